@@ -1,0 +1,81 @@
+package hlc
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// DefaultMaxSkew is how far ahead of the machine's clock an observed timestamp
+// may be, unless WithMaxSkew says otherwise. The store and the SDKs use the same.
+const DefaultMaxSkew = 60 * time.Second
+
+// ErrAhead is returned by Clock.Observe for a timestamp too far in the future.
+var ErrAhead = errors.New("the timestamp is too far ahead of this machine's clock; synchronize the clocks of client and broker")
+
+// Clock is a client's hybrid logical clock: every reading is later than the ones
+// before it and than everything it has observed, however the machine's clock is
+// stepped. Make one with NewClock. It is safe for concurrent use.
+type Clock struct {
+	node    string
+	wallMs  func() uint64
+	maxSkew time.Duration
+
+	mu   sync.Mutex
+	last Timestamp // under mu; the latest one given out or observed
+}
+
+// ClockOption changes what NewClock makes.
+type ClockOption func(*Clock)
+
+// WithWall replaces the machine's clock: now returns milliseconds since the Unix
+// epoch. It is called with the Clock's lock held, possibly often, and must not
+// block.
+func WithWall(now func() uint64) ClockOption {
+	return func(c *Clock) { c.wallMs = now }
+}
+
+// WithMaxSkew changes how far ahead of the machine's clock an observed timestamp
+// may be.
+func WithMaxSkew(d time.Duration) ClockOption {
+	return func(c *Clock) { c.maxSkew = d }
+}
+
+// NewClock makes a clock whose readings carry node as their node ID. node must
+// not be empty nor contain a colon, or the store will refuse what is stamped
+// with it; two clients should not share one.
+func NewClock(node string, opts ...ClockOption) *Clock {
+	c := &Clock{node: node, wallMs: machineMs, maxSkew: DefaultMaxSkew}
+	for _, opt := range opts {
+		opt(c)
+	}
+	return c
+}
+
+func machineMs() uint64 {
+	return uint64(max(0, time.Now().UnixMilli()))
+}
+
+// Now returns the next timestamp, later than every one before it.
+func (c *Clock) Now() Timestamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = Next(c.wallMs(), c.last, Timestamp{}, c.node)
+	return c.last
+}
+
+// Observe moves the clock past t, a timestamp that somebody else issued, so that
+// every later Now is later than t. A t more than the maximum skew ahead of the
+// machine's clock leaves the clock as it is and returns ErrAhead.
+func (c *Clock) Observe(t Timestamp) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wall := c.wallMs(); t.Wall > wall && t.Wall-wall > uint64(c.maxSkew.Milliseconds()) {
+		return ErrAhead
+	}
+	t.Node = "" // Next looks at the numbers only, and t may be a view
+	if c.last.Wall < t.Wall || c.last.Wall == t.Wall && c.last.Counter < t.Counter {
+		c.last = t
+	}
+	return nil
+}

@@ -1,0 +1,296 @@
+package statestore
+
+import (
+	"bytes"
+	"math"
+	"strings"
+
+	"holdfast/hlc"
+)
+
+// Apply decides a command: what it replies, what becomes of the key, who hears
+// of it. It fills res and changes nothing else; cmd, its bytes included, is only
+// needed during the call, except that res.Events[i].Key is cmd.Key.
+//
+// The checks come in the order of the protocol, section 6, from authorization
+// on; the ones before are the parser's. For KEYNOTIFY and SCAN there is no more
+// to judge than authorization and, for SCAN, the token: the reply is OK, and
+// whoever called does the registering or scanning and replies with what came of
+// it.
+//
+// A key whose deadline has passed is absent to every command. A SET that takes
+// its place deletes it first, so that both events are told in their order; any
+// other command leaves it to Expire.
+func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
+	res.begin(cell.Entry, env)
+	live := cell.Entry
+	if live.expired(env.NowMs) {
+		live = nil
+	}
+	if cmd.Denied {
+		res.fail(NotAuthorized)
+		return
+	}
+	switch cmd.Verb {
+	case Get:
+		res.get(live)
+	case Set:
+		res.set(cmd, cell.Entry, live, env)
+	case Del, VDel:
+		res.delete(cmd, live, env)
+	case KeyNotify:
+		res.Reply.Kind = OK
+	case Scan:
+		if cmd.HasToken && !validToken(cmd.Key, cmd.Value) {
+			res.fail(MalformedToken)
+			return
+		}
+		res.Reply.Kind = OK
+	default:
+		res.fail(UnknownCommand)
+	}
+}
+
+// Expire deletes a key whose deadline has come, as a DEL by nobody: res holds the
+// event and no reply. If the deadline hasn't come, or there is none, it returns
+// false and nothing changes.
+func Expire(key []byte, e *Entry, env *Env, res *Result) (due bool) {
+	res.begin(e, env)
+	if !e.expired(env.NowMs) {
+		return false
+	}
+	res.remove(key, e, env)
+	return true
+}
+
+// expired reports whether the entry's deadline has come: from then on the key is
+// absent (protocol, section 6, Expiry). No entry is not expired.
+func (e *Entry) expired(nowMs int64) bool {
+	return e != nil && e.DeadlineMs != 0 && nowMs >= e.DeadlineMs
+}
+
+// begin makes res say that nothing has happened yet.
+func (res *Result) begin(e *Entry, env *Env) {
+	for i := range res.NumEvents {
+		res.Events[i] = Event{}
+	}
+	res.NumEvents = 0
+	res.Reply = Reply{}
+	res.Changed = false
+	res.Entry = e
+	res.Last = env.Last
+}
+
+func (res *Result) fail(f Fault) {
+	res.Reply = Reply{Kind: Error, Fault: f}
+}
+
+func (res *Result) notApplied(live *Entry) {
+	res.Reply.Kind = NotApplied
+	if live != nil {
+		res.Reply.Version = live.Version // .NET requires it
+	}
+}
+
+func (res *Result) get(live *Entry) {
+	if live == nil {
+		res.Reply.Kind = Nil
+		return
+	}
+	res.Reply.Kind = Value
+	res.Reply.Value = live.Value
+	res.Reply.Version = live.Version
+}
+
+// set decides a SET. stored is the record that it would replace, live the same
+// if its deadline hasn't come.
+func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
+	if f := judgeTime(cmd.Time, env); f != None {
+		res.fail(f)
+		return
+	}
+	if f := judgeToken(cmd.Token, live, env); f != None {
+		res.fail(f)
+		return
+	}
+	if !cmd.conditionHolds(live) {
+		res.notApplied(live)
+		return
+	}
+	if !env.Room.fits(cmd, stored) {
+		res.fail(QuotaExceeded)
+		return
+	}
+	if stored != live {
+		res.remove(cmd.Key, stored, env)
+	}
+	e := &Entry{
+		Value:      bytes.Clone(cmd.Value),
+		Version:    res.issue(stored, cmd.Time.At, env),
+		Token:      cmd.newToken(live, env),
+		DeadlineMs: deadline(env.NowMs, cmd.ExpiryMs),
+	}
+	res.Changed = true
+	res.Entry = e
+	res.Reply.Kind = OK
+	res.Reply.Version = e.Version
+	res.tell(Event{Kind: KeySet, Key: cmd.Key, Value: e.Value, Version: e.Version})
+}
+
+// delete decides a DEL or VDEL.
+func (res *Result) delete(cmd *Command, live *Entry, env *Env) {
+	if f := judgeToken(cmd.Token, live, env); f != None {
+		res.fail(f)
+		return
+	}
+	if live == nil {
+		res.Reply.Kind = Count
+		return
+	}
+	if cmd.Verb == VDel && !bytes.Equal(live.Value, cmd.Value) {
+		res.notApplied(live)
+		return
+	}
+	res.remove(cmd.Key, live, env)
+	res.Reply.Kind = Count
+	res.Reply.Count = 1
+	res.Reply.Version = live.Version
+}
+
+// remove deletes the stored entry. The event carries a version of its own, later
+// than the deleted value's (protocol, section 4).
+func (res *Result) remove(key []byte, stored *Entry, env *Env) {
+	version := res.issue(stored, hlc.Timestamp{}, env)
+	res.Changed = true
+	res.Entry = nil
+	res.tell(Event{Kind: KeyDeleted, Key: key, Version: version})
+}
+
+func (res *Result) tell(ev Event) {
+	res.Events[res.NumEvents] = ev
+	res.NumEvents++
+}
+
+// issue gives out the next version. It follows the stored one too: a single node
+// has never issued a later one than Last, but where several nodes write, each
+// with a Last of its own, one key's versions must still rise.
+func (res *Result) issue(stored *Entry, ts hlc.Timestamp, env *Env) hlc.Timestamp {
+	last := res.Last
+	if stored != nil && stored.Version.Compare(last) > 0 {
+		last = stored.Version
+	}
+	res.Last = hlc.Next(env.wallMs(), last, ts, env.Node)
+	return res.Last
+}
+
+func (env *Env) wallMs() uint64 { return uint64(max(0, env.WallMs)) }
+
+// judgeTime judges the __ts of a SET: it must be there, parse, and not be too far
+// ahead of the wall clock. Were it the HLC, clocks that run ahead could push it
+// on and on, each by another 60 s (protocol, section 4).
+func judgeTime(ts Stamp, env *Env) Fault {
+	switch {
+	case ts.State == Missing:
+		return MissingTimestamp
+	case ts.State == Malformed:
+		return MalformedTimestamp
+	case ahead(ts.At.Wall, env.wallMs(), env.MaxSkewMs):
+		return TimestampAhead
+	}
+	return None
+}
+
+// judgeToken judges the __ft of a write: its form, its skew, then the fencing
+// rule (protocol, section 5). The store's own versions are never too far ahead:
+// they may well be tokens.
+func judgeToken(token Stamp, live *Entry, env *Env) Fault {
+	switch {
+	case token.State == Malformed:
+		return MalformedTimestamp
+	case token.State == Given && ahead(token.At.Wall, max(env.wallMs(), env.Last.Wall), env.MaxSkewMs):
+		return TokenAhead
+	case live == nil || live.Token.IsZero():
+		return None
+	case token.State == Missing:
+		return TokenRequired
+	case token.At.Compare(live.Token) < 0:
+		return TokenTooLow
+	}
+	return None
+}
+
+// ahead reports whether wall is more than skewMs after base.
+func ahead(wall, base uint64, skewMs int64) bool {
+	return wall > base && wall-base > uint64(max(0, skewMs))
+}
+
+// conditionHolds reports whether all of NX, NEX and VER that were given hold.
+func (cmd *Command) conditionHolds(live *Entry) bool {
+	switch cmd.Condition {
+	case IfAbsent:
+		if live != nil {
+			return false
+		}
+	case IfAbsentOrEqual:
+		if live != nil && !bytes.Equal(live.Value, cmd.Compare) {
+			return false
+		}
+	}
+	switch {
+	case !cmd.Version.Given:
+		return true
+	case cmd.Version.Absent:
+		return live == nil
+	default:
+		return live != nil && live.Version == cmd.Version.At
+	}
+}
+
+// fits reports whether the SET stays within the quota: it may grow the store by
+// what room there is, and a SET that doesn't grow it is always allowed. A stored
+// entry counts until it is gone, even if its deadline has passed.
+func (room Room) fits(cmd *Command, stored *Entry) bool {
+	keys := int64(1)
+	size := int64(len(cmd.Key)) + int64(len(cmd.Value))
+	if stored != nil {
+		keys = 0
+		size = int64(len(cmd.Value)) - int64(len(stored.Value))
+	}
+	return (keys <= 0 || keys <= room.Keys) && (size <= 0 || size <= room.Bytes)
+}
+
+// newToken returns the token that protects the key after an applied SET: the
+// request's if it is newer. It is kept, so its node ID must not be a view of the
+// command; the usual ones are at hand without an allocation.
+func (cmd *Command) newToken(live *Entry, env *Env) hlc.Timestamp {
+	var stored hlc.Timestamp
+	if live != nil {
+		stored = live.Token
+	}
+	if cmd.Token.State != Given || !stored.IsZero() && cmd.Token.At.Compare(stored) <= 0 {
+		return stored
+	}
+	token := cmd.Token.At
+	switch token.Node {
+	case env.Node:
+		token.Node = env.Node
+	case stored.Node:
+		token.Node = stored.Node
+	default:
+		token.Node = strings.Clone(token.Node)
+	}
+	return token
+}
+
+// deadline returns when a key set now with PX ms is absent; 0 is never. A time
+// beyond the calendar is its end.
+func deadline(nowMs, expiryMs int64) int64 {
+	switch {
+	case expiryMs <= 0:
+		return 0
+	case nowMs > math.MaxInt64-expiryMs:
+		return math.MaxInt64
+	default:
+		return max(1, nowMs+expiryMs)
+	}
+}

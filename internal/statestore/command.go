@@ -1,0 +1,87 @@
+package statestore
+
+import "holdfast/hlc"
+
+// Verb says what a command asks for. The zero value is no verb.
+type Verb uint8
+
+// The verbs of protocol, section 3. Those of section 8 will follow these.
+const (
+	Set Verb = iota + 1
+	Get
+	Del
+	VDel
+	KeyNotify
+	Scan
+)
+
+var verbNames = [...]string{Set: "SET", Get: "GET", Del: "DEL", VDel: "VDEL", KeyNotify: "KEYNOTIFY", Scan: "SCAN"}
+
+// String returns the verb as it is sent, for example "SET".
+func (v Verb) String() string {
+	if int(v) < len(verbNames) && v != 0 {
+		return verbNames[v]
+	}
+	return "unknown"
+}
+
+// Writes reports whether the verb needs the permission to write; the others need
+// the one to read (protocol, section 6, order of checks).
+func (v Verb) Writes() bool {
+	return v == Set || v == Del || v == VDel
+}
+
+// Condition is what SET's NX or NEX demands of the stored key.
+type Condition uint8
+
+const (
+	Always          Condition = iota
+	IfAbsent                  // NX: there is no such key
+	IfAbsentOrEqual           // NEX: there is no such key, or its value is Compare
+)
+
+// StampState says what was found where a request may carry a timestamp.
+type StampState uint8
+
+const (
+	Missing   StampState = iota
+	Malformed            // it is there, but doesn't parse
+	Given
+)
+
+// Stamp is a timestamp property of a request as it was found. Whether that is a
+// fault is judged when its turn comes, and only for the verbs where it counts.
+type Stamp struct {
+	State StampState
+	At    hlc.Timestamp // if Given
+}
+
+// VersionCheck is SET's VER option.
+type VersionCheck struct {
+	Given  bool
+	Absent bool          // VER -: there must be no such key
+	At     hlc.Timestamp // else the stored version must equal this one
+}
+
+// Command is one request to the store, well-formed as far as its payload goes.
+// Its bytes and the node IDs of its timestamps may be views of a packet.
+type Command struct {
+	Verb      Verb
+	Condition Condition
+	Stop      bool // KEYNOTIFY … STOP
+	HasToken  bool // SCAN with a token, which is in Value then
+
+	// Denied is what the permission check found. It is judged in its turn, which
+	// is after the options and before the timestamps.
+	Denied bool
+
+	Key     []byte // SCAN: the pattern
+	Value   []byte // SET: the new value; VDEL: the expected one; SCAN: the token
+	Compare []byte // the operand of NEX; of NEX alone it is the same as Value
+
+	ExpiryMs int64 // PX; 0: none
+	Version  VersionCheck
+
+	Time  Stamp // __ts
+	Token Stamp // __ft
+}

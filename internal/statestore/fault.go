@@ -1,0 +1,72 @@
+package statestore
+
+// Fault is a reason to refuse a command, one for each error text of the
+// protocol, section 6. The zero value, None, is no fault.
+type Fault uint8
+
+const (
+	None Fault = iota
+	TimestampAhead
+	TokenRequired
+	TokenAhead
+	TokenTooLow
+	QuotaExceeded
+	Syntax
+	NotAuthorized
+	UnknownCommand
+	WrongArgumentCount
+	MissingTimestamp
+	MalformedTimestamp
+	EmptyKey
+	MalformedToken
+)
+
+var faultTexts = [...]string{
+	None:               "no fault",
+	TimestampAhead:     "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
+	TokenRequired:      "a fencing token is required for this request",
+	TokenAhead:         "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
+	TokenTooLow:        "the request fencing token is a lower version than the fencing token protecting the resource",
+	QuotaExceeded:      "the quota has been exceeded",
+	Syntax:             "syntax error",
+	NotAuthorized:      "not authorized",
+	UnknownCommand:     "unknown command",
+	WrongArgumentCount: "wrong number of arguments",
+	MissingTimestamp:   "missing timestamp",
+	MalformedTimestamp: "malformed timestamp",
+	EmptyKey:           "the key length is zero",
+	MalformedToken:     "malformed token",
+}
+
+// tokenTooLowDocumented is TokenTooLow as the documents spell it.
+const tokenTooLowDocumented = "the request fencing token is a lower version that the fencing token protecting the resource"
+
+// Text returns the exact text that goes over the wire after "-ERR ". documented
+// selects the wire form of the documents, which differs for TokenTooLow only.
+func (f Fault) Text(documented bool) string {
+	switch {
+	case documented && f == TokenTooLow:
+		return tokenTooLowDocumented
+	case int(f) < len(faultTexts):
+		return faultTexts[f]
+	default:
+		return "unknown fault"
+	}
+}
+
+// Error returns Text(false). A Fault is an error for tests and logs; None must
+// not be returned as one.
+func (f Fault) Error() string { return f.Text(false) }
+
+// FaultOf returns the fault whose text, in either wire form, is given.
+func FaultOf(text string) (f Fault, ok bool) {
+	if text == tokenTooLowDocumented {
+		return TokenTooLow, true
+	}
+	for f := TimestampAhead; int(f) < len(faultTexts); f++ {
+		if faultTexts[f] == text {
+			return f, true
+		}
+	}
+	return None, false
+}
