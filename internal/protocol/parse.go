@@ -1,0 +1,256 @@
+package protocol
+
+import (
+	"math"
+
+	"holdfast/hlc"
+	"holdfast/internal/statestore"
+	"holdfast/internal/statestore/glob"
+)
+
+// maxArgs is the number of arguments of the longest command, its verb included:
+// SET key value NEX compare PX ms VER version. Further ones are checked for their
+// form and counted, but not kept.
+const maxArgs = 9
+
+// arguments are the blob strings of a request.
+type arguments struct {
+	blob  [maxArgs][]byte
+	count int // may be more than maxArgs
+}
+
+// Parse reads a request's payload into cmd, which it resets; what it fills in are
+// views of payload. It makes the checks of protocol, section 6, up to the
+// options, in their order, and returns the first fault. The properties of the
+// request are the caller's to fill in afterwards (ParseStamp), and so is what the
+// permission check finds.
+func Parse(payload []byte, d *Dialect, cmd *statestore.Command) statestore.Fault {
+	*cmd = statestore.Command{}
+	var args arguments
+	var ok bool
+	if args.count, ok = parseArray(payload, args.blob[:]); !ok || args.count == 0 {
+		return statestore.Syntax
+	}
+	cmd.Verb = verb(args.blob[0], d)
+	switch cmd.Verb {
+	case statestore.Get, statestore.Del:
+		return parseKey(cmd, &args, args.count == 2)
+	case statestore.Set:
+		return parseSet(cmd, &args)
+	case statestore.VDel:
+		cmd.Value = args.blob[2]
+		return parseKey(cmd, &args, args.count == 3)
+	case statestore.KeyNotify:
+		return parseKeyNotify(cmd, &args)
+	case statestore.Scan:
+		return parseScan(cmd, &args)
+	default:
+		return statestore.UnknownCommand
+	}
+}
+
+// verb returns the verb that word is in the dialect, or 0.
+func verb(word []byte, d *Dialect) statestore.Verb {
+	switch len(word) {
+	case 3:
+		switch {
+		case isWord(word, "get"):
+			return statestore.Get
+		case isWord(word, "set"):
+			return statestore.Set
+		case isWord(word, "del"):
+			return statestore.Del
+		}
+	case 4:
+		switch {
+		case isWord(word, "vdel"):
+			return statestore.VDel
+		case d.Current && isWord(word, "scan"):
+			return statestore.Scan
+		}
+	case 9:
+		if d.Current && isWord(word, "keynotify") {
+			return statestore.KeyNotify
+		}
+	}
+	return 0
+}
+
+// isWord reports whether b is word in any case. word consists of lower-case
+// letters: with the bit 0x20 set, nothing but its two cases is equal to it.
+func isWord(b []byte, word string) bool {
+	if len(b) != len(word) {
+		return false
+	}
+	for i := range len(word) {
+		if b[i]|0x20 != word[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// parseKey checks the number of arguments, as counted by the caller, then the key.
+func parseKey(cmd *statestore.Command, args *arguments, countFits bool) statestore.Fault {
+	if !countFits {
+		return statestore.WrongArgumentCount
+	}
+	cmd.Key = args.blob[1]
+	if len(cmd.Key) == 0 {
+		return statestore.EmptyKey
+	}
+	return statestore.None
+}
+
+// parseSet reads SET key value [NX | NEX [compare]] [PX ms] [VER version].
+func parseSet(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if f := parseKey(cmd, args, args.count >= 3); f != statestore.None {
+		return f
+	}
+	cmd.Value = args.blob[2]
+	if args.count == 3 {
+		return statestore.None
+	}
+	if args.count > maxArgs {
+		return statestore.Syntax // each option at most once: there can't be more
+	}
+	return parseSetOptions(cmd, args.blob[3:args.count])
+}
+
+// parseSetOptions reads SET's options. Whatever is wrong with their form is a
+// syntax error; only then is the text of VER judged.
+func parseSetOptions(cmd *statestore.Command, options [][]byte) statestore.Fault {
+	var version []byte
+	for len(options) > 0 {
+		name := options[0]
+		options = options[1:]
+		switch {
+		case isWord(name, "nx") && cmd.Condition == statestore.Always:
+			cmd.Condition = statestore.IfAbsent
+		case isWord(name, "nex") && cmd.Condition == statestore.Always:
+			cmd.Condition = statestore.IfAbsentOrEqual
+			cmd.Compare = cmd.Value
+			// PX and VER are pairs: an odd number left means that the first
+			// is the operand, whatever its text.
+			if len(options)%2 == 1 {
+				cmd.Compare = options[0]
+				options = options[1:]
+			}
+		case isWord(name, "px") && cmd.ExpiryMs == 0 && len(options) > 0:
+			ms, ok := milliseconds(options[0])
+			if !ok {
+				return statestore.Syntax
+			}
+			cmd.ExpiryMs = ms
+			options = options[1:]
+		case isWord(name, "ver") && !cmd.Version.Given && len(options) > 0:
+			cmd.Version.Given = true
+			version = options[0]
+			options = options[1:]
+		default:
+			return statestore.Syntax
+		}
+	}
+	if cmd.Version.Given {
+		return parseVersionCheck(version, &cmd.Version)
+	}
+	return statestore.None
+}
+
+// parseVersionCheck reads the operand of VER: a version, or - for no such key.
+func parseVersionCheck(text []byte, check *statestore.VersionCheck) statestore.Fault {
+	if string(text) == "-" {
+		check.Absent = true
+		return statestore.None
+	}
+	at, err := hlc.ParseBytes(text)
+	if err != nil {
+		return statestore.MalformedTimestamp
+	}
+	check.At = at
+	return statestore.None
+}
+
+// milliseconds reads the operand of PX: a positive decimal number. A fraction,
+// which the .NET client sends with the point or the comma of its locale, is
+// rounded up.
+func milliseconds(text []byte) (ms int64, ok bool) {
+	i := 0
+	for ; i < len(text) && isDigit(text[i]); i++ {
+		digit := int64(text[i] - '0')
+		if ms > (math.MaxInt64-digit)/10 {
+			return 0, false
+		}
+		ms = ms*10 + digit
+	}
+	if i == 0 {
+		return 0, false
+	}
+	if i < len(text) {
+		up, ok := fraction(text[i:])
+		if !ok || up > math.MaxInt64-ms {
+			return 0, false
+		}
+		ms += up
+	}
+	return ms, ms > 0
+}
+
+// fraction reads a point or comma and the digits after it, and returns 1 if they
+// are more than zero.
+func fraction(text []byte) (up int64, ok bool) {
+	if text[0] != '.' && text[0] != ',' || len(text) == 1 {
+		return 0, false
+	}
+	for _, c := range text[1:] {
+		if !isDigit(c) {
+			return 0, false
+		}
+		if c != '0' {
+			up = 1
+		}
+	}
+	return up, true
+}
+
+func isDigit(c byte) bool { return c-'0' <= 9 }
+
+// parseKeyNotify reads KEYNOTIFY key [STOP] [GET]. GET changes nothing: a
+// notification always carries the value.
+func parseKeyNotify(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if f := parseKey(cmd, args, args.count >= 2); f != statestore.None {
+		return f
+	}
+	if args.count > 4 {
+		return statestore.Syntax
+	}
+	get := false
+	for _, option := range args.blob[2:args.count] {
+		switch {
+		case isWord(option, "stop") && !cmd.Stop:
+			cmd.Stop = true
+		case isWord(option, "get") && !get:
+			get = true
+		default:
+			return statestore.Syntax
+		}
+	}
+	return statestore.None
+}
+
+// parseScan reads SCAN pattern [token]. An empty pattern is malformed like any
+// other, hence a syntax error (protocol, section 7).
+func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if args.count != 2 && args.count != 3 {
+		return statestore.WrongArgumentCount
+	}
+	cmd.Key = args.blob[1]
+	if !glob.Valid(cmd.Key) {
+		return statestore.Syntax
+	}
+	if args.count == 3 {
+		cmd.HasToken = true
+		cmd.Value = args.blob[2]
+	}
+	return statestore.None
+}

@@ -1,0 +1,73 @@
+package protocol
+
+import (
+	"strconv"
+
+	"holdfast/internal/statestore"
+)
+
+// AppendReply appends the payload of a response.
+func AppendReply(dst []byte, w Wire, r *statestore.Reply) []byte {
+	switch r.Kind {
+	case statestore.OK:
+		return append(dst, "+OK\r\n"...)
+	case statestore.NotApplied:
+		if w == Documented {
+			return append(dst, "-1\r\n"...)
+		}
+		return append(dst, ":-1\r\n"...)
+	case statestore.Value:
+		return appendBlob(dst, r.Value)
+	case statestore.Nil:
+		return append(dst, "$-1\r\n"...)
+	case statestore.Count:
+		return appendHead(dst, ':', r.Count)
+	case statestore.Page:
+		return appendPage(dst, r)
+	default:
+		dst = append(dst, "-ERR "...)
+		dst = append(dst, r.Fault.Text(w == Documented)...)
+		return append(dst, "\r\n"...)
+	}
+}
+
+// appendPage appends SCAN's page: its keys and, if there is more, the token
+// (protocol, section 7).
+func appendPage(dst []byte, r *statestore.Reply) []byte {
+	size := 1
+	if len(r.Next) > 0 {
+		size = 2
+	}
+	dst = appendHead(dst, '*', size)
+	dst = appendHead(dst, '*', len(r.Keys))
+	for _, key := range r.Keys {
+		dst = appendBlob(dst, key)
+	}
+	if len(r.Next) > 0 {
+		dst = appendBlob(dst, r.Next)
+	}
+	return dst
+}
+
+func appendBlob(dst, blob []byte) []byte {
+	dst = appendHead(dst, '$', len(blob))
+	dst = append(dst, blob...)
+	return append(dst, "\r\n"...)
+}
+
+// appendHead appends a type byte, a number and the end of the line.
+func appendHead(dst []byte, kind byte, n int) []byte {
+	dst = append(dst, kind)
+	dst = strconv.AppendInt(dst, int64(n), 10)
+	return append(dst, "\r\n"...)
+}
+
+// AppendCommand appends a request's payload: the verb and its arguments, in upper
+// case where they are words of the protocol.
+func AppendCommand(dst []byte, args ...[]byte) []byte {
+	dst = appendHead(dst, '*', len(args))
+	for _, arg := range args {
+		dst = appendBlob(dst, arg)
+	}
+	return dst
+}

@@ -1,0 +1,116 @@
+package protocol
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"holdfast/internal/statestore"
+)
+
+// ErrMalformed is returned for a payload that isn't what the protocol says.
+var ErrMalformed = errors.New("malformed state store payload: it is truncated, has trailing bytes, or isn't the expected form")
+
+// ResponseKind says which form a response has. The zero value is no response.
+type ResponseKind uint8
+
+const (
+	Simple ResponseKind = iota + 1 // +OK
+	Error                          // -ERR <text>
+	Int                            // :n
+	Blob                           // $n
+	Nil                            // $-1
+	Array                          // *n
+)
+
+// Response is a response as a client reads it. Its bytes are views of the payload.
+type Response struct {
+	Kind  ResponseKind
+	Text  []byte     // of Simple: what follows the +; of Error: what follows "-ERR "
+	Int   int64      // of Int
+	Blob  []byte     // of Blob; never nil then
+	Array []Response // of Array
+}
+
+// NotApplied reports whether a condition of SET or VDEL wasn't met. Both wire
+// forms, :-1 and the documented -1, are read as the Int -1.
+func (r *Response) NotApplied() bool { return r.Kind == Int && r.Int == -1 }
+
+// Fault returns the fault that an Error's text stands for; ok is false if it is
+// none that we know, or r is no Error.
+func (r *Response) Fault() (f statestore.Fault, ok bool) {
+	if r.Kind != Error {
+		return statestore.None, false
+	}
+	return statestore.FaultOf(string(r.Text))
+}
+
+// maxDepth bounds how deep a response's arrays may nest; SCAN needs 2.
+const maxDepth = 4
+
+// ParseReply reads the payload of a response, in either wire form. The error is
+// ErrMalformed.
+func ParseReply(payload []byte) (Response, error) {
+	r, rest, ok := parseResponse(payload, maxDepth)
+	if !ok || len(rest) > 0 {
+		return Response{}, ErrMalformed
+	}
+	return r, nil
+}
+
+func parseResponse(b []byte, depth int) (r Response, rest []byte, ok bool) {
+	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
+	if !ok || len(line) == 0 {
+		return Response{}, nil, false
+	}
+	kind, text := line[0], line[1:]
+	switch kind {
+	case '+':
+		return Response{Kind: Simple, Text: text}, rest, true
+	case '-':
+		return parseError(text), rest, true
+	case ':':
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		return Response{Kind: Int, Int: n}, rest, err == nil
+	case '$':
+		if string(text) == "-1" {
+			return Response{Kind: Nil}, rest, true
+		}
+		blob, rest, ok := nextBlob(b)
+		return Response{Kind: Blob, Blob: blob}, rest, ok
+	case '*':
+		return parseElements(b, depth)
+	}
+	return Response{}, nil, false
+}
+
+// parseError reads what follows the minus. The documents write "-1" for a
+// condition that isn't met, and here and there "-ERR: " with a colon.
+func parseError(text []byte) Response {
+	if string(text) == "1" {
+		return Response{Kind: Int, Int: -1}
+	}
+	if rest, ok := bytes.CutPrefix(text, []byte("ERR")); ok {
+		text = bytes.TrimPrefix(bytes.TrimPrefix(rest, []byte(":")), []byte(" "))
+	}
+	return Response{Kind: Error, Text: text}
+}
+
+// parseElements reads an array. Memory grows with the elements that are really
+// there, not with the number that it claims.
+func parseElements(b []byte, depth int) (r Response, rest []byte, ok bool) {
+	count, rest, ok := number(b, '*')
+	if !ok || depth == 0 {
+		return Response{}, nil, false
+	}
+	r = Response{Kind: Array, Array: []Response{}}
+	for range count {
+		var element Response
+		element, rest, ok = parseResponse(rest, depth-1)
+		if !ok {
+			return Response{}, nil, false
+		}
+		r.Array = append(r.Array, element)
+	}
+	return r, rest, true
+}
