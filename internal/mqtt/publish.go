@@ -1,0 +1,281 @@
+package mqtt
+
+// Publish is a PUBLISH packet as received. Everything in it is a view of the body it was decoded from.
+type Publish struct {
+	Dup, Retain bool
+	QoS         byte
+	PacketID    uint16 // 0 if QoS is 0
+	Topic       []byte // empty if a topic alias stands for it
+	Payload     []byte
+	Props       PublishProps
+}
+
+// PublishProps are the properties of a message, in a PUBLISH or a will. A field without its Has is zero.
+type PublishProps struct {
+	PayloadFormat    byte
+	HasPayloadFormat bool
+
+	HasMessageExpiry bool
+	MessageExpiry    uint32 // seconds
+
+	TopicAlias    uint16 // never 0 if present
+	HasTopicAlias bool
+
+	HasResponseTopic, HasCorrelationData, HasContentType bool
+	ResponseTopic, CorrelationData, ContentType          []byte
+
+	SubscriptionIDs []uint32 // only from a server; the array is reused by the next Decode
+	Raw             []byte   // the whole property block as received, without its length; empty in 3.1.1
+}
+
+// Decode decodes a PUBLISH that a client sent to a server. It overwrites all of p, and leaves to the caller
+// whether the payload is what Payload Format Indicator promises, and whether the topic alias is known. After an
+// error p's content means nothing.
+func (p *Publish) Decode(v Version, header byte, body []byte) error {
+	return asError(p.decode(v, header, body, publishProps&^propsOf(PropSubscriptionID)))
+}
+
+// DecodeDelivery decodes a PUBLISH that a server sent to a client: it differs from Decode only in that it may
+// carry subscription identifiers [MQTT-3.3.4-6].
+func (p *Publish) DecodeDelivery(v Version, header byte, body []byte) error {
+	return asError(p.decode(v, header, body, publishProps))
+}
+
+func (p *Publish) decode(v Version, header byte, body []byte, allowed propSet) *Error {
+	p.Dup = header&0x08 != 0
+	p.QoS = header >> 1 & 0x03
+	p.Retain = header&0x01 != 0
+	p.PacketID = 0
+	p.Props.reset()
+
+	topic, rest, ok := cutBinary(body)
+	if !ok {
+		return errShort
+	}
+	if err := checkTopicName(topic); err != nil {
+		return err
+	}
+	p.Topic = topic
+
+	switch p.QoS {
+	case 0:
+		if p.Dup { // [MQTT-3.3.1-2]
+			return errDupQoS0
+		}
+	case 3: // [MQTT-3.3.1-4]
+		return errQoS3
+	default:
+		if len(rest) < 2 {
+			return errShort
+		}
+		p.PacketID = uint16(rest[0])<<8 | uint16(rest[1])
+		if p.PacketID == 0 { // [MQTT-2.2.1-3]
+			return errPacketID
+		}
+		rest = rest[2:]
+	}
+
+	if v >= V5 {
+		block, payload, err := cutBlock(rest)
+		if err != nil {
+			return err
+		}
+		if err := p.Props.decode(block, allowed, nil); err != nil {
+			return err
+		}
+		rest = payload
+	}
+	p.Payload = rest
+	if len(topic) == 0 && !p.Props.HasTopicAlias {
+		return errNoTopic
+	}
+	return nil
+}
+
+// reset is written out because *p = PublishProps{…} makes a copy of 160 bytes.
+func (p *PublishProps) reset() {
+	p.PayloadFormat, p.HasPayloadFormat = 0, false
+	p.MessageExpiry, p.HasMessageExpiry = 0, false
+	p.TopicAlias, p.HasTopicAlias = 0, false
+	p.ResponseTopic, p.HasResponseTopic = nil, false
+	p.CorrelationData, p.HasCorrelationData = nil, false
+	p.ContentType, p.HasContentType = nil, false
+	p.SubscriptionIDs = p.SubscriptionIDs[:0]
+	p.Raw = nil
+}
+
+// decode reads the property block of a message in one pass. willDelay is where a will's delay goes; it is nil
+// for a PUBLISH, whose allowed does not have it. This is the hottest loop of the package; its like for every
+// other packet is propReader.
+func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32) *Error {
+	p.Raw = block
+	var seen propSet
+	for b := block; len(b) > 0; {
+		id := PropertyID(b[0])
+		b = b[1:]
+		if id == PropUser {
+			var err *Error
+			if b, err = skipPair(b); err != nil {
+				return err
+			}
+			continue
+		}
+		if !allowed.has(id) {
+			if id == PropSubscriptionID && allowed.has(PropTopicAlias) {
+				return errSubIDFromClient
+			}
+			return errPropertyID
+		}
+		if seen.has(id) {
+			return errPropertyTwice
+		}
+		seen |= 1 << id
+
+		switch id {
+		case PropResponseTopic, PropCorrelationData, PropContentType:
+			field, rest, ok := cutBinary(b)
+			if !ok {
+				return errShort
+			}
+			if err := p.setText(id, field); err != nil {
+				return err
+			}
+			b = rest
+		case PropPayloadFormat:
+			if len(b) < 1 {
+				return errShort
+			}
+			if b[0] > 1 {
+				return errPropertyBool
+			}
+			p.PayloadFormat, p.HasPayloadFormat = b[0], true
+			b = b[1:]
+		case PropMessageExpiry, PropWillDelayInterval:
+			if len(b) < 4 {
+				return errShort
+			}
+			seconds := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+			if id == PropMessageExpiry {
+				p.MessageExpiry, p.HasMessageExpiry = seconds, true
+			} else {
+				*willDelay = seconds
+			}
+			b = b[4:]
+		case PropTopicAlias:
+			if len(b) < 2 {
+				return errShort
+			}
+			p.TopicAlias, p.HasTopicAlias = uint16(b[0])<<8|uint16(b[1]), true
+			if p.TopicAlias == 0 { // [MQTT-3.3.2-8]
+				return errAliasZero
+			}
+			b = b[2:]
+		case PropSubscriptionID:
+			n, size := varint(b)
+			if size <= 0 {
+				return varintError(size)
+			}
+			if n == 0 {
+				return errPropertyZero
+			}
+			p.SubscriptionIDs = append(p.SubscriptionIDs, n)
+			b = b[size:]
+			seen &^= 1 << PropSubscriptionID // one for each subscription that matches
+		}
+	}
+	return nil
+}
+
+func (p *PublishProps) setText(id PropertyID, field []byte) *Error {
+	switch id {
+	case PropResponseTopic:
+		if err := checkTopicName(field); err != nil {
+			if err == errTopicWildcard { // [MQTT-3.3.2-14]
+				return errResponseTopic
+			}
+			return err
+		}
+		p.ResponseTopic, p.HasResponseTopic = field, true
+	case PropCorrelationData:
+		p.CorrelationData, p.HasCorrelationData = field, true
+	case PropContentType:
+		if !ValidUTF8(field) {
+			return errUTF8
+		}
+		p.ContentType, p.HasContentType = field, true
+	}
+	return nil
+}
+
+// skipPair checks a user property's name and value and returns what follows.
+func skipPair(b []byte) (rest []byte, err *Error) {
+	name, b, ok := cutBinary(b)
+	if !ok {
+		return nil, errShort
+	}
+	value, b, ok := cutBinary(b)
+	if !ok {
+		return nil, errShort
+	}
+	if !ValidUTF8(name) || !ValidUTF8(value) {
+		return nil, errUTF8
+	}
+	return b, nil
+}
+
+// append appends the block's properties: the fields that are set, then the user properties of Raw.
+func (p *PublishProps) append(dst []byte) []byte {
+	if p.HasPayloadFormat {
+		dst = AppendByteProp(dst, PropPayloadFormat, p.PayloadFormat)
+	}
+	if p.HasMessageExpiry {
+		dst = AppendUint32Prop(dst, PropMessageExpiry, p.MessageExpiry)
+	}
+	if p.HasTopicAlias {
+		dst = AppendUint16Prop(dst, PropTopicAlias, p.TopicAlias)
+	}
+	if p.HasResponseTopic {
+		dst = AppendStringProp(dst, PropResponseTopic, p.ResponseTopic)
+	}
+	if p.HasCorrelationData {
+		dst = AppendStringProp(dst, PropCorrelationData, p.CorrelationData)
+	}
+	for _, id := range p.SubscriptionIDs {
+		dst = AppendVarintProp(dst, PropSubscriptionID, id)
+	}
+	if p.HasContentType {
+		dst = AppendStringProp(dst, PropContentType, p.ContentType)
+	}
+	return appendUserProps(dst, p.Raw)
+}
+
+// publishHeader returns a PUBLISH's first byte.
+func publishHeader(qos byte, dup, retain bool) byte {
+	header := byte(PUBLISH)<<4 | qos<<1
+	if dup {
+		header |= 0x08
+	}
+	if retain {
+		header |= 0x01
+	}
+	return header
+}
+
+// AppendPublish appends p as a client sends it. In 3.1.1 the properties are left out. See [AppendDelivery] for
+// the server's side.
+func AppendPublish(dst []byte, v Version, p *Publish) []byte {
+	dst = append(dst, publishHeader(p.QoS, p.Dup, p.Retain))
+	dst, packet := openLength(dst)
+	dst = appendText(dst, p.Topic)
+	if p.QoS > 0 {
+		dst = appendUint16(dst, p.PacketID)
+	}
+	if v >= V5 {
+		var block int
+		dst, block = openLength(dst)
+		dst = p.Props.append(dst)
+		dst = closeLength(dst, block)
+	}
+	dst = append(dst, p.Payload...)
+	return closeLength(dst, packet)
+}
