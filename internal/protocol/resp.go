@@ -1,52 +1,56 @@
 package protocol
 
-import "bytes"
-
 // parseArray reads an array of blob strings that fills b exactly. It puts as many
 // as fit into blobs, as views of b, and returns how many there are. Every one of
 // them is checked; nothing is allocated, whatever number or length b claims.
 func parseArray(b []byte, blobs [][]byte) (count int, ok bool) {
-	count, b, ok = number(b, '*')
-	if !ok || count > len(b)/len("$0\r\n\r\n") {
+	count, next := number(b, 0, '*')
+	if next < 0 || count > (len(b)-next)/len("$0\r\n\r\n") {
 		return 0, false
 	}
 	for i := range count {
 		var blob []byte
-		if blob, b, ok = nextBlob(b); !ok {
+		if blob, next = nextBlob(b, next); next < 0 {
 			return 0, false
 		}
 		if i < len(blobs) {
 			blobs[i] = blob
 		}
 	}
-	return count, len(b) == 0
+	return count, next == len(b)
 }
 
-// nextBlob reads the blob string that b begins with. It isn't nil if ok.
-func nextBlob(b []byte) (blob, rest []byte, ok bool) {
-	size, b, ok := number(b, '$')
-	if !ok || len(b)-size < 2 || b[size] != '\r' || b[size+1] != '\n' {
-		return nil, nil, false
+// nextBlob reads the blob string of b at the index at, and returns it as a view,
+// never nil, with the index after it. That is negative if there is none.
+func nextBlob(b []byte, at int) (blob []byte, next int) {
+	size, start := number(b, at, '$')
+	if start < 0 {
+		return nil, -1
 	}
-	return b[:size:size], b[size+2:], true
+	end := start + size
+	if len(b)-end < 2 || b[end] != '\r' || b[end+1] != '\n' {
+		return nil, -1
+	}
+	return b[start:end:end], end + 2
 }
 
-// number reads a line of one type byte and an unsigned decimal. The number is at
-// most the length of what follows: nothing can have more bytes or elements.
-func number(b []byte, kind byte) (n int, rest []byte, ok bool) {
-	if len(b) < len("$0\r\n") || b[0] != kind {
-		return 0, nil, false
+// number reads the line of b at the index at: a type byte and an unsigned
+// decimal. It returns the index after it, which is negative if there is no such
+// line. The number is at most the length of what follows, for nothing can have
+// more bytes or elements than that.
+func number(b []byte, at int, kind byte) (n, next int) {
+	if len(b)-at < len("$0\r\n") || b[at] != kind || !isDigit(b[at+1]) {
+		return 0, -1
 	}
-	i := 1
+	i := at + 1
 	for ; i < len(b) && isDigit(b[i]); i++ {
 		if n > len(b) {
-			return 0, nil, false // and so n*10 can't overflow
+			return 0, -1 // and so n*10 can't overflow
 		}
 		n = n*10 + int(b[i]-'0')
 	}
-	if i == 1 || !bytes.HasPrefix(b[i:], []byte("\r\n")) {
-		return 0, nil, false
+	if len(b)-i < 2 || b[i] != '\r' || b[i+1] != '\n' || n > len(b)-i-2 {
+		return 0, -1
 	}
-	rest = b[i+2:]
-	return n, rest, n <= len(rest)
+	return n, i + 2
 }

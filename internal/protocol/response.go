@@ -51,37 +51,43 @@ const maxDepth = 4
 // ParseReply reads the payload of a response, in either wire form. The error is
 // ErrMalformed.
 func ParseReply(payload []byte) (Response, error) {
-	r, rest, ok := parseResponse(payload, maxDepth)
-	if !ok || len(rest) > 0 {
+	r, next := parseResponse(payload, 0, maxDepth)
+	if next != len(payload) {
 		return Response{}, ErrMalformed
 	}
 	return r, nil
 }
 
-func parseResponse(b []byte, depth int) (r Response, rest []byte, ok bool) {
-	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
-	if !ok || len(line) == 0 {
-		return Response{}, nil, false
+// parseResponse reads the response of b at the index at. The index after it is
+// negative if there is none.
+func parseResponse(b []byte, at, depth int) (r Response, next int) {
+	size := bytes.Index(b[at:], []byte("\r\n"))
+	if size < 1 {
+		return Response{}, -1
 	}
-	kind, text := line[0], line[1:]
-	switch kind {
+	text := b[at+1 : at+size]
+	next = at + size + 2
+	switch b[at] {
 	case '+':
-		return Response{Kind: Simple, Text: text}, rest, true
+		return Response{Kind: Simple, Text: text}, next
 	case '-':
-		return parseError(text), rest, true
+		return parseError(text), next
 	case ':':
 		n, err := strconv.ParseInt(string(text), 10, 64)
-		return Response{Kind: Int, Int: n}, rest, err == nil
+		if err != nil {
+			return Response{}, -1
+		}
+		return Response{Kind: Int, Int: n}, next
 	case '$':
 		if string(text) == "-1" {
-			return Response{Kind: Nil}, rest, true
+			return Response{Kind: Nil}, next
 		}
-		blob, rest, ok := nextBlob(b)
-		return Response{Kind: Blob, Blob: blob}, rest, ok
+		blob, next := nextBlob(b, at)
+		return Response{Kind: Blob, Blob: blob}, next
 	case '*':
-		return parseElements(b, depth)
+		return parseElements(b, at, depth)
 	}
-	return Response{}, nil, false
+	return Response{}, -1
 }
 
 // parseError reads what follows the minus. The documents write "-1" for a
@@ -98,19 +104,19 @@ func parseError(text []byte) Response {
 
 // parseElements reads an array. Memory grows with the elements that are really
 // there, not with the number that it claims.
-func parseElements(b []byte, depth int) (r Response, rest []byte, ok bool) {
-	count, rest, ok := number(b, '*')
-	if !ok || depth == 0 {
-		return Response{}, nil, false
+func parseElements(b []byte, at, depth int) (r Response, next int) {
+	count, next := number(b, at, '*')
+	if next < 0 || depth == 0 {
+		return Response{}, -1
 	}
 	r = Response{Kind: Array, Array: []Response{}}
 	for range count {
 		var element Response
-		element, rest, ok = parseResponse(rest, depth-1)
-		if !ok {
-			return Response{}, nil, false
+		element, next = parseResponse(b, next, depth-1)
+		if next < 0 {
+			return Response{}, -1
 		}
 		r.Array = append(r.Array, element)
 	}
-	return r, rest, true
+	return r, next
 }

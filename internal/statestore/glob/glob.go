@@ -1,15 +1,13 @@
-// Package glob matches keys against the patterns of SCAN (protocol, section 7):
+// Package glob matches keys against the patterns of SCAN (protocol, section 7).
 //
-//   - any number of code points, none included
-//     ?       one code point
-//     [abc]   one of these; [a-z] one of a range; [!abc] one that isn't there
-//     [*]     a literal in brackets
+// In a pattern * stands for any number of code points, none included, and ? for
+// one. [abc] stands for one of these, [a-z] for one of a range, [!abc] for one
+// that isn't listed; [*] is a literal in brackets. A pattern is matched against
+// the whole key. Anything else in it is literal, a backslash and a ] outside
+// brackets included; so is a - that is first or last in its brackets. Keys that
+// are not UTF-8 never match.
 //
-// A pattern is matched against the whole key. Anything else in it is literal, a
-// backslash and a ] outside brackets included; so is a - that is first or last
-// in its brackets. Keys that are not UTF-8 never match.
-//
-// The protocol's parser judges patterns by it, the engine matches keys.
+// The protocol's parser judges patterns by it, the engine matches keys with it.
 package glob
 
 import (
