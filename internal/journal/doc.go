@@ -1,0 +1,32 @@
+// Package journal makes writes durable: rows are appended to the batch that is
+// filling, batches go to disk one after the other with one fsync each, and
+// whoever waits for a batch is called back once it is there. After a restart
+// everything that anybody was called back for is found again.
+//
+// The engine (keys of the state store) and the broker (sessions,
+// subscriptions, queues, retained messages) append to the same journal, hence
+// share the same fsync. The package knows nothing of what the rows mean, never
+// takes a caller's lock, never waits for a socket, and is the only one that
+// imports Pebble.
+//
+// # Keys on disk
+//
+// One Pebble database holds everything. A key begins with one letter that says
+// whose it is; what follows is that owner's business ("|" separates fields in
+// this table, it is not part of the key):
+//
+//	m|format   version of this layout, written when the directory is created
+//	m|meta     the record that Options.Meta gives, rewritten when it changed
+//	k|key      state store: an entry (version, fencing token, deadline, value)
+//	s|client   broker: a session and its number (sid)
+//	u|sid|filter   broker: a subscription
+//
+// These letters are reserved for what comes next:
+//
+//	r x        remembered messages and their deadlines
+//	q p i      offline queues, shared payloads, packet ids in flight
+//	t w        retained messages, wills
+//
+// Pebble's on-disk format is pinned (see format.go); a database written by a
+// newer program is refused rather than guessed at.
+package journal

@@ -1,0 +1,191 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// pebbleFormat is the on-disk format of the database. It is the newest of the
+// pinned Pebble, not Pebble's default: the default reads a damaged WAL up to
+// the damage and calls that the end, which loses acknowledged writes without
+// an error. Raising it is one-way for every directory that is opened.
+const pebbleFormat = pebble.FormatValueSeparation
+
+// formatVersion is the version of our own layout of keys and records.
+const formatVersion = 1
+
+// formatPrefix precedes the version in the format record.
+const formatPrefix = "holdfast "
+
+var (
+	formatKey = []byte("mformat")
+	metaKey   = []byte("mmeta")
+)
+
+var (
+	// ErrLocked: another process, or another Journal of this one, has the
+	// directory open.
+	ErrLocked = errors.New("data directory is in use")
+	// ErrNewerFormat: the directory was written by a newer program.
+	ErrNewerFormat = errors.New("data directory has a newer format")
+	// ErrForeign: the directory holds something that is not ours.
+	ErrForeign = errors.New("directory holds other data")
+	// ErrClosed: the journal has been closed.
+	ErrClosed = errors.New("journal is closed")
+)
+
+// lock creates the directory if need be and locks it against other processes.
+func lock(fsys vfs.FS, dir string) (*pebble.Lock, error) {
+	if err := makeDir(fsys, dir); err != nil {
+		return nil, fmt.Errorf("data directory %s cannot be created: %w", dir, err)
+	}
+	l, err := pebble.LockDirectory(dir, fsys)
+	if err == nil {
+		return l, nil
+	}
+	var perr *fs.PathError
+	if errors.As(err, &perr) {
+		return nil, fmt.Errorf("data directory %s cannot be locked: %w", dir, err)
+	}
+	return nil, fmt.Errorf("%w: another process has %s open; stop it or choose another directory (%v)", ErrLocked, dir, err)
+}
+
+// makeDir creates dir for its owner only, and syncs the directories above it:
+// a database in a directory that a crash removes is no database.
+func makeDir(fsys vfs.FS, dir string) error {
+	var missing []string
+	for d := dir; ; {
+		if _, err := fsys.Stat(d); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		missing = append(missing, d)
+		parent := fsys.PathDir(d)
+		if parent == d {
+			break
+		}
+		d = parent
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range missing {
+		if err := syncDir(fsys, fsys.PathDir(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	f, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// inspect looks at a directory before Pebble opens it, because opening writes.
+// It returns whether there is a database in it.
+func inspect(fsys vfs.FS, dir string) (exists bool, err error) {
+	desc, err := pebble.Peek(dir, fsys)
+	if err != nil {
+		if strings.Contains(err.Error(), "unknown format major version") {
+			return false, fmt.Errorf("%w: %s needs a newer version of this program (%v)", ErrNewerFormat, dir, err)
+		}
+		return false, fmt.Errorf("data directory %s cannot be read: %w", dir, err)
+	}
+	if desc.Exists {
+		if desc.FormatMajorVersion < pebbleFormat {
+			return true, checkReadOnly(fsys, dir)
+		}
+		return true, nil
+	}
+	names, err := fsys.List(dir)
+	if err != nil {
+		return false, fmt.Errorf("data directory %s cannot be read: %w", dir, err)
+	}
+	for _, name := range names {
+		if !expected(name) {
+			return false, fmt.Errorf("%w: %s has no database in it, but a file %q; choose an empty directory", ErrForeign, dir, name)
+		}
+	}
+	return false, nil
+}
+
+// expected tells the names that may be in a directory without a database: what
+// a crash during creation leaves, and what a fresh file system has.
+func expected(name string) bool {
+	switch {
+	case name == "LOCK", name == "lost+found", name == "CURRENT":
+		return true
+	case strings.HasPrefix(name, "MANIFEST-"), strings.HasPrefix(name, "OPTIONS-"),
+		strings.HasPrefix(name, "marker."), strings.HasPrefix(name, "ballast"),
+		strings.HasPrefix(name, "temporary."):
+		return true
+	}
+	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".dbtmp")
+}
+
+// checkReadOnly makes sure that a database of an older Pebble format is ours
+// before an ordinary open raises its format for good.
+func checkReadOnly(fsys vfs.FS, dir string) error {
+	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}})
+	if err != nil {
+		return fmt.Errorf("%w: the database in %s cannot be opened: %w", ErrForeign, dir, err)
+	}
+	_, err = readFormat(db, dir)
+	return errors.Join(err, db.Close())
+}
+
+// readFormat checks the format record. found is false in an empty database,
+// which is what a crash right after creation leaves.
+func readFormat(db *pebble.DB, dir string) (found bool, err error) {
+	value, closer, err := db.Get(formatKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		empty, err := isEmpty(db)
+		if err == nil && !empty {
+			err = fmt.Errorf("%w: the Pebble database in %s was not written by this program; choose another directory", ErrForeign, dir)
+		}
+		return false, err
+	}
+	if err != nil {
+		return false, fmt.Errorf("format record in %s cannot be read: %w", dir, err)
+	}
+	text := string(value)
+	if err := closer.Close(); err != nil {
+		return false, err
+	}
+	version, ok := strings.CutPrefix(text, formatPrefix)
+	n, convErr := strconv.Atoi(version)
+	switch {
+	case !ok || convErr != nil || n < 1:
+		return false, fmt.Errorf("%w: the format record in %s says %q", ErrForeign, dir, text)
+	case n > formatVersion:
+		return false, fmt.Errorf("%w: %s has format %d, this program knows formats up to %d; use a newer version", ErrNewerFormat, dir, n, formatVersion)
+	}
+	return true, nil
+}
+
+func isEmpty(db *pebble.DB) (bool, error) {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return false, err
+	}
+	some := it.First()
+	return !some, errors.Join(it.Error(), it.Close())
+}
+
+func writeFormat(db *pebble.DB) error {
+	return db.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), pebble.Sync)
+}

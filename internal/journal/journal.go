@@ -1,0 +1,314 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Defaults of Options.
+const (
+	DefaultBatchBytes    = 4 << 20
+	DefaultCommitTimeout = 30 * time.Second
+)
+
+// Options of Open. Only Dir is required.
+type Options struct {
+	// Dir is created, for its owner only, if it does not exist.
+	Dir string
+	// FS is the file system; nil is the machine's.
+	FS vfs.FS
+	// Logger gets Pebble's messages too; nil is slog.Default.
+	Logger *slog.Logger
+	// Fatal is called once, from any goroutine, when a commit has failed or
+	// hangs: memory may hold what the disk does not, so the process must end.
+	// The default logs one line and exits with 1. If it returns, the journal
+	// accepts appends but completes nothing any more.
+	Fatal func(error)
+	// BatchBytes is the size of the filling batch from which Admit blocks.
+	BatchBytes int
+	// CommitTimeout is how long a batch may be on its way to disk before the
+	// journal is given up.
+	CommitTimeout time.Duration
+	// Idle is called by the completer each time after a batch's callbacks have
+	// run and the batch is complete: the place to flush what they wrote. It
+	// must not block.
+	Idle func()
+	// Meta appends the meta record to dst and returns it. It is called by the
+	// sealer at each batch, after the batch was closed to appends and with no
+	// lock held. See SetMeta.
+	Meta func(dst []byte) []byte
+	// ReadOnly opens an existing directory for Get, Iterate and Meta only;
+	// Begin panics.
+	ReadOnly bool
+}
+
+// Journal is the durable side of the process: open it first, close it last.
+// Without Close, what was appended and not yet acknowledged may be lost, and
+// the directory stays locked until the process ends. All methods are safe for
+// concurrent use.
+type Journal struct {
+	o    Options
+	db   *pebble.DB
+	lock *pebble.Lock
+	meta []byte
+
+	complete       atomic.Uint64 // written under mu
+	over           atomic.Bool   // the filling batch is larger than BatchBytes; written under mu
+	metaFunc       atomic.Pointer[func([]byte) []byte]
+	lastBackground atomic.Pointer[error]
+
+	mu      sync.Mutex
+	work    sync.Cond // on mu: the sealer has something to do
+	moved   sync.Cond // on mu: a batch was sealed or applied, or readers changed, or the journal failed
+	filling *batch    // guarded by mu
+	dirty   bool      // guarded by mu: filling is to be sealed
+	sealed  []*batch  // guarded by mu: sealed, not complete, in order
+	free    []*batch  // guarded by mu: complete, for reuse
+	applied Seq       // guarded by mu: visible to readers
+	err     error     // guarded by mu: why the journal has failed
+	closing bool      // guarded by mu: Close was called
+	closed  bool      // guarded by mu: appends are dropped
+	readers int       // guarded by mu: Get and Iterate under way
+
+	metaNext, metaLast []byte   // the sealer's
+	spare              []Waiter // the completer's
+
+	toSync  chan *batch   // sealer to completer
+	drained chan struct{} // closed when the completer has ended
+}
+
+// Open opens or creates the journal in o.Dir. It fails with ErrLocked,
+// ErrNewerFormat or ErrForeign, each with a sentence on what to do, or with
+// what Pebble or the file system say.
+func Open(o Options) (*Journal, error) {
+	o.setDefaults()
+	j := &Journal{o: o}
+	j.work.L, j.moved.L = &j.mu, &j.mu
+	if o.Meta != nil {
+		j.SetMeta(o.Meta)
+	}
+	var err error
+	if j.lock, err = lock(o.FS, o.Dir); err != nil {
+		return nil, err
+	}
+	if err := j.openDB(); err != nil {
+		return nil, errors.Join(err, j.lock.Close())
+	}
+	j.start()
+	return j, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.BatchBytes <= 0 {
+		o.BatchBytes = DefaultBatchBytes
+	}
+	if o.CommitTimeout <= 0 {
+		o.CommitTimeout = DefaultCommitTimeout
+	}
+	if o.Fatal == nil {
+		logger := o.Logger
+		o.Fatal = func(err error) {
+			logger.Error("giving up: writes do not reach the disk", "error", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// openDB opens the database, checks that it is ours, and reads the meta record.
+func (j *Journal) openDB() error {
+	o := &j.o
+	exists, err := inspect(o.FS, o.Dir)
+	if err != nil {
+		return err
+	}
+	if o.ReadOnly && !exists {
+		return fmt.Errorf("%w: %s holds no database", ErrForeign, o.Dir)
+	}
+	db, err := pebble.Open(o.Dir, j.pebbleOptions())
+	if err != nil {
+		return fmt.Errorf("database in %s cannot be opened: %w", o.Dir, err)
+	}
+	found, err := readFormat(db, o.Dir)
+	if err == nil && !found && !o.ReadOnly {
+		err = writeFormat(db)
+	}
+	if err == nil {
+		j.meta, err = readMeta(db)
+	}
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	j.db = db
+	j.metaLast = append([]byte(nil), j.meta...)
+	return nil
+}
+
+func readMeta(db *pebble.DB) ([]byte, error) {
+	value, closer, err := db.Get(metaKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("meta record cannot be read: %w", err)
+	}
+	return append([]byte{}, value...), closer.Close()
+}
+
+// pebbleOptions: a memtable large enough for a few seconds of writes, few
+// enough of them to bound memory, and bloom filters on every level, because
+// most look-ups of remembered messages are for what is not there.
+func (j *Journal) pebbleOptions() *pebble.Options {
+	po := &pebble.Options{
+		FS:                          j.o.FS,
+		Lock:                        j.lock,
+		ReadOnly:                    j.o.ReadOnly,
+		FormatMajorVersion:          pebbleFormat,
+		Logger:                      pebbleLogger{j},
+		MemTableSize:                32 << 20,
+		MemTableStopWritesThreshold: 4,
+		CacheSize:                   32 << 20,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		EventListener:               &pebble.EventListener{BackgroundError: j.backgroundError},
+	}
+	for i := range po.Levels {
+		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return po
+}
+
+func (j *Journal) start() {
+	j.filling = &batch{seq: 1}
+	j.drained = make(chan struct{})
+	if j.o.ReadOnly {
+		close(j.drained)
+		return
+	}
+	j.filling.rows = j.db.NewBatch()
+	j.toSync = make(chan *batch, maxInFlight)
+	go j.runSealer()
+	go j.runCompleter()
+	go j.runWatchdog()
+}
+
+// Meta returns the meta record as it was found at Open, nil if there was none.
+func (j *Journal) Meta() []byte { return j.meta }
+
+// SetMeta replaces Options.Meta, for an owner that needs the journal before it
+// can say what its record is. Until there is one, the record on disk stays.
+func (j *Journal) SetMeta(f func(dst []byte) []byte) { j.metaFunc.Store(&f) }
+
+// Iterate calls fn with every row lower <= key < upper in order, of a view
+// that does not change meanwhile; nil bounds are open. key and value are valid
+// during the call only. It sees what was applied (see WaitApplied), durable or
+// not. fn may call the journal.
+func (j *Journal) Iterate(lower, upper []byte, fn func(key, value []byte) (more bool)) error {
+	if err := j.beginRead(); err != nil {
+		return err
+	}
+	defer j.endRead()
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("journal %s: %w", j.o.Dir, errors.Join(err, it.Close()))
+		}
+		if !fn(it.Key(), value) {
+			break
+		}
+	}
+	if err := it.Close(); err != nil {
+		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	}
+	return nil
+}
+
+// Get returns a copy of a row's value, as far as it was applied.
+func (j *Journal) Get(key []byte) (value []byte, found bool, err error) {
+	if err := j.beginRead(); err != nil {
+		return nil, false, err
+	}
+	defer j.endRead()
+	v, closer, err := j.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	}
+	return append([]byte{}, v...), true, closer.Close()
+}
+
+// beginRead and endRead keep Close from taking the database away: Pebble
+// panics on a reader that comes, or stays, after it was closed.
+func (j *Journal) beginRead() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closing {
+		return ErrClosed
+	}
+	j.readers++
+	return nil
+}
+
+func (j *Journal) endRead() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.readers--; j.readers == 0 && j.closing {
+		j.moved.Broadcast()
+	}
+}
+
+// Close makes everything that was appended before it durable, runs its
+// callbacks, and closes the database. Appends that come later are dropped. If
+// the journal has failed, Close returns that error and leaves the directory as
+// it is, for the next start to recover. Not to be called from a callback.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closing {
+		j.mu.Unlock()
+		return ErrClosed
+	}
+	j.closing = true
+	j.work.Signal()
+	for j.err == nil && j.readers > 0 {
+		j.moved.Wait()
+	}
+	err := j.err
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := j.drain(); err != nil {
+		return err
+	}
+	return errors.Join(j.db.Close(), j.lock.Close())
+}
+
+// drain waits for the completer to end, or for the journal to fail: then its
+// goroutines may hang in Pebble for ever.
+func (j *Journal) drain() error {
+	<-j.drained
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}

@@ -1,0 +1,387 @@
+package journal
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The pipeline
+//
+// A commit costs an fsync, and an fsync costs the same for one row as for ten
+// thousand. So nobody commits: callers append to the batch that is filling,
+// and two goroutines move batches to disk.
+//
+//	callers ──append──▶ filling ──seal──▶ sealed[0..1] ──sync──▶ complete
+//	                       │                   │                     │
+//	                 under mu, a memcpy   sealer: Pebble's      completer: SyncWait,
+//	                                      WAL and memtable,     callbacks, publish
+//	                                      no waiting for fsync
+//
+// The sealer takes the filling batch as soon as it has rows and fewer than
+// maxInFlight batches are on their way, and puts an empty one in its place.
+// ApplyNoSyncWait writes the batch to the WAL's buffer and to the memtable and
+// asks for an fsync; rows are visible to Iterate and Get from then on. While
+// the disk works on one batch the next is applied and queued behind it, so
+// that the disk is never idle for want of a batch, and the one after that
+// fills: batches grow with the load by themselves, and latency stays near one
+// fsync.
+//
+// The completer takes batches in order, waits for the fsync, and calls the
+// waiters. One goroutine is enough for waiting and calling: the disk does not
+// notice that nobody is waiting for it.
+//
+// Who may touch what. Everything about a batch is guarded by Journal.mu, with
+// two exceptions: once sealed, its rows belong to the sealer until they are
+// handed to the completer through the channel; and a list of waiters that the
+// completer has taken out of the batch is the completer's. No Pebble call that
+// can block, no I/O and no callback happens under mu. Callers hold their own
+// locks (a shard's, a session's) while they append or await; callbacks take
+// those same locks, and that is sound because the completer holds none when it
+// calls.
+//
+// Complete against a late Await. A waiter registered for batch s must be
+// called, and an answer of false from Await must mean that every callback of s
+// has returned: otherwise a reply given at once could overtake one that is
+// about to be given. So complete only moves while mu is held and the batch's
+// list is seen empty. The completer takes the list, calls it without the lock,
+// and looks again; whoever came meanwhile is called in the next round, still
+// in the order in which they came. The rounds end because a client has a
+// bounded number of requests under way (its Receive Maximum) and what the
+// callbacks wrote is flushed by Idle, after the last round.
+//
+// Failure. When a commit fails, or does not end within CommitTimeout, memory
+// may hold what the disk does not. The journal stops where it is: no further
+// callback runs, and Fatal is called, once, which by default ends the process.
+
+// Seq numbers batches, rising by one from 1 within one run of the process.
+// Zero stands for "nothing to wait for": what was loaded at start, for example.
+type Seq uint64
+
+// A Waiter is called when its batch is durable: in the order of batches, and
+// within a batch in the order of registration, always by the same goroutine.
+// Durable works in memory only and must not block; the next batch's callbacks
+// wait for it. It may append, and it may await.
+type Waiter interface{ Durable() }
+
+// maxInFlight is how many batches may be between sealing and completion: one
+// whose fsync runs and one that is applied meanwhile. Each one more splits the
+// same load into smaller batches and adds latency without adding throughput.
+const maxInFlight = 2
+
+type batch struct {
+	seq     Seq
+	rows    *pebble.Batch
+	waiters []Waiter
+	sealed  time.Time
+}
+
+// An Append is the right to add rows to the filling batch, from Begin to End.
+// The rows of one Append are in one batch: after a crash either all of them
+// are there or none.
+type Append struct {
+	j *Journal
+	b *batch
+}
+
+// Begin locks the filling batch. Between it and End nothing but the methods of
+// Append may be called: everybody else who writes is waiting.
+func (j *Journal) Begin() Append {
+	j.mu.Lock()
+	return Append{j: j, b: j.filling}
+}
+
+// Set adds a row, or replaces it. Both arguments are copied.
+func (a Append) Set(key, value []byte) {
+	_ = a.b.rows.Set(key, value, nil) // fails only on an indexed batch
+}
+
+// SetDeferred adds a row whose key and value the caller fills in place, all of
+// both, before it calls anything else on this Append.
+func (a Append) SetDeferred(keyLen, valueLen int) (key, value []byte) {
+	op := a.b.rows.SetDeferred(keyLen, valueLen)
+	return op.Key, op.Value
+}
+
+// Delete removes a row; it need not exist. key is copied.
+func (a Append) Delete(key []byte) {
+	_ = a.b.rows.Delete(key, nil)
+}
+
+// DeleteRange removes every row with from <= key < to. Both are copied.
+func (a Append) DeleteRange(from, to []byte) {
+	_ = a.b.rows.DeleteRange(from, to, nil)
+}
+
+// End unlocks the batch and returns its number. w, if not nil, is called when
+// the batch is durable. After Close the rows are dropped and w is never called:
+// what nobody hears of was never acknowledged.
+func (a Append) End(w Waiter) Seq {
+	j, b := a.j, a.b
+	if j.closed {
+		b.rows.Reset()
+		j.mu.Unlock()
+		return b.seq
+	}
+	if w != nil {
+		b.waiters = append(b.waiters, w)
+	}
+	if !j.dirty {
+		j.dirty = true
+		j.work.Signal()
+	}
+	if b.rows.Len() > j.o.BatchBytes {
+		j.over.Store(true)
+	}
+	j.mu.Unlock()
+	return b.seq
+}
+
+// Await asks for w to be called when batch s is durable. False means that s is
+// complete already, callbacks included, and that w will not be called.
+func (j *Journal) Await(s Seq, w Waiter) bool {
+	if s <= j.Complete() {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s <= j.Complete() {
+		return false
+	}
+	if j.closed && s == j.filling.seq {
+		return true // dropped, like the rows that it would wait for
+	}
+	b := j.batch(s)
+	b.waiters = append(b.waiters, w)
+	return true
+}
+
+// batch finds the batch numbered s, which is not complete. mu is held.
+func (j *Journal) batch(s Seq) *batch {
+	if s == j.filling.seq {
+		return j.filling
+	}
+	if len(j.sealed) > 0 {
+		if i := s - j.sealed[0].seq; i < Seq(len(j.sealed)) {
+			return j.sealed[i]
+		}
+	}
+	panic(fmt.Sprintf("journal: batch %d was never given out (filling is %d)", s, j.filling.seq))
+}
+
+// Complete is the newest batch that is durable and whose callbacks have all
+// returned; so are all before it.
+func (j *Journal) Complete() Seq { return Seq(j.complete.Load()) }
+
+// Last is the newest batch that anything was appended to. What Iterate or Get
+// returned was appended in this batch or before it, if Last is asked after.
+func (j *Journal) Last() Seq {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last()
+}
+
+func (j *Journal) last() Seq {
+	if j.dirty {
+		return j.filling.seq
+	}
+	return j.filling.seq - 1
+}
+
+// Admit blocks while the filling batch is larger than Options.BatchBytes. Call
+// it before a write, with no lock held: it is how a disk that does not keep up
+// slows down those who write, and only those.
+func (j *Journal) Admit() {
+	if !j.over.Load() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.over.Load() && !j.closed && j.err == nil {
+		j.moved.Wait()
+	}
+}
+
+// WaitApplied blocks until everything that was appended before the call is
+// visible to Iterate and Get. That it is visible does not mean that it is
+// durable.
+func (j *Journal) WaitApplied() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for target := j.last(); j.applied < target && j.err == nil; {
+		j.moved.Wait()
+	}
+}
+
+// runSealer is the sealer. It ends when the journal is closed and drained, or
+// has failed.
+func (j *Journal) runSealer() {
+	defer close(j.toSync)
+	defer func() {
+		if r := recover(); r != nil {
+			j.fail(fmt.Errorf("Pebble panicked during a commit: %v", r))
+		}
+	}()
+	for {
+		b := j.seal()
+		if b == nil {
+			return
+		}
+		j.addMeta(b)
+		if err := j.db.ApplyNoSyncWait(b.rows, pebble.Sync); err != nil {
+			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
+			return
+		}
+		j.mu.Lock()
+		j.applied = b.seq
+		j.moved.Broadcast()
+		j.mu.Unlock()
+		j.toSync <- b
+	}
+}
+
+// seal waits for rows and takes them; nil means that there is no more to do.
+func (j *Journal) seal() *batch {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.err == nil && !(j.dirty && len(j.sealed) < maxInFlight) && !(j.closing && !j.dirty) {
+		j.work.Wait()
+	}
+	if j.err != nil {
+		return nil
+	}
+	if j.closing {
+		j.closed = true // what comes from here on is dropped
+	}
+	if !j.dirty {
+		return nil
+	}
+	b := j.filling
+	b.sealed = time.Now()
+	j.sealed = append(j.sealed, b)
+	j.filling = j.emptyBatch(b.seq + 1)
+	j.dirty = false
+	j.over.Store(false)
+	j.moved.Broadcast()
+	return b
+}
+
+// emptyBatch takes a used batch if there is one. mu is held.
+func (j *Journal) emptyBatch(s Seq) *batch {
+	n := len(j.free)
+	if n == 0 {
+		return &batch{seq: s, rows: j.db.NewBatch()}
+	}
+	b := j.free[n-1]
+	j.free = j.free[:n-1]
+	b.seq = s
+	return b
+}
+
+// addMeta puts the meta record into the batch, if it is not the one on disk.
+// It is read after the batch was sealed, so it covers every row in it.
+func (j *Journal) addMeta(b *batch) {
+	f := j.metaFunc.Load()
+	if f == nil {
+		return
+	}
+	j.metaNext = (*f)(j.metaNext[:0])
+	if string(j.metaNext) == string(j.metaLast) {
+		return
+	}
+	_ = b.rows.Set(metaKey, j.metaNext, nil)
+	j.metaLast = append(j.metaLast[:0], j.metaNext...)
+}
+
+// runCompleter is the completer.
+func (j *Journal) runCompleter() {
+	defer close(j.drained)
+	for b := range j.toSync {
+		if err := b.rows.SyncWait(); err != nil {
+			j.fail(fmt.Errorf("batch %d could not be synced: %w", b.seq, err))
+			return
+		}
+		if !j.finish(b) {
+			return
+		}
+		if j.o.Idle != nil {
+			j.o.Idle()
+		}
+	}
+}
+
+// finish calls the waiters of a durable batch until there are no more, then
+// publishes the batch as complete. False: the journal has failed meanwhile.
+func (j *Journal) finish(b *batch) bool {
+	for {
+		j.mu.Lock()
+		if j.err != nil {
+			j.mu.Unlock()
+			return false
+		}
+		if len(b.waiters) == 0 {
+			break
+		}
+		waiters := b.waiters
+		b.waiters, j.spare = j.spare[:0], nil
+		j.mu.Unlock()
+		for i, w := range waiters {
+			waiters[i] = nil
+			w.Durable()
+		}
+		j.spare = waiters
+	}
+	b.rows.Reset()
+	j.complete.Store(uint64(b.seq))
+	j.sealed = append(j.sealed[:0], j.sealed[1:]...)
+	j.free = append(j.free, b)
+	j.work.Signal()
+	j.mu.Unlock()
+	return true
+}
+
+// fail stops the journal, and says why to Options.Fatal the first time.
+func (j *Journal) fail(err error) {
+	if j.lastBackground.Load() != nil {
+		err = fmt.Errorf("%w (Pebble's last background error: %w)", err, *j.lastBackground.Load())
+	}
+	err = fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	j.mu.Lock()
+	first := j.err == nil
+	if first {
+		j.err = err
+		j.work.Broadcast()
+		j.moved.Broadcast()
+	}
+	j.mu.Unlock()
+	if first {
+		j.o.Fatal(err)
+	}
+}
+
+// runWatchdog fails the journal when a batch stays under way for too long. On
+// a full disk Pebble retries its flushes for ever and writers wait without an
+// error: nothing but the clock tells.
+func (j *Journal) runWatchdog() {
+	limit := j.o.CommitTimeout
+	tick := time.NewTicker(max(limit/8, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.drained:
+			return
+		case now := <-tick.C:
+			j.mu.Lock()
+			var stuck Seq
+			if len(j.sealed) > 0 && now.Sub(j.sealed[0].sealed) > limit {
+				stuck = j.sealed[0].seq
+			}
+			j.mu.Unlock()
+			if stuck != 0 {
+				j.fail(fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", stuck, limit))
+				return
+			}
+		}
+	}
+}
