@@ -1,0 +1,127 @@
+package transport
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// past is a deadline that has gone by.
+var past = time.Unix(1, 0)
+
+// WaitOutput blocks until Size is below limit (at least 1: until the output is
+// empty). It flushes first, so that there is something to wait for. It returns
+// ErrClosed after Shut, Close or a failed write. For the reader goroutine only.
+func (c *Conn) WaitOutput(limit int) error {
+	limit = max(limit, 1)
+	c.Flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiter == nil {
+		c.waiter = sync.NewCond(&c.mu)
+	}
+	c.waitLimit = limit
+	c.waiting.Store(true)
+	defer c.waiting.Store(false)
+	for !c.shut && !c.broken {
+		if c.size.Load() < int64(limit) {
+			return nil
+		}
+		c.waiter.Wait()
+	}
+	return ErrClosed
+}
+
+// Shut ends the connection politely: no output is accepted any more, what is
+// there is written, then the socket is closed, after grace at the latest. Fill
+// and WaitOutput return ErrClosed at once. Shut itself does not wait; after the
+// first Shut or Close it does nothing.
+func (c *Conn) Shut(grace time.Duration) {
+	c.mu.Lock()
+	if c.shut {
+		c.mu.Unlock()
+		return
+	}
+	c.shut = true
+	c.closing.Store(true)
+	writer := !c.writing
+	if writer {
+		c.writing = true
+	}
+	if grace > 0 {
+		c.deadline = time.AfterFunc(grace, c.abandon)
+	}
+	if c.waiter != nil {
+		c.waiter.Broadcast()
+	}
+	c.mu.Unlock()
+
+	_ = c.nc.SetReadDeadline(past) // unblocks Fill, which then sees closing
+	if writer {
+		c.write()
+	}
+	if grace <= 0 {
+		_ = c.Close()
+	}
+}
+
+// abandon is Close for when the grace is over.
+func (c *Conn) abandon() { _ = c.Close() }
+
+// finish closes the socket after the last byte was written. The caller was the
+// writer and has set closed.
+func (c *Conn) finish() {
+	if c.raw != nil {
+		discardInput(c.raw)
+	}
+	// On the plain path Close may still exchange a farewell with the peer, and
+	// may take a while: this is then the connection's own goroutine, and the
+	// deadline goes on until it is done.
+	_ = c.nc.Close()
+	c.stopDeadline()
+}
+
+func (c *Conn) stopDeadline() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline != nil {
+		c.deadline.Stop()
+	}
+}
+
+// Close closes the socket at once; output that it has not taken is lost. After
+// the first call it does nothing and returns nil.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	done := c.closed && c.deadline == nil
+	c.shut = true
+	c.closed = true
+	if c.deadline != nil {
+		c.deadline.Stop()
+		c.deadline = nil
+	}
+	c.closing.Store(true)
+	c.dropOutput()
+	c.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := hardClose(c.nc); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// hardClose closes the socket underneath nc: no farewell that could wait for the
+// peer. Closing twice is harmless.
+func hardClose(nc net.Conn) error {
+	switch nc := nc.(type) {
+	case *tls.Conn:
+		return nc.NetConn().Close()
+	case *webSocketConn:
+		return hardClose(nc.socket)
+	}
+	return nc.Close()
+}

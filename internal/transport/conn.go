@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Defaults of [Options].
+const (
+	DefaultReadBuffer  = 16 << 10 // bytes
+	DefaultOutputLimit = 64 << 10 // bytes
+)
+
+// ErrClosed is what Fill and WaitOutput return once Shut or Close was called on
+// this side. What the peer does shows as io.EOF or the socket's own error.
+var ErrClosed = errors.New("transport: connection closed")
+
+// Options of a [Conn]. The zero value is usable.
+type Options struct {
+	// ReadBuffer is the size of a pooled read buffer in bytes, rounded up to a
+	// power of two, at most 1 MiB. 0 means DefaultReadBuffer.
+	ReadBuffer int
+	// OutputLimit is the size in bytes from which Full reports true. It is soft:
+	// nothing is refused because of it. 0 means DefaultOutputLimit.
+	OutputLimit int
+	// Drained is called when the output has become empty after Full reported
+	// true or WantDrained was asked: once for each time it was armed. It runs on
+	// the goroutine that wrote, with no lock held, and must not block; it may
+	// append and flush.
+	Drained func()
+	// Failed is called once when a write fails, on the goroutine that wrote,
+	// with no lock held. From then on output is dropped; the reader may still
+	// find what the peer had sent before. The callee decides when to Close. If
+	// Failed is nil, the connection closes itself. It is not called for a Conn
+	// on which Shut or Close was called.
+	Failed func(error)
+}
+
+// Conn is one client's connection. Create it with [NewConn]; end it with Shut or
+// Close, or its socket leaks.
+//
+// Fill, Buffered, Discard and WaitOutput belong to the connection's one reader
+// goroutine. Everything else is safe for concurrent use.
+//
+// Whoever appends output must see to it that Flush or FlushSoon is called after
+// the Unlock; nothing leaves by itself.
+type Conn struct {
+	nc       net.Conn
+	raw      syscall.RawConn // nil: the plain path
+	flushers *Flushers
+	drained  func()
+	failed   func(error)
+
+	// Bound methods, made once: making one at each call would allocate.
+	readable func(fd uintptr) bool
+	writable func(fd uintptr) bool
+	carry    func()
+
+	// Input, owned by the reader: in[r:w] is buffered. in is nil while nothing
+	// is.
+	in       []byte
+	r, w     int
+	readSize int
+	readN    int   // result of the last readable
+	readErr  error // result of the last readable
+	probe    [1]byte
+
+	outputLimit int
+
+	// Output. See write.go for who may touch what.
+	mu        sync.Mutex
+	out       []byte      // mu: appended, not yet taken by the writer
+	outClass  int8        // mu: buffer class that the next out begins with
+	writing   bool        // mu: somebody is the writer
+	shut      bool        // mu: no output is accepted any more
+	broken    bool        // mu: a write failed
+	closed    bool        // mu: the socket is closed, or about to be
+	waitLimit int         // mu: what WaitOutput waits to get below
+	waiter    *sync.Cond  // mu: made at the first WaitOutput that has to wait
+	deadline  *time.Timer // mu: closes what Shut could not finish in time
+
+	sending   []byte // the writer's: taken from out, being written
+	sent      int    // the writer's: how much of sending the socket has
+	writeWait bool   // the writer's: writable waits for room
+	writeN    int    // the writer's: result of the last writable
+	writeErr  error  // the writer's: result of the last writable
+
+	size    atomic.Int64 // bytes in out and in sending[sent:]
+	armed   atomic.Bool  // Drained is due when size becomes 0
+	waiting atomic.Bool  // WaitOutput waits
+	closing atomic.Bool  // Shut or Close was called
+	queued  atomic.Bool  // in the flushers' queue
+
+	next *Conn // the flushers' lock: the next in their queue
+}
+
+// NewConn makes a Conn of nc, which it owns from now on. f may be nil: FlushSoon
+// is then the same as Flush. The caller may set read deadlines on nc, from the
+// reader goroutine only; write deadlines never.
+func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
+	c := &Conn{
+		nc:          nc,
+		raw:         rawConn(nc),
+		flushers:    f,
+		drained:     o.Drained,
+		failed:      o.Failed,
+		readSize:    DefaultReadBuffer,
+		outputLimit: DefaultOutputLimit,
+	}
+	if o.ReadBuffer > 0 {
+		c.readSize = minBuffer << bufferClass(min(o.ReadBuffer, maxBuffer))
+	}
+	if o.OutputLimit > 0 {
+		c.outputLimit = o.OutputLimit
+	}
+	c.carry = c.drain
+	if c.raw != nil {
+		c.readable = c.readReady
+		c.writable = c.writeReady
+	}
+	return c
+}
+
+// RemoteAddr is the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
+
+// NetConn is the connection that this Conn was made of, for what only that one
+// knows (a TLS state, a local address). Do not read, write or close it.
+func (c *Conn) NetConn() net.Conn { return c.nc }

@@ -1,0 +1,160 @@
+package transport
+
+import "io"
+
+// parkedInput is the most that a peer may have sent of a packet and still be
+// kept in the smallest buffer while it makes us wait for the rest: a crowd of
+// clients that each send one byte must not cost a full read buffer each.
+const parkedInput = 512
+
+// Buffered is what was read and not discarded. The view is valid until the next
+// Fill.
+func (c *Conn) Buffered() []byte { return c.in[c.r:c.w] }
+
+// Discard drops the first n of the buffered bytes; n over what is buffered is a
+// bug of the caller and panics.
+func (c *Conn) Discard(n int) {
+	if n < 0 || n > c.w-c.r {
+		panic("transport: Discard of more than is buffered")
+	}
+	c.r += n
+}
+
+// Fill blocks until at least one more byte is buffered. need is a hint: the
+// length in bytes of the packet that begins with what is buffered, 0 if unknown.
+// It only ever bounds how far the buffer grows: capacity doubles when the buffer
+// is full of bytes that really came, never because a length was claimed.
+//
+// Errors: ErrClosed after Shut or Close, io.EOF when the peer has ended the
+// stream, otherwise the socket's. After an error nothing is buffered any more.
+func (c *Conn) Fill(need int) error {
+	if c.closing.Load() {
+		return c.endInput(ErrClosed)
+	}
+	c.makeRoom(need)
+	var n int
+	var err error
+	if c.raw != nil {
+		n, err = c.fillRaw()
+	} else {
+		n, err = c.fillPlain()
+	}
+	if err != nil {
+		if c.closing.Load() {
+			err = ErrClosed
+		}
+		return c.endInput(err)
+	}
+	c.w += n
+	return nil
+}
+
+// makeRoom moves what is buffered to the front and, if that fills the buffer,
+// doubles it. Moving costs at most one copy of one unfinished packet per Discard.
+func (c *Conn) makeRoom(need int) {
+	switch {
+	case c.r == c.w:
+		c.r, c.w = 0, 0
+		if len(c.in) != c.readSize {
+			c.releaseInput() // a large packet has gone by
+		}
+	case c.r > 0:
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	if c.in == nil || c.w < len(c.in) {
+		return
+	}
+	size := 2 * len(c.in)
+	if need > len(c.in) {
+		size = min(size, need)
+	}
+	c.moveInput(size)
+}
+
+// moveInput moves what is buffered into a buffer of at least size bytes.
+func (c *Conn) moveInput(size int) {
+	b := getBuffer(size)
+	copy(b, c.in[:c.w])
+	putBuffer(c.in)
+	c.in = b
+}
+
+func (c *Conn) releaseInput() {
+	putBuffer(c.in)
+	c.in = nil
+}
+
+func (c *Conn) endInput(err error) error {
+	c.releaseInput()
+	c.r, c.w = 0, 0
+	return err
+}
+
+func (c *Conn) fillRaw() (int, error) {
+	// Read holds the descriptor's read lock while it waits: only the reader
+	// goroutine ever takes it.
+	if err := c.raw.Read(c.readable); err != nil {
+		return 0, err
+	}
+	return c.readN, c.readErr
+}
+
+// readReady is called by RawConn.Read, first at once and then whenever the
+// socket may have become readable; false means: wait. The buffer is taken here
+// and given back before waiting, so that an idle connection holds none.
+func (c *Conn) readReady(fd uintptr) bool {
+	switch {
+	case c.in == nil:
+		c.in = getBuffer(c.readSize)
+	case len(c.in) < c.readSize:
+		c.moveInput(c.readSize)
+	}
+	n, again, err := readOnce(fd, c.in[c.w:])
+	if !again {
+		c.readN, c.readErr = n, err
+		return true
+	}
+	switch {
+	case c.w == 0:
+		c.releaseInput()
+	case c.w <= parkedInput && len(c.in) > minBuffer:
+		c.moveInput(minBuffer)
+	}
+	return false
+}
+
+// fillPlain reads from a connection that cannot say whether it is readable.
+// With nothing buffered it waits for a single byte, without a buffer, and leaves
+// the rest to the next call: TLS and WebSocket hold that rest themselves.
+func (c *Conn) fillPlain() (int, error) {
+	if c.in != nil && c.w == 0 {
+		c.releaseInput()
+	}
+	p := c.probe[:]
+	if c.in != nil {
+		p = c.in[c.w:]
+	}
+	n, err := readSome(c.nc, p)
+	if n > 0 && c.in == nil {
+		c.in = getBuffer(c.readSize)
+		c.in[0] = c.probe[0]
+	}
+	return n, err
+}
+
+// readSome is r.Read without its two oddities: no bytes without an error, and
+// an error together with bytes (which the next Read repeats).
+func readSome(r io.Reader, p []byte) (int, error) {
+	const rounds = 100
+	for range rounds {
+		n, err := r.Read(p)
+		if n > 0 {
+			return n, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return 0, io.ErrNoProgress
+}

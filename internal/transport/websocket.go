@@ -1,0 +1,305 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// Defaults of [WebSocketOptions].
+const (
+	DefaultHandshakeTimeout = 10 * time.Second
+	DefaultMaxHandshakes    = 1000
+)
+
+// subprotocol is the name that MQTT has among WebSocket's subprotocols
+// [MQTT-6.0.0-3].
+const subprotocol = "mqtt"
+
+// WebSocketOptions of [ListenWebSocket]. The zero value is usable.
+type WebSocketOptions struct {
+	// TLS, if set, makes the listener speak wss.
+	TLS *tls.Config
+	// AllowOrigins are the web pages that may connect: host patterns as of
+	// path.Match ("app.example.com", "*.example.com"), with a scheme if it
+	// matters ("https://app.example.com"), or "*" for every page there is. A
+	// page from the listener's own host may always. If it is empty and the
+	// listener is on a loopback address, every page may. Clients that are no
+	// browsers send no origin and are not asked.
+	AllowOrigins []string
+	// HandshakeTimeout bounds the time from accepting a socket to the end of its
+	// HTTP request. 0 means DefaultHandshakeTimeout.
+	HandshakeTimeout time.Duration
+	// MaxHandshakes bounds how many handshakes are under way at once; sockets
+	// over it are closed. 0 means DefaultMaxHandshakes.
+	MaxHandshakes int
+	// Logger gets what goes wrong before a connection exists, at debug level.
+	// nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// WebSocketListener accepts MQTT over WebSocket; each connection that Accept
+// returns is a stream of the bytes in its binary frames [MQTT-6.0.0-1], and frame
+// boundaries mean nothing [MQTT-6.0.0-2].
+type WebSocketListener struct {
+	addr      net.Addr
+	options   WebSocketOptions
+	accept    websocket.AcceptOptions
+	server    *http.Server
+	conns     chan net.Conn
+	closed    chan struct{}
+	closeOnce sync.Once
+	served    chan struct{}
+}
+
+var _ net.Listener = (*WebSocketListener)(nil)
+
+// ListenWebSocket listens on addr ("host:port") for WebSocket connections with
+// the subprotocol "mqtt", on every path. Close it when done.
+func ListenWebSocket(addr string, o WebSocketOptions) (*WebSocketListener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for WebSocket connections on %s: %w", addr, err)
+	}
+	return ServeWebSocket(ln, o), nil
+}
+
+// ServeWebSocket is ListenWebSocket on a listener that exists; it owns ln.
+func ServeWebSocket(ln net.Listener, o WebSocketOptions) *WebSocketListener {
+	if o.HandshakeTimeout <= 0 {
+		o.HandshakeTimeout = DefaultHandshakeTimeout
+	}
+	if o.MaxHandshakes <= 0 {
+		o.MaxHandshakes = DefaultMaxHandshakes
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	l := &WebSocketListener{
+		addr:    ln.Addr(),
+		options: o,
+		accept: websocket.AcceptOptions{
+			Subprotocols:       []string{subprotocol},
+			OriginPatterns:     o.AllowOrigins,
+			InsecureSkipVerify: anyOrigin(ln.Addr(), o.AllowOrigins),
+		},
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+		served: make(chan struct{}),
+	}
+	ln = &handshakeListener{Listener: ln, slots: make(chan struct{}, o.MaxHandshakes)}
+	if o.TLS != nil {
+		config := o.TLS.Clone()
+		config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrade
+		ln = tls.NewListener(ln, config)
+	}
+	l.server = &http.Server{
+		Handler:           l,
+		ReadHeaderTimeout: o.HandshakeTimeout,
+		ReadTimeout:       o.HandshakeTimeout,
+		WriteTimeout:      2 * o.HandshakeTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ConnContext:       rememberSocket,
+		ConnState:         handshakeOver,
+	}
+	l.server.SetKeepAlivesEnabled(false)
+	go func() {
+		defer close(l.served)
+		err := l.server.Serve(ln)
+		if !errors.Is(err, http.ErrServerClosed) {
+			o.Logger.Error("the WebSocket listener has stopped", "addr", l.addr.String(), "err", err)
+		}
+		l.closeOnce.Do(func() { close(l.closed) })
+	}()
+	return l
+}
+
+// anyOrigin reports whether pages of every origin may connect.
+func anyOrigin(addr net.Addr, allow []string) bool {
+	if slices.Contains(allow, "*") {
+		return true
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	return len(allow) == 0 && ok && tcp.IP.IsLoopback()
+}
+
+// Accept waits for the next connection. It returns net.ErrClosed after Close.
+func (l *WebSocketListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close stops listening and ends handshakes that are under way. Connections that
+// were accepted live on.
+func (l *WebSocketListener) Close() error {
+	l.closeOnce.Do(func() { close(l.closed) })
+	err := l.server.Close()
+	<-l.served
+	return err
+}
+
+// Addr is the address that is listened on.
+func (l *WebSocketListener) Addr() net.Addr { return l.addr }
+
+// ServeHTTP makes a connection of a request for one.
+func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isUpgrade(r) && !offersMQTT(r) {
+		http.Error(w, `this is an MQTT broker: ask for the WebSocket subprotocol "mqtt"`, http.StatusBadRequest)
+		return
+	}
+	ws, err := websocket.Accept(w, r, &l.accept)
+	if err != nil {
+		l.options.Logger.Debug("WebSocket handshake refused", "remote", r.RemoteAddr, "err", err)
+		return
+	}
+	ws.SetReadLimit(-1) // the broker bounds packets; a frame is not held in memory
+	socket := r.Context().Value(socketKey{}).(net.Conn)
+	// What Accept hijacked may still have the handshake's deadlines.
+	_ = socket.SetDeadline(time.Time{})
+	select {
+	case l.conns <- &webSocketConn{ws: ws, socket: socket}:
+	case <-l.closed:
+		_ = hardClose(socket)
+	}
+}
+
+func isUpgrade(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+func offersMQTT(r *http.Request) bool {
+	for _, offered := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(offered, ",") {
+			if strings.EqualFold(strings.TrimSpace(name), subprotocol) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+type socketKey struct{}
+
+// rememberSocket lets the handler find the socket below the HTTP server.
+func rememberSocket(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, socketKey{}, c)
+}
+
+// handshakeListener bounds the handshakes that are under way.
+type handshakeListener struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (l *handshakeListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &handshakeConn{Conn: c, slots: l.slots}, nil
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+// handshakeConn holds a slot until its handshake is over.
+type handshakeConn struct {
+	net.Conn
+	slots chan struct{}
+	once  sync.Once
+}
+
+func (c *handshakeConn) release() { c.once.Do(func() { <-c.slots }) }
+
+// handshakeOver gives the slot back once a connection was upgraded or has ended.
+func handshakeOver(c net.Conn, state http.ConnState) {
+	if state != http.StateHijacked && state != http.StateClosed {
+		return
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if h, ok := c.(*handshakeConn); ok {
+		h.release()
+	}
+}
+
+// webSocketConn is a WebSocket as a stream of bytes. The library closes the whole
+// connection when a context ends; deadlines are therefore set on the socket
+// underneath, where a read that times out leaves the writing side alone.
+type webSocketConn struct {
+	ws      *websocket.Conn
+	socket  net.Conn
+	message io.Reader // the reader's: the rest of the current message
+}
+
+var errTextFrame = errors.New("transport: MQTT over WebSocket is sent in binary frames [MQTT-6.0.0-1]")
+
+func (c *webSocketConn) Read(p []byte) (int, error) {
+	for {
+		if c.message == nil {
+			kind, message, err := c.ws.Reader(context.Background())
+			if err != nil {
+				return 0, endOfStream(err)
+			}
+			if kind != websocket.MessageBinary {
+				go c.ws.Close(websocket.StatusUnsupportedData, "binary frames only")
+				return 0, errTextFrame
+			}
+			c.message = message
+		}
+		n, err := c.message.Read(p)
+		if err == io.EOF {
+			c.message, err = nil, nil
+		}
+		if n > 0 || err != nil || len(p) == 0 {
+			return n, err
+		}
+	}
+}
+
+// endOfStream is io.EOF for a peer that said goodbye.
+func endOfStream(err error) error {
+	switch websocket.CloseStatus(err) {
+	case websocket.StatusNormalClosure, websocket.StatusGoingAway, websocket.StatusNoStatusRcvd:
+		return io.EOF
+	}
+	return err
+}
+
+func (c *webSocketConn) Write(p []byte) (int, error) {
+	if err := c.ws.Write(context.Background(), websocket.MessageBinary, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close says goodbye and closes; bounded by the library to a few seconds.
+func (c *webSocketConn) Close() error { return c.ws.Close(websocket.StatusNormalClosure, "") }
+
+func (c *webSocketConn) LocalAddr() net.Addr  { return c.socket.LocalAddr() }
+func (c *webSocketConn) RemoteAddr() net.Addr { return c.socket.RemoteAddr() }
+
+func (c *webSocketConn) SetDeadline(t time.Time) error      { return c.socket.SetDeadline(t) }
+func (c *webSocketConn) SetReadDeadline(t time.Time) error  { return c.socket.SetReadDeadline(t) }
+func (c *webSocketConn) SetWriteDeadline(t time.Time) error { return c.socket.SetWriteDeadline(t) }
