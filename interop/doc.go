@@ -1,0 +1,22 @@
+// Package interop runs clients that others wrote against the built server: the
+// Go SDK of Azure IoT Operations (session client, state store, leased lock),
+// MQTT.js over TCP and WebSocket, and mosquitto_pub and mosquitto_sub.
+//
+// It is a module of its own, so that none of these become dependencies of the
+// product, and it imports none of the product's packages: what it knows of the
+// server is its command line, two addresses and the published protocol. The
+// binary is built once per run from the directory above.
+//
+//	go test ./...
+//
+// needs nothing else for the SDK. The other clients are optional, their tests
+// are skipped with a message where they are missing:
+//
+//	npm ci --prefix mqttjs          # Node.js 20 or newer
+//	apt-get install mosquitto-clients
+//
+// To learn whether a generic MQTT test or the server is wrong, run it against
+// another broker:
+//
+//	HOLDFAST_INTEROP_TCP=127.0.0.1:1883 HOLDFAST_INTEROP_WS=127.0.0.1:9001 go test -run 'MQTTJS|Mosquitto' .
+package interop

@@ -1,0 +1,274 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// How long anything in this module may take before it counts as never
+// happening. Nothing waits this long when all is well.
+const patience = 20 * time.Second
+
+// binary is the built server, set by TestMain.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "holdfast-interop-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+
+	binary = filepath.Join(dir, "holdfast")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/holdfast")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil && os.Getenv("HOLDFAST_INTEROP_TCP") == "" {
+		fmt.Fprintf(os.Stderr, "building the server (go build ./cmd/holdfast in the directory above): %v\n%s", err, out)
+		return 1
+	}
+
+	code := m.Run()
+	if started := sharedServer.running; started != nil {
+		if err := started.stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "the server that the tests shared did not shut down well: %v\n", err)
+			code = 1
+		}
+		if code != 0 {
+			fmt.Fprintf(os.Stderr, "last output of the server that the tests shared:\n%s\n", started.output.tail())
+		}
+	}
+	return code
+}
+
+// server is one running holdfast process.
+type server struct {
+	tcp, ws string // host:port
+	output  *output
+	process *os.Process
+	exited  chan struct{} // closed once waitErr is set
+	waitErr error
+}
+
+var (
+	tcpLine = regexp.MustCompile(`(?m)listening on (127\.0\.0\.1:\d+)`)
+	wsLine  = regexp.MustCompile(`(?m)websocket on (127\.0\.0\.1:\d+)`)
+)
+
+// startServer runs `holdfast serve` on a data directory and returns when both
+// of its listeners accept. listen is an address for TCP, port 0 for any.
+func startServer(dir, listen string) (*server, error) {
+	cmd := exec.Command(binary, "serve", "--listen", listen, "--ws", "127.0.0.1:0", "--data", dir)
+	s := &server{output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = s.output, s.output
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the server: %w", err)
+	}
+	s.process = cmd.Process
+	go func() {
+		s.waitErr = cmd.Wait()
+		close(s.exited)
+	}()
+
+	deadline := time.After(patience)
+	for {
+		text := s.output.String()
+		tcp, ws := tcpLine.FindStringSubmatch(text), wsLine.FindStringSubmatch(text)
+		if tcp != nil && ws != nil {
+			s.tcp, s.ws = tcp[1], ws[1]
+			return s, nil
+		}
+		select {
+		case <-s.output.changed:
+		case <-s.exited:
+			return nil, fmt.Errorf("the server exited (%w) before it listened:\n%s", s.waitErr, s.output.tail())
+		case <-deadline:
+			s.kill()
+			return nil, fmt.Errorf("the server did not say where it listens within %v:\n%s", patience, s.output.tail())
+		}
+	}
+}
+
+// kill is kill -9: the process gets no chance to write anything more.
+func (s *server) kill() {
+	_ = s.process.Kill()
+	<-s.exited
+}
+
+// stop asks the server to shut down and returns an error unless it exits with
+// status 0 in time.
+func (s *server) stop() error {
+	select {
+	case <-s.exited:
+		return fmt.Errorf("the server had already exited: %v", s.waitErr)
+	default:
+	}
+	if err := s.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-s.exited:
+		return s.waitErr
+	case <-time.After(patience):
+		s.kill()
+		return errors.New("still running long after SIGTERM")
+	}
+}
+
+// ownServer starts a server that only this test uses, on a port that a restart
+// can take again.
+func ownServer(t *testing.T) (s *server, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s, err := startServer(dir, steadyAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("last output of this test's server:\n%s", s.output.tail())
+		}
+	})
+	return s, dir
+}
+
+// restart starts a server on the directory and the address of one that is gone.
+func restart(t *testing.T, gone *server, dir string) *server {
+	t.Helper()
+	s, err := startServer(dir, gone.tcp)
+	if err != nil {
+		t.Fatalf("restarting: %v", err)
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("last output of the restarted server:\n%s", s.output.tail())
+		}
+	})
+	return s
+}
+
+// steadyAddress picks a free port below the ephemeral range: while the server is
+// down nobody else is given it, and a client that dials it in the meantime
+// cannot be connected to itself.
+func steadyAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		l.Close()
+		return address
+	}
+	t.Fatal("no free port between 20000 and 30000")
+	return ""
+}
+
+// sharedServer is the one that every test uses that doesn't need its own.
+var sharedServer struct {
+	sync.Mutex
+	running *server
+	err     error
+}
+
+// shared returns the server that tests share, starting it for the first of them.
+// With HOLDFAST_INTEROP_TCP it is another broker, which isn't ours to stop.
+func shared(t *testing.T) *server {
+	t.Helper()
+	if tcp := os.Getenv("HOLDFAST_INTEROP_TCP"); tcp != "" {
+		return &server{tcp: tcp, ws: os.Getenv("HOLDFAST_INTEROP_WS")}
+	}
+	sharedServer.Lock()
+	defer sharedServer.Unlock()
+	if sharedServer.running == nil && sharedServer.err == nil {
+		sharedServer.running, sharedServer.err = startServer(
+			filepath.Join(filepath.Dir(binary), "data"), "127.0.0.1:0")
+	}
+	if sharedServer.err != nil {
+		t.Fatal(sharedServer.err)
+	}
+	return sharedServer.running
+}
+
+// output keeps what a process printed. Safe for concurrent use.
+type output struct {
+	changed chan struct{} // of capacity 1: something was written since it was last empty
+	mu      sync.Mutex
+	text    bytes.Buffer // mu
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(p)
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// tail is what a person wants to see of a failure: the last 4 KB.
+func (o *output) tail() string {
+	text := o.String()
+	return text[max(0, len(text)-4096):]
+}
+
+// deadline is a context for one test: it ends before the test's cleanups run and
+// never later than patience allows.
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// receive takes one value that must come.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v, ok := <-from:
+		if !ok {
+			t.Fatalf("closed instead of %s", what)
+		}
+		return v
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+		panic("unreachable")
+	}
+}
