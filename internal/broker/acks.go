@@ -1,0 +1,177 @@
+package broker
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/mqtt"
+)
+
+// ackRing keeps one connection's acknowledgements in the order of the packets
+// that they answer [MQTT-4.6.0-2], although some of them must wait until the
+// journal has made something durable.
+//
+// An acknowledgement that needn't wait, while none before it waits, never gets
+// here: the reader writes it at once. Otherwise it is put at the tail, ready or
+// not, and whoever makes the head ready writes out everything ready behind it.
+// Only the reader puts, so what it reads of pending can only fall meanwhile.
+type ackRing struct {
+	pending atomic.Int32 // places taken
+
+	mu     sync.Mutex
+	places []ack // ring, its length a power of two; guarded by mu, as all below
+	head   uint64
+	tail   uint64
+	closed bool // the connection is gone: acknowledgements die, responses go their way
+}
+
+// ack is one acknowledgement, with the response that travels behind it.
+type ack struct {
+	typ      mqtt.Type
+	id       uint16
+	code     mqtt.ReasonCode
+	reason   string
+	codes    []mqtt.ReasonCode // of SUBACK and UNSUBACK
+	response *Message
+	counted  bool // ends a publish that counts against our Receive Maximum
+	ready    bool
+}
+
+// Ticket names a place in the order of a connection's acknowledgements.
+type Ticket uint64
+
+// hold takes the next place. Called by the reader.
+func (r *ackRing) hold(a ack) Ticket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int(r.tail-r.head) == len(r.places) {
+		bigger := make([]ack, max(8, 2*len(r.places)))
+		for i := r.head; i < r.tail; i++ {
+			bigger[i&uint64(len(bigger)-1)] = *r.at(i)
+		}
+		r.places = bigger
+	}
+	*r.at(r.tail) = a
+	r.tail++
+	r.pending.Add(1)
+	return Ticket(r.tail - 1)
+}
+
+func (r *ackRing) at(i uint64) *ack { return &r.places[i&uint64(len(r.places)-1)] }
+
+// Hold takes the next place for the acknowledgement of p, to be given with
+// Release. Called by a Handler on the reader's goroutine, within Handle.
+func (c *Conn) Hold(p *mqtt.Publish) Ticket {
+	return c.acks.hold(ack{typ: mqtt.PUBACK, id: p.PacketID, counted: true})
+}
+
+// Release acknowledges what was held, with a response to follow (nil: none),
+// which it takes over. From any goroutine but a reader's.
+func (c *Conn) Release(k Ticket, code mqtt.ReasonCode, reason string, response *Message) {
+	t := c.b.lockLater()
+	defer c.b.unlockLater()
+	c.release(t, k, func(a *ack) { a.code, a.reason, a.response = code, reason, response })
+}
+
+// release makes the place ready and writes out what its turn has come for.
+func (c *Conn) release(t *Turn, k Ticket, fill func(*ack)) {
+	r := &c.acks
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.at(uint64(k))
+	fill(a)
+	if r.closed {
+		c.respond(t, a)
+		return
+	}
+	a.ready = true
+	c.emitReady(t)
+}
+
+// emitReady writes out the ready acknowledgements at the head; acks.mu is held.
+func (c *Conn) emitReady(t *Turn) {
+	r := &c.acks
+	for r.head < r.tail {
+		a := r.at(r.head)
+		if !a.ready {
+			return
+		}
+		c.write(t, a)
+		c.respond(t, a)
+		*a = ack{}
+		r.head++
+		r.pending.Add(-1)
+	}
+}
+
+// Answer acknowledges p now, in its order, with a response to follow (nil:
+// none), which it takes over. Called by a Handler within Handle.
+func (c *Conn) Answer(t *Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason string, response *Message) {
+	typ := mqtt.PUBACK
+	if p.QoS == 2 {
+		typ = mqtt.PUBREC
+	}
+	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, response: response, counted: typ == mqtt.PUBACK || code.Failed()})
+}
+
+// acknowledge writes a at once, or puts it behind those that wait. Called by the reader.
+func (c *Conn) acknowledge(t *Turn, a ack) {
+	if c.acks.pending.Load() == 0 {
+		c.write(t, &a)
+		c.respond(t, &a)
+		return
+	}
+	a.ready = true
+	c.acks.hold(a)
+	// The head may have been released between the look and the hold.
+	c.acks.mu.Lock()
+	defer c.acks.mu.Unlock()
+	c.emitReady(t)
+}
+
+// write appends the acknowledgement to the connection's output, and gives back
+// the place in the client's Receive Maximum that it ends.
+func (c *Conn) write(t *Turn, a *ack) {
+	reason := a.reason
+	if !c.problemInfo {
+		reason = ""
+	}
+	c.tr.Lock()
+	switch a.typ {
+	case mqtt.SUBACK:
+		c.tr.SetOut(mqtt.AppendSuback(c.tr.Out(), c.version, a.id, a.codes, reason))
+	case mqtt.UNSUBACK:
+		c.tr.SetOut(mqtt.AppendUnsuback(c.tr.Out(), c.version, a.id, a.codes, reason))
+	default:
+		c.tr.SetOut(mqtt.AppendAck(c.tr.Out(), c.version, a.typ, a.id, a.code, reason))
+	}
+	c.tr.Unlock()
+	t.touch(c)
+	if a.counted {
+		c.receiving.Add(-1)
+	}
+}
+
+// respond routes the response, if there is one. It follows the session and not
+// the connection: it goes out although the connection may be gone.
+func (c *Conn) respond(t *Turn, a *ack) {
+	if a.response == nil {
+		return
+	}
+	c.b.routeResponse(t, c, a.response)
+	a.response = nil
+}
+
+// closeAcks says that the connection is gone: responses that only waited for
+// acknowledgements before them go out, those to come go out as they come.
+func (c *Conn) closeAcks(t *Turn) {
+	r := &c.acks
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for i := r.head; i < r.tail; i++ {
+		if a := r.at(i); a.ready {
+			c.respond(t, a)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+	"holdfast/internal/transport"
+)
+
+// Handler takes the publishes to some exact topics in place of routing them.
+type Handler interface {
+	// Open gives the handler's side of a connection, at its first publish.
+	Open(c *Conn) Endpoint
+}
+
+// Endpoint is a Handler's side of one connection.
+type Endpoint interface {
+	// Handle takes one publish, on the reader's goroutine; p is a view that is
+	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer:
+	// Conn.Answer within the call, or Conn.Hold within it and Conn.Release later
+	// (QoS 1 only).
+	Handle(t *Turn, p *mqtt.Publish)
+	// Close says that the connection is gone.
+	Close()
+}
+
+// Authorizer says who may connect, and who may do what. Its methods are called
+// on many goroutines at once, for every packet concerned, and must not block.
+type Authorizer interface {
+	Connect(p *mqtt.Connect, remote net.Addr) (identity any, code mqtt.ReasonCode, reason string)
+	MayPublish(identity any, topic []byte) bool
+	MaySubscribe(identity any, filter string) bool
+}
+
+// Options configures a Broker.
+type Options struct {
+	Journal   *journal.Journal // sessions and subscriptions that outlive connections
+	Limits    Limits
+	Logger    *slog.Logger
+	Auth      Authorizer // nil: everybody may do everything
+	Handler   Handler    // nil: every publish is routed
+	Handled   []string   // topics whose publishes go to Handler; nobody may subscribe to them
+	Protected []string   // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+}
+
+// Broker is an MQTT broker. Its methods are safe for concurrent use.
+type Broker struct {
+	limits      Limits
+	log         *slog.Logger
+	auth        Authorizer
+	handler     Handler
+	handledSet  map[string]bool
+	protectedIn []string
+	journal     *journal.Journal
+	flushers    *transport.Flushers
+	stats       Stats
+	start       time.Time
+
+	filters  topic.Index[*subscription]
+	retained retainedStore
+	timers   timers
+	claims   claims
+	lastSID  atomic.Uint64
+
+	groupsMu sync.Mutex
+	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
+
+	laterMu sync.Mutex
+	later   *Turn // guarded by laterMu
+
+	mu        sync.Mutex
+	sessions  map[string]*Session // by client ID; guarded by mu, as all below
+	conns     map[*Conn]struct{}
+	listeners []net.Listener
+	closed    bool
+
+	readers sync.WaitGroup
+	stop    chan struct{}
+	loops   sync.WaitGroup
+}
+
+// New restores the sessions that the journal has and starts the broker's clocks.
+func New(o Options) (*Broker, error) {
+	b := &Broker{
+		limits: o.Limits.withDefaults(), log: o.Logger, auth: o.Auth, handler: o.Handler,
+		handledSet: make(map[string]bool), protectedIn: o.Protected,
+		journal: o.Journal, flushers: transport.NewFlushers(0), start: time.Now(),
+		groups: make(map[string]*shareGroup), later: new(Turn),
+		sessions: make(map[string]*Session), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	for _, t := range o.Handled {
+		b.handledSet[t] = true
+	}
+	b.later.b = b
+	b.retained.seed = maphash.MakeSeed()
+	b.timers.wake = make(chan struct{}, 1)
+	b.claims.held = make(map[string]chan struct{})
+	if b.limits.ReceiveMaximum > 65535 || b.limits.MaxInflight > 65535 || b.limits.TopicAliasMaximum > 65535 {
+		return nil, fmt.Errorf("receive maximum, inflight and topic alias maximum are at most 65535")
+	}
+	if err := b.load(); err != nil {
+		b.flushers.Close()
+		return nil, err
+	}
+	b.loops.Add(2)
+	go func() { defer b.loops.Done(); b.timers.serve(b.Now, b.stop) }()
+	go func() { defer b.loops.Done(); b.sweep() }()
+	return b, nil
+}
+
+// Now is the broker's clock: milliseconds since it started, never stepping back.
+func (b *Broker) Now() int64 { return int64(time.Since(b.start) / time.Millisecond) }
+
+// Close disconnects every client (0x8B), waits for their readers, or for ctx, and stops.
+func (b *Broker) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	for _, l := range b.listeners {
+		l.Close()
+	}
+	conns := make([]*Conn, 0, len(b.conns))
+	for c := range b.conns {
+		conns = append(conns, c)
+	}
+	b.mu.Unlock()
+	for _, c := range conns {
+		c.Disconnect(mqtt.ServerShuttingDown, "the server is shutting down")
+	}
+	var err error
+	gone := make(chan struct{})
+	go func() { b.readers.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		for _, c := range conns {
+			c.tr.Close()
+		}
+		err = ctx.Err()
+	}
+	close(b.stop)
+	b.loops.Wait()
+	b.flushers.Close()
+	return err
+}
+
+// sweepInterval is how often keep-alives are looked at.
+const sweepInterval = 250 * time.Millisecond
+
+// sweep closes the connections whose client has been silent for one and a half
+// times its keep-alive [MQTT-3.1.2-22], or hasn't sent a CONNECT in time.
+func (b *Broker) sweep() {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	var conns []*Conn
+	for {
+		select {
+		case <-tick.C:
+		case <-b.stop:
+			return
+		}
+		conns = conns[:0]
+		b.mu.Lock()
+		for c := range b.conns {
+			conns = append(conns, c)
+		}
+		b.mu.Unlock()
+		now := b.Now()
+		for _, c := range conns {
+			silent := time.Duration(now-c.active.Load()) * time.Millisecond
+			switch {
+			case !c.connected.Load():
+				if silent > b.limits.ConnectTimeout {
+					c.Disconnect(mqtt.KeepAliveTimeout, "")
+				}
+			case c.keepAlive > 0 && silent > c.keepAlive+c.keepAlive/2:
+				b.stats.KeepAliveTimeouts.Add(1)
+				c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
+			}
+		}
+		clear(conns)
+	}
+}
+
+func (b *Broker) addConn(c *Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || len(b.conns) >= b.limits.MaxConnections+spareConns {
+		return false
+	}
+	b.conns[c] = struct{}{}
+	return true
+}
+
+// spareConns is how many connections beyond the bound are told so in a CONNACK.
+const spareConns = 64
+
+func (b *Broker) tooManyConns() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.conns) > b.limits.MaxConnections
+}
+
+func (b *Broker) removeConn(c *Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.conns, c)
+}
+
+func (b *Broker) lookup(id string) *Session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sessions[id]
+}
+
+// newSession registers a session, or gives nil if there may be no more.
+func (b *Broker) newSession(id string) *Session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.sessions) >= b.limits.MaxSessions {
+		return nil
+	}
+	s := newSession(b, id)
+	b.sessions[id] = s
+	return s
+}
+
+func (b *Broker) forget(s *Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessions[s.id] == s {
+		delete(b.sessions, s.id)
+	}
+}
+
+func (b *Broker) handled(topic string) bool { return b.handledSet[topic] }
+
+func (b *Broker) handledBytes(topic []byte) bool { return b.handledSet[string(topic)] }
+
+// protected says whether clients must not publish to the topic. $SYS is the broker's own.
+func (b *Broker) protected(topic []byte) bool {
+	if len(topic) > 0 && topic[0] == '$' && bytes.HasPrefix(topic, sysPrefix) {
+		return true
+	}
+	for _, prefix := range b.protectedIn {
+		if len(topic) >= len(prefix) && string(topic[:len(prefix)]) == prefix && (len(topic) == len(prefix) || topic[len(prefix)] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
+	return b.auth == nil || b.auth.MayPublish(c.identity, topic)
+}
+
+// mayFilter says whether the client may subscribe. What is protected may be
+// subscribed to by anybody: nothing is ever routed there.
+func (b *Broker) mayFilter(c *Conn, filter string) bool {
+	if b.auth == nil || b.auth.MaySubscribe(c.identity, filter) {
+		return true
+	}
+	for _, prefix := range b.protectedIn {
+		if strings.HasPrefix(filter, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func topicLevels(name []byte) int { return bytes.Count(name, []byte{'/'}) + 1 }
+
+// viewOf gives the bytes of a string, not to be written to.
+func viewOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

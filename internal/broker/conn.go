@@ -1,0 +1,361 @@
+package broker
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/transport"
+)
+
+// Conn is one client's network connection. Its reader goroutine owns the fields
+// that say so; the rest is set before the connection becomes known to others.
+type Conn struct {
+	b       *Broker
+	tr      *transport.Conn
+	session *Session
+	done    chan struct{} // closed when the reader is gone and the session detached
+
+	version     mqtt.Version
+	clientID    string
+	identity    any           // what the Authorizer said
+	keepAlive   time.Duration // 0: none
+	receiveMax  int           // QoS 1 and 2 deliveries that may be under way
+	maxPacket   int           // largest packet the client takes; 0: any
+	problemInfo bool          // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+
+	acks      ackRing
+	receiving atomic.Int32 // QoS 1 and 2 publishes from the client under way
+	active    atomic.Int64 // time of the last bytes from the client, on the broker's clock
+	stopping  atomic.Bool
+	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
+
+	graceful bool     // reader: the client said goodbye, so no will
+	aliasIn  []string // reader: topic aliases of the client
+	endpoint Endpoint // reader: the handler's side of this connection
+
+	aliasOut    map[string]uint16 // topic aliases given to the client; guarded by the output lock
+	aliasOutMax int
+}
+
+// graceToWrite is how long a connection that is to be closed may take to have
+// its last packets written.
+const graceToWrite = 2 * time.Second
+
+// serve is the reader goroutine.
+func (b *Broker) serve(nc net.Conn) {
+	c := &Conn{b: b, done: make(chan struct{})}
+	c.active.Store(b.Now())
+	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained})
+	if !b.addConn(c) {
+		c.tr.Close()
+		return
+	}
+	defer b.removeConn(c)
+	defer close(c.done)
+	defer c.finish()
+	defer func() {
+		if p := recover(); p != nil {
+			b.stats.Panics.Add(1)
+			b.log.Error("a connection failed and was closed; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
+			c.tr.Close()
+		}
+	}()
+	c.read()
+}
+
+// read handles packets until the connection ends.
+func (c *Conn) read() {
+	need := 0
+	for {
+		if err := c.tr.Fill(need); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, transport.ErrClosed) {
+				c.b.log.Debug("connection lost", "client", c.clientID, "remote", c.remote(), "error", err)
+			}
+			c.tr.Close()
+			return
+		}
+		c.active.Store(c.b.Now())
+		var err error
+		if need, err = c.handleBuffered(); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+}
+
+// handleBuffered handles every whole packet that has been read, then writes
+// once. need is the length of a packet of which only a part is there.
+func (c *Conn) handleBuffered() (need int, err error) {
+	t := c.b.turn()
+	t.self = c
+	defer t.end()
+	defer c.tr.Flush()
+	for {
+		header, body, n, need, err := mqtt.Split(c.tr.Buffered(), c.maxIncoming())
+		if err != nil || n == 0 {
+			return need, err
+		}
+		c.b.stats.PacketsIn.Add(1)
+		err = c.handle(t, header, body)
+		c.tr.Discard(n)
+		if err != nil {
+			return 0, err
+		}
+		if c.tr.Size() >= c.b.limits.OutputBuffer {
+			// The client doesn't take the answers that it asks for.
+			c.tr.Flush()
+			if err := c.tr.WaitOutput(c.b.limits.OutputBuffer); err != nil {
+				return 0, errGone
+			}
+		}
+	}
+}
+
+// maxIncoming bounds the packets of a client; before CONNECT it bounds that.
+func (c *Conn) maxIncoming() int {
+	if c.session == nil {
+		return min(c.b.limits.MaxPacketSize, maxConnect)
+	}
+	return c.b.limits.MaxPacketSize
+}
+
+// maxConnect bounds a CONNECT: whoever sends it is not known yet.
+const maxConnect = 256 << 10
+
+// errGone ends the reader without a word to the client.
+var errGone = errors.New("connection is gone")
+
+// handle handles one packet. An error ends the connection: an *mqtt.Error says
+// with which reason.
+func (c *Conn) handle(t *Turn, header byte, body []byte) error {
+	typ := mqtt.Type(header >> 4)
+	if c.session == nil {
+		if typ != mqtt.CONNECT {
+			return errGone // [MQTT-3.1.0-1]; nothing is said to who doesn't introduce himself
+		}
+		return c.connect(t, body)
+	}
+	if c.stopping.Load() {
+		return errGone
+	}
+	switch typ {
+	case mqtt.PUBLISH:
+		return c.handlePublish(t, header, body)
+	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
+		var a mqtt.Ack
+		if err := a.Decode(c.version, typ, body); err != nil {
+			return err
+		}
+		c.handleAck(t, typ, &a)
+		return nil
+	case mqtt.SUBSCRIBE:
+		var p mqtt.Subscribe
+		if err := p.Decode(c.version, body); err != nil {
+			return err
+		}
+		c.subscribe(t, &p)
+		return nil
+	case mqtt.UNSUBSCRIBE:
+		var p mqtt.Unsubscribe
+		if err := p.Decode(c.version, body); err != nil {
+			return err
+		}
+		c.unsubscribe(t, &p)
+		return nil
+	case mqtt.PINGREQ:
+		if len(body) > 0 {
+			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
+		}
+		c.tr.Lock()
+		c.tr.SetOut(mqtt.AppendPingresp(c.tr.Out()))
+		c.tr.Unlock()
+		return nil
+	case mqtt.DISCONNECT:
+		var p mqtt.Disconnect
+		if err := p.Decode(c.version, body); err != nil {
+			return err
+		}
+		return c.disconnected(&p)
+	case mqtt.CONNECT:
+		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
+	case mqtt.AUTH:
+		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "AUTH without an authentication method in CONNECT"}
+	default:
+		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a packet that only servers send"}
+	}
+}
+
+// handleAck handles the client's part in a delivery, or its PUBREL.
+func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
+	if typ == mqtt.PUBREL {
+		c.pubrel(t, a.PacketID)
+		return
+	}
+	known := c.session.acknowledged(t, c, typ, a)
+	if typ == mqtt.PUBREC && !a.Code.Failed() {
+		code := mqtt.Success
+		if !known {
+			code = mqtt.PacketIdentifierNotFound
+		}
+		c.writeAck(t, mqtt.PUBREL, a.PacketID, code, "")
+	}
+	c.b.goOnReplaying(t, c.session)
+}
+
+// disconnected handles the client's DISCONNECT.
+func (c *Conn) disconnected(p *mqtt.Disconnect) error {
+	s := c.session
+	if p.HasSessionExpiry {
+		s.mu.Lock()
+		forbidden := s.expiry == 0 && p.SessionExpiry != 0 // [MQTT-3.14.2-2]
+		if !forbidden && s.conn == c {
+			s.expiry = c.b.grantExpiry(p.SessionExpiry)
+			c.b.saveSession(s)
+		}
+		s.mu.Unlock()
+		if forbidden {
+			return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a Session Expiry Interval of 0 can't be raised in DISCONNECT"}
+		}
+	}
+	c.graceful = p.Code == mqtt.NormalDisconnection
+	c.tr.Shut(graceToWrite)
+	return errGone
+}
+
+// fail ends the connection because of what the client sent.
+func (c *Conn) fail(err error) {
+	var e *mqtt.Error
+	switch {
+	case errors.Is(err, errGone):
+		c.tr.Shut(graceToWrite)
+	case errors.As(err, &e):
+		c.b.log.Info("closing a connection", "client", c.clientID, "remote", c.remote(), "code", e.Code, "reason", e.Reason)
+		c.Disconnect(e.Code, e.Reason)
+	default:
+		c.b.log.Error("closing a connection", "client", c.clientID, "remote", c.remote(), "error", err)
+		c.Disconnect(mqtt.UnspecifiedError, "")
+	}
+}
+
+// Disconnect tells the client why (MQTT 5), closes the connection and makes its
+// reader stop. The first call counts; from any goroutine.
+func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
+	if c.stopping.Swap(true) {
+		return
+	}
+	if c.connected.Load() && c.version == mqtt.V5 {
+		c.tr.Lock()
+		c.tr.SetOut(mqtt.AppendDisconnect(c.tr.Out(), c.version, &mqtt.Disconnect{Code: code, ReasonString: []byte(reason)}))
+		c.tr.Unlock()
+	}
+	c.tr.Shut(graceToWrite)
+}
+
+// finish detaches the connection from its session.
+func (c *Conn) finish() {
+	if c.session == nil {
+		return
+	}
+	t := c.b.turn()
+	defer t.end()
+	if c.endpoint != nil {
+		c.endpoint.Close()
+	}
+	c.b.detach(t, c)
+	c.closeAcks(t)
+}
+
+// drained is called when the output has become empty after it was full.
+func (c *Conn) drained() {
+	s := c.session
+	if s == nil {
+		return
+	}
+	t := c.b.turn()
+	defer t.end()
+	s.mu.Lock()
+	if s.conn == c {
+		s.pump(t)
+		t.touch(c)
+	}
+	s.mu.Unlock()
+	c.b.goOnReplaying(t, s)
+}
+
+// deliver appends one PUBLISH to the output, or says false because the client
+// doesn't take packets that large [MQTT-3.1.2-24].
+func (c *Conn) deliver(t *Turn, d *mqtt.Delivery) bool {
+	c.tr.Lock()
+	if c.aliasOutMax > 0 {
+		c.alias(d)
+	}
+	if c.maxPacket > 0 && mqtt.DeliverySize(c.version, d) > c.maxPacket {
+		c.tr.Unlock()
+		c.b.stats.TooLarge.Add(1)
+		return false
+	}
+	if n := len(d.Topic) + len(d.Props) + len(d.Payload); n > sureRoom {
+		c.tr.Grow(n + maxOverhead + 5*len(d.SubscriptionIDs))
+	}
+	c.tr.SetOut(mqtt.AppendDelivery(c.tr.Out(), c.version, d))
+	c.tr.Unlock()
+	c.b.stats.MessagesOut.Add(1)
+	return true
+}
+
+// An output has room for 512 bytes without being asked for more.
+const (
+	maxOverhead = 32 // bytes of a PUBLISH besides topic, properties, subscription identifiers and payload
+	sureRoom    = 512 - maxOverhead - 32
+)
+
+// alias puts a topic alias in place of the topic, or gives one while there are
+// some left; the output lock is held.
+func (c *Conn) alias(d *mqtt.Delivery) {
+	if a, known := c.aliasOut[string(d.Topic)]; known {
+		d.Alias, d.Topic = a, nil
+		return
+	}
+	if len(c.aliasOut) >= c.aliasOutMax || c.maxPacket > 0 && mqtt.DeliverySize(c.version, d)+3 > c.maxPacket {
+		return
+	}
+	if c.aliasOut == nil {
+		c.aliasOut = make(map[string]uint16)
+	}
+	d.Alias = uint16(len(c.aliasOut) + 1)
+	c.aliasOut[string(d.Topic)] = d.Alias
+}
+
+// fits says whether a message of a handler's is within the client's Maximum Packet Size.
+func (c *Conn) fits(m *Message) bool {
+	if c.maxPacket == 0 {
+		return true
+	}
+	d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: m.topic(), Props: m.props(), Payload: m.payload(), HasExpiry: m.expiresAt != 0}
+	return mqtt.DeliverySize(c.version, &d) <= c.maxPacket
+}
+
+// writeAck appends an acknowledgement that needs no order.
+func (c *Conn) writeAck(t *Turn, typ mqtt.Type, id uint16, code mqtt.ReasonCode, reason string) {
+	c.tr.Lock()
+	c.tr.SetOut(mqtt.AppendAck(c.tr.Out(), c.version, typ, id, code, reason))
+	c.tr.Unlock()
+	t.touch(c)
+}
+
+func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().String()) }
+
+// ClientID is the client's identifier, given or assigned.
+func (c *Conn) ClientID() string { return c.clientID }
+
+// Version is the MQTT version that the client speaks.
+func (c *Conn) Version() mqtt.Version { return c.version }
+
+// Identity is what the Authorizer said the client is.
+func (c *Conn) Identity() any { return c.identity }

@@ -1,0 +1,420 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+)
+
+// connect handles CONNECT, the first packet.
+func (c *Conn) connect(t *Turn, body []byte) error {
+	var p mqtt.Connect
+	if err := p.Decode(body); err != nil {
+		return c.refuseMalformed(t, &p, err)
+	}
+	c.version = p.Version
+	if code, reason := c.judge(&p); code.Failed() {
+		return c.refuse(t, code, reason)
+	}
+	ack := mqtt.Connack{}
+	if len(p.ClientID) == 0 {
+		ack.AssignedClientID = "holdfast-" + strings.ToLower(rand.Text())
+		c.clientID = ack.AssignedClientID
+	} else {
+		c.clientID = string(p.ClientID)
+	}
+	c.negotiate(&p, &ack)
+	return c.b.attach(t, c, &p, &ack)
+}
+
+// refuseMalformed answers a CONNECT that can't be read, where the standard has an answer.
+func (c *Conn) refuseMalformed(t *Turn, p *mqtt.Connect, err error) error {
+	var e *mqtt.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	c.version = mqtt.V5
+	if p.Version != 0 && p.Version <= mqtt.V311 {
+		c.version = mqtt.V311
+	}
+	return c.refuse(t, e.Code, e.Reason)
+}
+
+// refuse answers with a failure CONNACK; the connection ends.
+func (c *Conn) refuse(t *Turn, code mqtt.ReasonCode, reason string) error {
+	c.b.stats.Refused.Add(1)
+	c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", code, "reason", reason)
+	c.tr.Lock()
+	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, &mqtt.Connack{Code: code, ReasonString: reason}))
+	c.tr.Unlock()
+	return errGone
+}
+
+// judge says whether the client may connect.
+func (c *Conn) judge(p *mqtt.Connect) (code mqtt.ReasonCode, reason string) {
+	if p.HasAuthMethod {
+		return mqtt.BadAuthenticationMethod, "extended authentication is not supported"
+	}
+	if len(p.ClientID) > c.b.limits.MaxClientID {
+		return mqtt.ClientIdentifierNotValid, "the client identifier is too long"
+	}
+	if c.b.auth != nil {
+		if c.identity, code, reason = c.b.auth.Connect(p, c.tr.RemoteAddr()); code.Failed() {
+			return code, reason
+		}
+	}
+	if c.b.tooManyConns() {
+		return mqtt.QuotaExceeded, "the server has as many connections as it may"
+	}
+	if p.HasWill {
+		return c.judgeWill(&p.Will)
+	}
+	return mqtt.Success, ""
+}
+
+func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
+	switch {
+	case !topic.ValidName(w.Topic) || topic.Levels(string(w.Topic)) > c.b.limits.MaxTopicLevels:
+		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
+	case c.b.handled(string(w.Topic)) || c.b.protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
+		return mqtt.NotAuthorized, "not authorized for the will's topic"
+	}
+	return mqtt.Success, ""
+}
+
+// negotiate settles the connection's properties and announces every limit.
+func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
+	l := &c.b.limits
+	c.problemInfo = p.RequestProblemInfo
+	c.receiveMax = min(int(p.ReceiveMaximum), l.MaxInflight)
+	c.maxPacket = int(p.MaximumPacketSize)
+	c.aliasOutMax = min(int(p.TopicAliasMaximum), l.TopicAliasMaximum)
+	c.keepAlive = time.Duration(p.KeepAlive) * time.Second
+	if l.MaxKeepAlive > 0 && (c.keepAlive == 0 || c.keepAlive > l.MaxKeepAlive) && p.Version == mqtt.V5 {
+		c.keepAlive = l.MaxKeepAlive
+		ack.HasServerKeepAlive = true
+		ack.ServerKeepAlive = uint16(l.MaxKeepAlive / time.Second)
+	}
+	if granted := c.b.grantExpiry(p.SessionExpiry); granted != p.SessionExpiry {
+		p.SessionExpiry = granted
+		ack.HasSessionExpiry, ack.SessionExpiry = true, granted
+	}
+	ack.ReceiveMaximum = uint16(l.ReceiveMaximum)
+	ack.MaximumPacketSize = uint32(l.MaxPacketSize)
+	ack.TopicAliasMaximum = uint16(l.TopicAliasMaximum)
+}
+
+// grantExpiry bounds a Session Expiry Interval.
+func (b *Broker) grantExpiry(asked uint32) uint32 {
+	return min(asked, uint32(min(b.limits.MaxSessionExpiry/time.Second, math.MaxUint32)))
+}
+
+// claims lets one CONNECT at a time deal with a client ID.
+type claims struct {
+	mu   sync.Mutex
+	held map[string]chan struct{}
+}
+
+func (cs *claims) take(id string) (release func()) {
+	for {
+		cs.mu.Lock()
+		busy := cs.held[id]
+		if busy == nil {
+			mine := make(chan struct{})
+			cs.held[id] = mine
+			cs.mu.Unlock()
+			return func() {
+				cs.mu.Lock()
+				delete(cs.held, id)
+				cs.mu.Unlock()
+				close(mine)
+			}
+		}
+		cs.mu.Unlock()
+		<-busy
+	}
+}
+
+// attach gives the connection its session: a new one, or the one that the client
+// had. A connection that the client still has is closed first, and its reader
+// awaited, so that the client's packets take effect in the order sent.
+func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) error {
+	release := b.claims.take(c.clientID)
+	defer release()
+	var s *Session
+	for s == nil {
+		if s = b.find(t, c.clientID, p.CleanStart, ack); s == nil {
+			return c.refuse(t, mqtt.QuotaExceeded, "the server holds as many sessions as it may")
+		}
+		if !b.begin(t, s, c, p, ack) {
+			s = nil // it ended meanwhile: its queue overflowed
+		}
+	}
+	b.goOnReplaying(t, s)
+	s.mu.Lock()
+	shared := s.sharedSubscriptions()
+	s.mu.Unlock()
+	for _, sub := range shared {
+		sub.group.dispatch(t)
+	}
+	b.stats.Connects.Add(1)
+	b.log.Debug("client connected", "client", c.clientID, "remote", c.remote(), "version", byte(c.version), "session_present", ack.SessionPresent)
+	return nil
+}
+
+// find gives the session for a CONNECT, or nil if there may be no more. The
+// client's claim is held.
+func (b *Broker) find(t *Turn, id string, clean bool, ack *mqtt.Connack) *Session {
+	s := b.takeOver(id)
+	if s != nil && clean {
+		b.endSession(t, s)
+		s = nil
+	}
+	ack.SessionPresent = s != nil
+	if s == nil {
+		s = b.newSession(id)
+	}
+	return s
+}
+
+// begin makes c the session's connection: CONNACK leaves when the session is on
+// disk, and before anything else. It says false if the session has ended.
+func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) bool {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return false
+	}
+	b.timers.remove(s.expireAt)
+	b.timers.remove(s.willAt)
+	s.expireAt, s.willAt = nil, nil
+	if s.will != nil { // [MQTT-3.1.3-9]: the client is back in time
+		s.will.message.release()
+		s.will = nil
+	}
+	if p.HasWill {
+		s.will = newWill(&p.Will)
+	}
+	s.expiry = p.SessionExpiry
+	saved := b.saveSession(s)
+	s.mu.Unlock()
+	if saved != 0 {
+		b.waitDurable(saved)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	c.session = s
+	c.connected.Store(true)
+	c.tr.Lock()
+	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, ack))
+	c.tr.Unlock()
+	s.resume(t, c)
+	return true
+}
+
+// takeOver closes the connection that a client has, if any, and gives its
+// session, if it outlived that. The client's claim is held.
+func (b *Broker) takeOver(id string) *Session {
+	s := b.lookup(id)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	old := s.conn
+	s.mu.Unlock()
+	if old == nil {
+		return s
+	}
+	b.stats.Takeovers.Add(1)
+	old.Disconnect(mqtt.SessionTakenOver, "another connection uses this client identifier")
+	<-old.done
+	return b.lookup(id)
+}
+
+// detach ends the connection's part in its session.
+func (b *Broker) detach(t *Turn, c *Conn) {
+	s := c.session
+	s.mu.Lock()
+	if s.conn != c {
+		s.mu.Unlock()
+		return
+	}
+	s.conn = nil
+	var now *will
+	switch {
+	case s.will == nil:
+	case c.graceful: // [MQTT-3.1.2-10]
+		s.will.message.release()
+		s.will = nil
+	case s.will.delay == 0 || !s.durable():
+		now, s.will = s.will, nil
+	default:
+		b.scheduleWill(s)
+	}
+	ends := !s.durable()
+	if !ends {
+		b.scheduleExpiry(s)
+	}
+	shared := s.sharedSubscriptions()
+	s.mu.Unlock()
+
+	if now != nil {
+		b.publishWill(t, now)
+	}
+	if ends {
+		b.endSession(t, s)
+		return
+	}
+	for _, sub := range shared {
+		sub.group.takeBack(t, sub)
+	}
+}
+
+// scheduleExpiry ends the session after its expiry interval; s.mu is held.
+func (b *Broker) scheduleExpiry(s *Session) {
+	if s.expiry == math.MaxUint32 {
+		return // only if that is what MaxSessionExpiry allows
+	}
+	s.expireAt = b.timers.add(b.Now()+int64(s.expiry)*1000, func() {
+		t := b.turn()
+		defer t.end()
+		b.endIfAway(t, s)
+	})
+}
+
+// scheduleWill publishes the will after its delay; s.mu is held.
+func (b *Broker) scheduleWill(s *Session) {
+	w := s.will
+	s.willAt = b.timers.add(b.Now()+int64(w.delay)*1000, func() {
+		s.mu.Lock()
+		due := s.will == w && s.conn == nil
+		if due {
+			s.will = nil
+		}
+		s.mu.Unlock()
+		if due {
+			t := b.turn()
+			defer t.end()
+			b.publishWill(t, w)
+		}
+	})
+}
+
+// endIfAway ends a session whose expiry interval has passed.
+func (b *Broker) endIfAway(t *Turn, s *Session) {
+	s.mu.Lock()
+	away := s.conn == nil && s.expireAt != nil
+	s.mu.Unlock()
+	if away {
+		b.stats.SessionsExpired.Add(1)
+		b.endSession(t, s)
+	}
+}
+
+// endSession removes a session that has no connection, or loses it now, with all
+// that belongs to it. Its will, if it is delayed, is published now.
+func (b *Broker) endSession(t *Turn, s *Session) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	c := s.conn
+	s.conn = nil
+	w := s.will
+	s.will = nil
+	b.timers.remove(s.expireAt)
+	b.timers.remove(s.willAt)
+	subs := make([]*subscription, 0, len(s.subs))
+	for _, sub := range s.subs {
+		subs = append(subs, sub)
+	}
+	b.deleteSession(s)
+	s.replays = nil
+	s.mu.Unlock()
+
+	b.forget(s)
+	for _, sub := range subs {
+		b.remove(t, sub) // a shared group takes back what it can use
+	}
+	s.mu.Lock()
+	for _, sub := range subs {
+		sub.gone = true
+	}
+	clear(s.subs)
+	s.discard()
+	s.mu.Unlock()
+	if w != nil {
+		b.publishWill(t, w)
+	}
+	if c != nil {
+		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full; the session has ended")
+	}
+}
+
+// endOverflowed ends a session whose queue passed its bound: a hole in what a
+// subscriber gets must never be silent.
+func (b *Broker) endOverflowed(t *Turn, s *Session) {
+	s.mu.Lock()
+	queued, bytes, ended := s.queued(), s.bytes, s.ended
+	s.mu.Unlock()
+	if ended {
+		return
+	}
+	b.stats.SessionsOverflowed.Add(1)
+	b.log.Warn("ending a session because its queue is full", "client", s.id, "messages", queued, "bytes", bytes)
+	b.endSession(t, s)
+}
+
+// sharedSubscriptions gives the session's memberships; s.mu is held.
+func (s *Session) sharedSubscriptions() (shared []*subscription) {
+	for _, sub := range s.subs {
+		if sub.group != nil {
+			shared = append(shared, sub)
+		}
+	}
+	return shared
+}
+
+// Serve accepts connections until the listener is closed, which Close does.
+func (b *Broker) Serve(l net.Listener) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return net.ErrClosed
+	}
+	b.listeners = append(b.listeners, l)
+	b.mu.Unlock()
+	var pause time.Duration
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			// Out of file descriptors, most likely: it passes.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			b.log.Warn("cannot accept a connection", "listener", l.Addr(), "error", err, "retry_in", pause)
+			time.Sleep(pause)
+			continue
+		}
+		pause = 0
+		b.readers.Add(1)
+		go func() {
+			defer b.readers.Done()
+			b.serve(nc)
+		}()
+	}
+}

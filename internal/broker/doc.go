@@ -1,0 +1,32 @@
+// Package broker is the MQTT broker: connections, sessions, subscriptions,
+// routing, retained messages and wills, for MQTT 5.0 and 3.1.1 on one port.
+//
+// Who does what:
+//
+//   - The reader goroutine of a connection (conn.go) decodes packets in place
+//     and does everything that they ask for: it matches, enqueues at other
+//     sessions, and acknowledges. Nothing is handed to another goroutine and
+//     nothing is allocated for a message that only passes through.
+//   - A Session (session.go) is what a client ID has: subscriptions, the window
+//     of packets under way (outqueue.go), the queue behind it. It outlives its
+//     connection when the client asked for that.
+//   - Acknowledgements leave in the order of the packets that they answer
+//     (acks.go), some of them only when the journal has made something durable.
+//   - A Turn (turn.go) is the work between two moments at which a goroutine has
+//     nothing to do: it remembers which connections got output, so that each is
+//     flushed once.
+//
+// The broker knows nothing of the state store. It has a Handler that takes the
+// publishes to some exact topics in place of routing them, and answers when it
+// likes.
+//
+// Locks, outermost first; none is held over I/O:
+//
+//	Broker.later   the turn of those who aren't readers
+//	ackRing.mu     one connection's acknowledgements under way
+//	stripe         one of the locks over topics, for retained messages
+//	Session.mu     a session's state
+//	Broker.mu      the registry of sessions and connections; timers.mu; transport's output lock
+//
+// A shared subscription's group lock is taken before its members' Session.mu.
+package broker

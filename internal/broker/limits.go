@@ -1,0 +1,70 @@
+package broker
+
+import "time"
+
+// QueueFull says what happens to a publish that finds the queue of a matching
+// session at its bound.
+type QueueFull string
+
+const (
+	// EndSession ends the session whose queue is full: its client learns of it
+	// by Session Present 0, publishers never notice. The default.
+	EndSession QueueFull = "end-session"
+	// Reject refuses the publish (0x97) before anybody got it.
+	Reject QueueFull = "reject"
+	// DropOldest drops the oldest message that hasn't been sent.
+	DropOldest QueueFull = "drop-oldest"
+)
+
+// Limits bounds what clients can make the broker hold. A zero field means its
+// default. Everything that MQTT lets a server announce is announced in CONNACK.
+type Limits struct {
+	MaxConnections    int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
+	MaxSessions       int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
+	MaxSessionExpiry  time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
+	MaxPacketSize     int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
+	MaxKeepAlive      time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
+	ConnectTimeout    time.Duration // from accepting a connection to its CONNECT; default 10 s
+	ReceiveMaximum    int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
+	TopicAliasMaximum int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
+	MaxInflight       int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
+	MaxQueued         int           // messages waiting for one session, those under way included; default 100,000. Beyond: see QueueFull
+	MaxQueuedBytes    int64         // their bytes; default 256 MiB
+	MaxNotifications  int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
+	MaxSubscriptions  int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
+	MaxTopicLevels    int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
+	MaxClientID       int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
+	MaxRetained       int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
+	MaxRetainedBytes  int64         // their bytes; default 1 GiB
+	OutputBuffer      int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
+	QueueFull         QueueFull     // default EndSession
+}
+
+func (l Limits) withDefaults() Limits {
+	setDefault(&l.MaxConnections, 100_000)
+	setDefault(&l.MaxSessions, 200_000)
+	setDefault(&l.MaxSessionExpiry, 7*24*time.Hour)
+	setDefault(&l.MaxPacketSize, 4<<20+1<<10)
+	setDefault(&l.ConnectTimeout, 10*time.Second)
+	setDefault(&l.ReceiveMaximum, 1024)
+	setDefault(&l.TopicAliasMaximum, 32)
+	setDefault(&l.MaxInflight, 1024)
+	setDefault(&l.MaxQueued, 100_000)
+	setDefault(&l.MaxQueuedBytes, 256<<20)
+	setDefault(&l.MaxNotifications, 10_000)
+	setDefault(&l.MaxSubscriptions, 10_000)
+	setDefault(&l.MaxTopicLevels, 128)
+	setDefault(&l.MaxClientID, 1024)
+	setDefault(&l.MaxRetained, 1_000_000)
+	setDefault(&l.MaxRetainedBytes, 1<<30)
+	setDefault(&l.OutputBuffer, 64<<10)
+	setDefault(&l.QueueFull, EndSession)
+	return l
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,149 @@
+package broker
+
+import (
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+)
+
+// Errors that end the connection of a client which breaks a limit that it was told.
+var (
+	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "more QoS 1 and 2 publishes are under way than the server's Receive Maximum"}
+	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
+	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
+	errTopicName      = &mqtt.Error{Code: mqtt.TopicNameInvalid, Reason: "the topic name is invalid"}
+)
+
+// handlePublish handles PUBLISH [MQTT-3.3].
+func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
+	p := &t.publish
+	if err := p.Decode(c.version, header, body); err != nil {
+		return err
+	}
+	if err := c.resolveAlias(p); err != nil {
+		return err
+	}
+	if !topic.ValidName(p.Topic) {
+		return errTopicName
+	}
+	c.b.stats.MessagesIn.Add(1)
+	switch p.QoS {
+	case 1:
+		if int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum {
+			return errReceiveMaximum
+		}
+	case 2:
+		if c.session.isReceived(p.PacketID) {
+			// Sent again although we have it: say so again [MQTT-4.3.3-10].
+			c.acknowledge(t, ack{typ: mqtt.PUBREC, id: p.PacketID})
+			return nil
+		}
+		if int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum {
+			return errReceiveMaximum
+		}
+	}
+	code, reason, answered := c.accept(t, p)
+	if answered || p.QoS == 0 {
+		return nil
+	}
+	typ := mqtt.PUBACK
+	if p.QoS == 2 {
+		typ = mqtt.PUBREC
+		if !code.Failed() {
+			c.session.receive(c, p.PacketID)
+		}
+	}
+	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, counted: p.QoS == 1 || code.Failed()})
+	return nil
+}
+
+// accept gives the publish to its handler, or routes it. answered: the handler
+// acknowledges it.
+func (c *Conn) accept(t *Turn, p *mqtt.Publish) (code mqtt.ReasonCode, reason string, answered bool) {
+	b := c.b
+	switch {
+	case topicLevels(p.Topic) > b.limits.MaxTopicLevels:
+		return mqtt.TopicNameInvalid, "the topic name has too many levels", false
+	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
+		b.stats.Unauthorized.Add(1)
+		return mqtt.NotAuthorized, "not authorized for this topic", false
+	}
+	if b.handler != nil && b.handledBytes(p.Topic) {
+		if c.endpoint == nil {
+			c.endpoint = b.handler.Open(c)
+		}
+		c.endpoint.Handle(t, p)
+		return 0, "", true
+	}
+	o := &t.out
+	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, from: c.session}
+	if p.Props.HasMessageExpiry {
+		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
+	}
+	defer o.done()
+	matched, code := b.publishAny(t, o)
+	switch {
+	case code == mqtt.QuotaExceeded:
+		b.stats.Rejected.Add(1)
+		return code, "no room for this message", false
+	case matched == 0 && p.QoS > 0:
+		return mqtt.NoMatchingSubscribers, "", false
+	}
+	return mqtt.Success, "", false
+}
+
+// resolveAlias learns a topic alias, or puts the topic that it stands for in its
+// place [MQTT-3.3.2-7 and following].
+func (c *Conn) resolveAlias(p *mqtt.Publish) error {
+	if !p.Props.HasTopicAlias {
+		return nil
+	}
+	a := int(p.Props.TopicAlias)
+	if a > c.b.limits.TopicAliasMaximum {
+		return errAliasRange
+	}
+	if len(p.Topic) > 0 {
+		for len(c.aliasIn) < a {
+			c.aliasIn = append(c.aliasIn, "")
+		}
+		if c.aliasIn[a-1] != string(p.Topic) {
+			c.aliasIn[a-1] = string(p.Topic)
+		}
+		return nil
+	}
+	if a > len(c.aliasIn) || c.aliasIn[a-1] == "" {
+		return errAliasUnknown
+	}
+	p.Topic = viewOf(c.aliasIn[a-1])
+	return nil
+}
+
+func (s *Session) isReceived(id uint16) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.received[id]
+	return is
+}
+
+// receive notes a QoS 2 publish until its PUBREL.
+func (s *Session) receive(c *Conn, id uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.received == nil {
+		s.received = make(map[uint16]*Conn)
+	}
+	s.received[id] = c
+}
+
+// pubrel ends a QoS 2 publish of the client's.
+func (c *Conn) pubrel(t *Turn, id uint16) {
+	s := c.session
+	s.mu.Lock()
+	on, known := s.received[id]
+	delete(s.received, id)
+	s.mu.Unlock()
+	if !known {
+		c.writeAck(t, mqtt.PUBCOMP, id, mqtt.PacketIdentifierNotFound, "")
+		return
+	}
+	c.acknowledge(t, ack{typ: mqtt.PUBCOMP, id: id, counted: on == c})
+}

@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+)
+
+// retainedStore holds the retained message of each topic.
+//
+// A publish stores and routes under the lock of its topic's stripe, a replay
+// reads and enqueues under it: a subscriber never gets an older message after a
+// newer one.
+type retainedStore struct {
+	names   topic.Names[*Message] // messages that aren't pooled
+	stripes [256]sync.Mutex
+	seed    maphash.Seed
+	stamps  atomic.Uint64 // order in which messages were stored
+	bytes   atomic.Int64
+}
+
+func (r *retainedStore) stripe(topic []byte) *sync.Mutex {
+	return &r.stripes[maphash.Bytes(r.seed, topic)%uint64(len(r.stripes))]
+}
+
+// store keeps the message, or with an empty payload deletes what is kept
+// [MQTT-3.3.1-5, 3.3.1-6]. It says false at the bound. The stripe's lock is held.
+func (b *Broker) store(o *outgoing) bool {
+	r := &b.retained
+	if len(o.payload) == 0 {
+		if old, had := r.names.Delete(o.topic); had {
+			r.bytes.Add(-old.size())
+		}
+		return true
+	}
+	old, had := r.names.Get(o.topic)
+	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload))
+	if had {
+		size -= old.size()
+	} else if r.names.Len() >= b.limits.MaxRetained {
+		return false
+	}
+	if size > 0 && r.bytes.Load()+size > b.limits.MaxRetainedBytes {
+		return false
+	}
+	m := o.kept()
+	m.stamp = r.stamps.Add(1)
+	r.names.Put(string(o.topic), m)
+	r.bytes.Add(m.size())
+	if had {
+		r.bytes.Add(-old.size())
+	}
+	return true
+}
+
+// kept gives the unpooled Message of the contents, which further calls of
+// message share.
+func (o *outgoing) kept() *Message {
+	if o.msg == nil || o.msg.fromPooled {
+		props := o.props
+		if !o.propsReady {
+			props = mqtt.AppendForwardProps(nil, o.rawProps)
+		}
+		m := newKeptMessage(len(o.topic) + len(props) + len(o.payload))
+		o.fill(m, props)
+		o.done()
+		o.msg = m
+		o.props, o.propsReady = m.props(), true
+	}
+	return o.msg
+}
+
+// replay is the way of the retained messages to one new subscription: a page at
+// a time, when the session's queue has room.
+type replay struct {
+	sub    *subscription
+	filter string
+	since  uint64 // messages stored later than this were routed to it anyway
+	after  string // cursor: topics up to this one are done
+}
+
+// replayAhead is how many messages a replay keeps in the queue at the most.
+const replayAhead = 64
+
+func (b *Broker) newReplay(sub *subscription) *replay {
+	return &replay{sub: sub, filter: sub.filter, since: b.retained.stamps.Load()}
+}
+
+// anyRetained says whether a replay would find something.
+func (b *Broker) anyRetained(replays []*replay) (any bool) {
+	for _, r := range replays {
+		b.retained.names.Match(r.filter, "", 1, func(string, *Message) { any = true })
+		if any {
+			return true
+		}
+	}
+	return false
+}
+
+// startReplays adds replays to the session and goes on with them.
+func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
+	if len(replays) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.replays = append(s.replays, replays...)
+	s.mu.Unlock()
+	b.goOnReplaying(t, s)
+}
+
+// goOnReplaying feeds a session's replays while its queue has room. Called
+// with no lock held whenever the queue has got shorter; one goroutine does it at
+// a time.
+func (b *Broker) goOnReplaying(t *Turn, s *Session) {
+	for {
+		s.mu.Lock()
+		if s.replaying || len(s.replays) == 0 || s.conn == nil || !s.roomToReplay() {
+			s.mu.Unlock()
+			return
+		}
+		s.replaying = true
+		r := s.replays[0]
+		s.mu.Unlock()
+
+		more := b.replayPage(t, s, r)
+
+		s.mu.Lock()
+		s.replaying = false
+		if !more && len(s.replays) > 0 && s.replays[0] == r {
+			s.replays = s.replays[1:]
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *Session) roomToReplay() bool {
+	return int(s.routed.tail-s.routed.again) < replayAhead && !s.conn.tr.Full()
+}
+
+// replayPage enqueues the next retained messages of r.
+func (b *Broker) replayPage(t *Turn, s *Session, r *replay) (more bool) {
+	names := make([]string, 0, replayAhead)
+	next, more := b.retained.names.Match(r.filter, r.after, replayAhead, func(name string, _ *Message) {
+		names = append(names, name)
+	})
+	for _, name := range names {
+		if s.outputFull() {
+			return true // r.after is where to go on
+		}
+		if !b.replayOne(t, s, r, []byte(name)) {
+			return false
+		}
+		r.after = name
+	}
+	r.after = next
+	return more
+}
+
+func (s *Session) outputFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn == nil || s.conn.tr.Full()
+}
+
+// replayOne enqueues the retained message of one topic, unless it was stored
+// after the subscription was made and has thus been routed to it. It says false
+// if the subscription is gone.
+func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
+	stripe := b.retained.stripe(name)
+	stripe.Lock()
+	defer stripe.Unlock()
+	m, found := b.retained.names.Get(name)
+	if !found || m.stamp > r.since {
+		return true
+	}
+	if m.expiresAt != 0 && m.expiresAt <= b.Now() {
+		b.retained.names.Delete(name)
+		b.retained.bytes.Add(-m.size())
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.sub.gone || s.ended {
+		return false
+	}
+	m.keep()
+	o := m.routed()
+	defer o.done()
+	t.subIDs = t.subIDs[:0]
+	if r.sub.id != 0 {
+		t.subIDs = append(t.subIDs, r.sub.id)
+	}
+	s.deliver(t, r.sub, &o, min(m.qos, r.sub.qos), true)
+	return true
+}

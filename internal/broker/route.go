@@ -1,0 +1,180 @@
+package broker
+
+import "holdfast/internal/mqtt"
+
+// route delivers o to everybody whose subscriptions match, and says how many
+// there were.
+func (b *Broker) route(t *Turn, o *outgoing) (matched int) {
+	matches := b.filters.Match(o.topic, t.matches[:0])
+	t.matches = matches
+	if len(matches) == 0 {
+		return 0
+	}
+	if sameFilter(matches) { // nobody can be in it twice
+		for i := range matches {
+			b.deliverTo(t, matches[i:i+1], o)
+		}
+		return len(matches)
+	}
+	// A client whose subscriptions overlap gets one copy, at the highest QoS and
+	// with the identifiers of all of them [MQTT-3.3.4-2, 3.3.4-3].
+	if t.seen == nil {
+		t.seen = make(map[*Session]int)
+	}
+	clear(t.seen)
+	overlap := false
+	for i, sub := range matches {
+		if sub.session == nil {
+			continue
+		}
+		if _, again := t.seen[sub.session]; again {
+			overlap = true
+			continue
+		}
+		t.seen[sub.session] = i
+	}
+	for i, sub := range matches {
+		if overlap && sub.session != nil && t.seen[sub.session] != i {
+			continue
+		}
+		if overlap {
+			b.deliverTo(t, matches[i:], o)
+		} else {
+			b.deliverTo(t, matches[i:i+1], o)
+		}
+	}
+	return len(matches)
+}
+
+func sameFilter(matches []*subscription) bool {
+	for _, sub := range matches[1:] {
+		if sub.filter != matches[0].filter {
+			return false
+		}
+	}
+	return true
+}
+
+// anyFull says whether a queue that o would go to is at its bound.
+func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
+	t.matches = b.filters.Match(o.topic, t.matches[:0])
+	for _, sub := range t.matches {
+		if sub.session == nil {
+			if sub.group.full() {
+				return true
+			}
+			continue
+		}
+		sub.session.mu.Lock()
+		full := sub.qos > 0 && sub.session.full()
+		sub.session.mu.Unlock()
+		if full {
+			return true
+		}
+	}
+	return false
+}
+
+// deliverTo delivers to the session, or group, of the first match, on behalf of
+// all its subscriptions among them.
+func (b *Broker) deliverTo(t *Turn, matches []*subscription, o *outgoing) {
+	first := matches[0]
+	if first.session == nil {
+		first.group.deliver(t, o)
+		return
+	}
+	s := first.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	qos, retain, any := byte(0), false, false
+	t.subIDs = t.subIDs[:0]
+	for _, sub := range matches {
+		if sub.session != s || sub.gone || sub.noLocal && o.from == s {
+			continue
+		}
+		any = true
+		qos = max(qos, sub.qos)
+		retain = retain || sub.retainAsPublished
+		if sub.id != 0 {
+			t.subIDs = append(t.subIDs, sub.id)
+		}
+	}
+	if any {
+		s.deliver(t, first, o, min(o.qos, qos), o.retain && retain)
+	}
+}
+
+// deliver writes a QoS 0 message to the connection, if there is one with room,
+// and enqueues others; t.subIDs holds the identifiers to send. s.mu is held.
+func (s *Session) deliver(t *Turn, sub *subscription, o *outgoing, qos byte, retain bool) {
+	if qos == 0 {
+		s.deliverAtMostOnce(t, o, retain)
+		return
+	}
+	if s.conn == nil && !s.durable() {
+		return
+	}
+	it := slot{msg: o.message(t), qos: qos, retain: retain}
+	if len(t.subIDs) > 0 {
+		it.subIDs = append([]uint32(nil), t.subIDs...)
+	}
+	if o.direct {
+		s.enqueue(t, &s.direct, it)
+	} else {
+		it.sub = sub
+		s.enqueue(t, &s.routed, it)
+	}
+	if s.conn != nil {
+		t.touch(s.conn)
+	}
+}
+
+func (s *Session) deliverAtMostOnce(t *Turn, o *outgoing, retain bool) {
+	c := s.conn
+	if c == nil {
+		return
+	}
+	if c.tr.Full() {
+		s.b.stats.Dropped.Add(1)
+		return
+	}
+	d := &t.delivery
+	*d = mqtt.Delivery{Retain: retain, Topic: o.topic, Props: o.forwardable(t), Payload: o.payload, SubscriptionIDs: t.subIDs}
+	if o.expiresAt != 0 {
+		left := secondsLeft(o.expiresAt, s.b.Now())
+		if left == 0 {
+			s.b.stats.Expired.Add(1)
+			return
+		}
+		d.HasExpiry, d.Expiry = true, left
+	}
+	if c.deliver(t, d) {
+		t.touch(c)
+	}
+}
+
+// routeResponse publishes a handler's response to a request of c. If the
+// requester may publish to its topic, it is routed like a publish of theirs that
+// is local to nobody; otherwise only the requester's own subscriptions see it.
+// It takes over the reference.
+func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
+	o := m.routed()
+	o.direct = true
+	defer o.done()
+	if b.mayPublish(c, o.topic) {
+		b.route(t, &o)
+		return
+	}
+	s := c.session
+	matches := b.filters.Match(o.topic, t.matches[:0])
+	t.matches = matches
+	for i, sub := range matches {
+		if sub.session == s {
+			b.deliverTo(t, matches[i:], &o)
+			return
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package broker
+
+import (
+	"sync"
+
+	"holdfast/internal/mqtt"
+)
+
+// Session is what the broker keeps for one client ID: subscriptions, deliveries
+// under way and waiting, received QoS 2 identifiers, the will. It lives as long
+// as its connection, or for its expiry interval beyond.
+type Session struct {
+	b  *Broker
+	id string
+
+	mu sync.Mutex // guards everything below
+
+	conn       *Conn  // nil while the client is away
+	ended      bool   // no longer in the registry
+	expiry     uint32 // Session Expiry Interval in seconds; 0: ends with its connection
+	sid        uint64 // number on disk; 0: not on disk
+	subs       map[string]*subscription
+	received   map[uint16]*Conn // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
+	will       *will            // of the connection, or delayed
+	expireAt   *timer           // while away
+	willAt     *timer           // while away
+	routed     outqueue         // what was published by anybody
+	direct     outqueue         // what a handler sent
+	orders     uint64           // count of enqueued messages
+	inflight   int              // slots counted against receiveMax
+	receiveMax int              // the client's, bounded by our own
+	bytes      int64            // of messages in both queues
+	notices    int              // notifications in direct
+	replays    []*replay        // retained messages on their way to new subscriptions
+	replaying  bool             // a goroutine is at it
+}
+
+func newSession(b *Broker, id string) *Session {
+	return &Session{
+		b: b, id: id, subs: map[string]*subscription{},
+		routed: outqueue{base: routedBase, span: routedSpan},
+		direct: outqueue{base: directBase, span: directSpan},
+	}
+}
+
+// durable says whether the session outlives its connection; s.mu is held.
+func (s *Session) durable() bool { return s.expiry > 0 }
+
+func (s *Session) queued() int { return s.routed.len() + s.direct.len() }
+
+// full says whether the queue is at its bound; s.mu is held.
+func (s *Session) full() bool {
+	return s.queued() >= s.b.limits.MaxQueued || s.bytes >= s.b.limits.MaxQueuedBytes
+}
+
+// enqueue puts a QoS 1 or 2 message, of which it takes over one reference,
+// behind those that wait, and sends what can be sent. s.mu is held. At the
+// queue's bound it does what Limits.QueueFull says.
+func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
+	if s.full() && !s.makeRoom(t) {
+		it.msg.release()
+		return
+	}
+	s.orders++
+	it.order = s.orders
+	s.bytes += it.msg.size()
+	q.push(it)
+	s.b.stats.Queued.Add(1)
+	s.pump(t)
+}
+
+// makeRoom deals with a queue at its bound; s.mu is held.
+func (s *Session) makeRoom(t *Turn) bool {
+	if s.b.limits.QueueFull == DropOldest {
+		for seq := s.routed.next; seq < s.routed.tail; seq++ {
+			if it := s.routed.at(seq); it.state == slotPending {
+				s.drop(it)
+				s.routed.trim()
+				s.b.stats.Dropped.Add(1)
+				return true
+			}
+		}
+	}
+	if !s.ended {
+		t.ending = append(t.ending, s)
+	}
+	return false
+}
+
+// drop finishes a slot and lets go of its message; s.mu is held.
+func (s *Session) drop(it *slot) {
+	if it.msg != nil {
+		s.bytes -= it.msg.size()
+		it.msg.release()
+	}
+	if it.counted {
+		s.inflight--
+	}
+	if it.notify {
+		s.notices--
+	}
+	*it = slot{state: slotDone}
+	s.b.stats.Queued.Add(-1)
+}
+
+// pump sends what the client's Receive Maximum and the room in the connection's
+// output allow, oldest first; s.mu is held. It is called whenever one of these
+// grows: after enqueueing, an acknowledgement, a drained output, a resume.
+func (s *Session) pump(t *Turn) {
+	c := s.conn
+	if c == nil {
+		return
+	}
+	for {
+		q, it := s.nextToSend()
+		if it == nil {
+			return
+		}
+		if c.tr.Full() {
+			return // Drained calls again
+		}
+		switch {
+		case it.state == slotReleased:
+			c.writeAck(t, mqtt.PUBREL, q.packetID(q.again), mqtt.Success, "")
+		case s.inflight >= s.receiveMax:
+			return
+		case !s.send(t, c, q, it):
+			s.drop(it)
+			q.advance()
+			q.trim()
+			continue
+		}
+		q.advance()
+	}
+}
+
+// nextToSend gives the older of the two queues' candidates.
+func (s *Session) nextToSend() (*outqueue, *slot) {
+	routed, direct := s.routed.candidate(), s.direct.candidate()
+	switch {
+	case routed == nil && direct == nil:
+		return nil, nil
+	case routed == nil || direct != nil && direct.order < routed.order:
+		return &s.direct, direct
+	default:
+		return &s.routed, routed
+	}
+}
+
+// send writes one PUBLISH, or says false if it mustn't be sent any more: it has
+// expired, or is larger than the client takes.
+func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
+	m := it.msg
+	d := &t.delivery
+	*d = mqtt.Delivery{
+		QoS: it.qos, Retain: it.retain, Dup: it.dup, PacketID: q.packetID(q.again),
+		Topic: m.topic(), Props: m.props(), Payload: m.payload(), SubscriptionIDs: it.subIDs,
+	}
+	if m.expiresAt != 0 {
+		left := secondsLeft(m.expiresAt, s.b.Now())
+		if left == 0 && it.state == slotPending {
+			s.b.stats.Expired.Add(1)
+			return false
+		}
+		d.HasExpiry, d.Expiry = true, max(left, 1)
+	}
+	if !c.deliver(t, d) {
+		return false
+	}
+	it.state = slotSent
+	it.counted = true
+	s.inflight++
+	if !s.durable() && (it.sub == nil || it.sub.group == nil) {
+		// Nobody will ask for it again.
+		s.bytes -= m.size()
+		m.release()
+		it.msg = nil
+	}
+	return true
+}
+
+// acknowledged is the client's PUBACK, PUBREC or PUBCOMP. ok is false if no
+// delivery with this identifier awaits it.
+func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != c {
+		return true // taken over meanwhile
+	}
+	q := &s.routed
+	if a.PacketID >= directBase {
+		q = &s.direct
+	}
+	it := q.find(a.PacketID)
+	switch {
+	case it == nil:
+		return false
+	case typ == mqtt.PUBACK && it.qos == 1 && it.state == slotSent,
+		typ == mqtt.PUBCOMP && it.state == slotReleased,
+		typ == mqtt.PUBREC && it.qos == 2 && a.Code.Failed():
+		s.drop(it)
+	case typ == mqtt.PUBREC && it.qos == 2:
+		s.release(it)
+		return true
+	default:
+		return false
+	}
+	q.trim()
+	s.pump(t)
+	return true
+}
+
+// release notes that the client has a QoS 2 message: only PUBCOMP is awaited.
+func (s *Session) release(it *slot) {
+	it.state = slotReleased
+	if it.msg != nil {
+		s.bytes -= it.msg.size()
+		it.msg.release()
+		it.msg = nil
+	}
+}
+
+// resume begins a connection of the session: what was under way goes out
+// again, in order, under the new Receive Maximum. s.mu is held.
+func (s *Session) resume(t *Turn, c *Conn) {
+	s.conn = c
+	s.inflight = 0
+	s.receiveMax = c.receiveMax
+	s.routed.rewind()
+	s.direct.rewind()
+	s.pump(t)
+}
+
+// discard lets go of everything queued; s.mu is held.
+func (s *Session) discard() {
+	for _, q := range []*outqueue{&s.routed, &s.direct} {
+		for seq := q.head; seq < q.tail; seq++ {
+			if it := q.at(seq); it.state != slotDone {
+				s.drop(it)
+			}
+		}
+		q.trim()
+	}
+}
+
+// Notify sends the client a handler's notification, which it takes over, on this
+// connection or, once it is queued, on a later one of the session. It says false
+// when it can't without leaving a hole: the connection is gone, or its pending
+// notifications have reached their bound. From any goroutine; flushes by itself.
+func (c *Conn) Notify(m *Message) bool {
+	t := c.b.lockLater()
+	defer c.b.unlockLater()
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != c || s.notices >= c.b.limits.MaxNotifications {
+		m.release()
+		return false
+	}
+	if !c.fits(m) {
+		c.b.stats.TooLarge.Add(1)
+		m.release()
+		return true
+	}
+	s.notices++
+	s.enqueue(t, &s.direct, slot{msg: m, qos: 1, notify: true})
+	t.touch(c)
+	return true
+}

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+)
+
+// subscription is one filter of one session, or stands for a shared group.
+// Its options are guarded by the session's lock.
+type subscription struct {
+	session *Session
+	filter  string // as subscribed, $share/… included
+	group   *shareGroup
+
+	qos               byte
+	noLocal           bool
+	retainAsPublished bool
+	id                uint32 // Subscription Identifier; 0: none
+	gone              bool   // unsubscribed
+}
+
+// subscribe handles SUBSCRIBE [MQTT-3.8.4].
+func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
+	codes := make([]mqtt.ReasonCode, len(p.Subscriptions))
+	var reason string
+	var fresh []*subscription
+	var replays []*replay
+	s := c.session
+	for i := range p.Subscriptions {
+		o := &p.Subscriptions[i]
+		sub, isNew, code, why := c.subscribeOne(o, p.SubscriptionID)
+		codes[i] = code
+		if why != "" {
+			reason = why
+		}
+		if sub == nil {
+			continue
+		}
+		fresh = append(fresh, sub)
+		if sub.group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {
+			replays = append(replays, c.b.newReplay(sub))
+		}
+	}
+	answer := ack{typ: mqtt.SUBACK, id: p.PacketID, codes: codes, reason: reason}
+	if seq := c.b.saveSubscriptions(s, fresh); seq == 0 {
+		c.acknowledge(t, answer)
+	} else if c.b.anyRetained(replays) {
+		// Retained messages follow the SUBACK, which waits for the disk.
+		c.b.waitDurable(seq)
+		c.acknowledge(t, answer)
+	} else {
+		c.acknowledgeWhenDurable(t, answer, seq)
+	}
+	c.b.startReplays(t, s, replays)
+	for _, sub := range fresh {
+		if sub.group != nil {
+			sub.group.dispatch(t)
+		}
+	}
+}
+
+// subscribeOne judges one filter of a SUBSCRIBE and inserts it.
+func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription, isNew bool, code mqtt.ReasonCode, reason string) {
+	filter := string(o.Filter)
+	group, rest := splitShare(filter)
+	switch {
+	case !validFilter(filter):
+		return nil, false, mqtt.TopicFilterInvalid, "the topic filter is malformed"
+	case topic.Levels(rest) > c.b.limits.MaxTopicLevels:
+		return nil, false, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
+	case c.b.handled(rest):
+		return nil, false, mqtt.NotAuthorized, "this topic is served by the broker itself"
+	case !c.b.mayFilter(c, rest):
+		return nil, false, mqtt.NotAuthorized, "not authorized for this topic filter"
+	}
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != c {
+		return nil, false, mqtt.UnspecifiedError, ""
+	}
+	sub = s.subs[filter]
+	if isNew = sub == nil; isNew {
+		if len(s.subs) >= c.b.limits.MaxSubscriptions {
+			return nil, false, mqtt.QuotaExceeded, "too many subscriptions"
+		}
+		sub = &subscription{session: s, filter: filter}
+	}
+	sub.qos, sub.noLocal, sub.retainAsPublished, sub.id = o.QoS, o.NoLocal, o.RetainAsPublished, id
+	if isNew {
+		s.subs[filter] = sub
+		c.b.insert(sub, group, rest)
+	}
+	return sub, isNew, mqtt.ReasonCode(o.QoS), ""
+}
+
+// insert makes publishes find the subscription; its session's lock is held.
+func (b *Broker) insert(sub *subscription, group, rest string) {
+	b.stats.Subscriptions.Add(1)
+	if group != "" {
+		b.joinGroup(sub, group, rest)
+		return
+	}
+	b.filters.Insert(rest, sub)
+}
+
+// remove makes publishes not find the subscription any more. No lock is held.
+func (b *Broker) remove(t *Turn, sub *subscription) {
+	b.stats.Subscriptions.Add(-1)
+	if sub.group != nil {
+		b.leaveGroup(t, sub)
+		return
+	}
+	b.filters.Remove(sub.filter, sub)
+}
+
+// splitShare gives the group's name, empty for a filter that isn't shared, and
+// the filter that publishes are matched with.
+func splitShare(filter string) (group, rest string) {
+	group, rest, shared, _ := topic.SplitShare(filter)
+	if !shared {
+		return "", filter
+	}
+	return group, rest
+}
+
+func validFilter(filter string) bool {
+	_, rest, shared, valid := topic.SplitShare(filter)
+	if !shared {
+		return topic.ValidFilter(filter)
+	}
+	return valid && topic.ValidFilter(rest)
+}
+
+// unsubscribe handles UNSUBSCRIBE [MQTT-3.10.4].
+func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) {
+	s := c.session
+	codes := make([]mqtt.ReasonCode, len(p.Filters))
+	var gone []*subscription
+	s.mu.Lock()
+	for i, filter := range p.Filters {
+		sub := s.subs[string(filter)]
+		switch {
+		case sub == nil && !validFilter(string(filter)):
+			codes[i] = mqtt.TopicFilterInvalid
+			continue
+		case sub == nil || s.conn != c:
+			codes[i] = mqtt.NoSubscriptionExisted
+			continue
+		}
+		delete(s.subs, sub.filter)
+		sub.gone = true
+		gone = append(gone, sub)
+	}
+	s.mu.Unlock()
+	for _, sub := range gone {
+		c.b.remove(t, sub)
+	}
+	answer := ack{typ: mqtt.UNSUBACK, id: p.PacketID, codes: codes}
+	if seq := c.b.deleteSubscriptions(s, gone); seq != 0 {
+		c.acknowledgeWhenDurable(t, answer, seq)
+		return
+	}
+	c.acknowledge(t, answer)
+}

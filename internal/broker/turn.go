@@ -1,0 +1,86 @@
+package broker
+
+import (
+	"sync"
+
+	"holdfast/internal/mqtt"
+)
+
+// Turn is the work of one goroutine between two moments at which it has nothing
+// to do: scratch memory that routing needs, and the connections that got output
+// and must be flushed at the end. A reader's turn is what it does with the bytes
+// of one read; it is pooled, so that an idle connection holds none.
+type Turn struct {
+	b        *Broker
+	self     *Conn // the reader's own connection, which it flushes itself; nil for others
+	publish  mqtt.Publish
+	delivery mqtt.Delivery
+	out      outgoing
+	matches  []*subscription
+	seen     map[*Session]int // position in matches, when one session matched more than once
+	subIDs   []uint32
+	props    []byte
+	dirty    []*Conn
+	ending   []*Session // sessions whose queue passed its bound
+}
+
+var turns = sync.Pool{New: func() any { return new(Turn) }}
+
+// turn begins the work of a goroutine that isn't a reader.
+func (b *Broker) turn() *Turn {
+	t := turns.Get().(*Turn)
+	t.b = b
+	return t
+}
+
+// touch remembers that c has output to be flushed.
+func (t *Turn) touch(c *Conn) {
+	if c == t.self || len(t.dirty) > 0 && t.dirty[len(t.dirty)-1] == c {
+		return
+	}
+	t.dirty = append(t.dirty, c)
+}
+
+// flush hands the connections with output to the flushers, and ends the
+// sessions whose queue passed its bound.
+func (t *Turn) flush() {
+	for len(t.ending) > 0 {
+		s := t.ending[len(t.ending)-1]
+		t.ending = t.ending[:len(t.ending)-1]
+		t.b.endOverflowed(t, s)
+	}
+	for i, c := range t.dirty {
+		c.tr.FlushSoon()
+		t.dirty[i] = nil
+	}
+	t.dirty = t.dirty[:0]
+}
+
+// end flushes and gives the turn back.
+func (t *Turn) end() {
+	t.flush()
+	t.self, t.b = nil, nil
+	t.out = outgoing{}
+	if cap(t.matches) > 4096 || cap(t.props) > 64<<10 {
+		return // an unusual turn; don't keep its memory
+	}
+	turns.Put(t)
+}
+
+// lockLater gives the turn of those who aren't readers: completions, timers.
+// Its connections are flushed when Broker.FlushLater is called.
+func (b *Broker) lockLater() *Turn {
+	b.laterMu.Lock()
+	return b.later
+}
+
+func (b *Broker) unlockLater() { b.laterMu.Unlock() }
+
+// FlushLater flushes the connections that completions wrote to. The journal
+// calls it when it has run the callbacks of a batch, so that each connection
+// gets one write for all of them.
+func (b *Broker) FlushLater() {
+	t := b.lockLater()
+	defer b.unlockLater()
+	t.flush()
+}

@@ -1,0 +1,49 @@
+package broker
+
+import "holdfast/internal/mqtt"
+
+// will is what a client left to be published if it goes without saying so.
+type will struct {
+	message *Message // one reference
+	delay   uint32   // seconds
+}
+
+// newWill copies the will out of a CONNECT. Its expiry counts from its publication.
+func newWill(w *mqtt.Will) *will {
+	props := mqtt.AppendForwardProps(nil, w.Props.Raw)
+	m := newKeptMessage(len(w.Topic) + len(props) + len(w.Payload))
+	o := outgoing{topic: w.Topic, props: props, propsReady: true, payload: w.Payload, qos: w.QoS, retain: w.Retain}
+	o.fill(m, props)
+	if w.Props.HasMessageExpiry {
+		m.expiresAt = int64(w.Props.MessageExpiry) * 1000 // an interval until it is published
+	}
+	return &will{message: m, delay: w.DelayInterval}
+}
+
+// publishWill publishes a will whose time has come. No lock is held.
+func (b *Broker) publishWill(t *Turn, w *will) {
+	if w.message.expiresAt != 0 {
+		w.message.expiresAt += b.Now() // it was an interval until now
+	}
+	o := w.message.routed()
+	defer o.done()
+	b.stats.Wills.Add(1)
+	b.publishAny(t, &o)
+}
+
+// publishAny routes a message, and stores it if it is to be retained. It says
+// how many subscriptions matched and, if nobody got it, why.
+func (b *Broker) publishAny(t *Turn, o *outgoing) (matched int, code mqtt.ReasonCode) {
+	if b.limits.QueueFull == Reject && o.qos > 0 && b.anyFull(t, o) {
+		return 0, mqtt.QuotaExceeded
+	}
+	if o.retain {
+		stripe := b.retained.stripe(o.topic)
+		stripe.Lock()
+		defer stripe.Unlock()
+		if !b.store(o) {
+			return 0, mqtt.QuotaExceeded
+		}
+	}
+	return b.route(t, o), mqtt.Success
+}
