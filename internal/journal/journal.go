@@ -84,6 +84,7 @@ type Journal struct {
 
 	toSync  chan *batch   // sealer to completer
 	drained chan struct{} // closed when the completer has ended
+	failed  chan struct{} // closed when err is set
 }
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
@@ -196,6 +197,7 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 func (j *Journal) start() {
 	j.filling = &batch{seq: 1}
 	j.drained = make(chan struct{})
+	j.failed = make(chan struct{})
 	if j.o.ReadOnly {
 		close(j.drained)
 		return
@@ -290,6 +292,12 @@ func (j *Journal) Close() error {
 	}
 	j.closing = true
 	j.work.Signal()
+	j.mu.Unlock()
+	select {
+	case <-j.drained:
+	case <-j.failed: // its goroutines may hang in Pebble for ever
+	}
+	j.mu.Lock()
 	for j.err == nil && j.readers > 0 {
 		j.moved.Wait()
 	}
@@ -298,17 +306,5 @@ func (j *Journal) Close() error {
 	if err != nil {
 		return err
 	}
-	if err := j.drain(); err != nil {
-		return err
-	}
 	return errors.Join(j.db.Close(), j.lock.Close())
-}
-
-// drain waits for the completer to end, or for the journal to fail: then its
-// goroutines may hang in Pebble for ever.
-func (j *Journal) drain() error {
-	<-j.drained
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.err
 }

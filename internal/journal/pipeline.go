@@ -118,11 +118,11 @@ func (a Append) DeleteRange(from, to []byte) {
 // the batch is durable. After Close the rows are dropped and w is never called:
 // what nobody hears of was never acknowledged.
 func (a Append) End(w Waiter) Seq {
-	j, b := a.j, a.b
+	j, b, s := a.j, a.b, a.b.seq // b may be another batch as soon as mu is free
 	if j.closed {
 		b.rows.Reset()
 		j.mu.Unlock()
-		return b.seq
+		return s
 	}
 	if w != nil {
 		b.waiters = append(b.waiters, w)
@@ -135,7 +135,7 @@ func (a Append) End(w Waiter) Seq {
 		j.over.Store(true)
 	}
 	j.mu.Unlock()
-	return b.seq
+	return s
 }
 
 // Await asks for w to be called when batch s is durable. False means that s is
@@ -351,6 +351,7 @@ func (j *Journal) fail(err error) {
 	first := j.err == nil
 	if first {
 		j.err = err
+		close(j.failed)
 		j.work.Broadcast()
 		j.moved.Broadcast()
 	}
@@ -370,6 +371,8 @@ func (j *Journal) runWatchdog() {
 	for {
 		select {
 		case <-j.drained:
+			return
+		case <-j.failed:
 			return
 		case now := <-tick.C:
 			j.mu.Lock()
