@@ -18,6 +18,7 @@ var (
 	errVarint          = &Error{MalformedPacket, "a variable byte integer is longer than it may be"}
 	errType            = &Error{MalformedPacket, "packet type 0 is reserved"}
 	errFlags           = &Error{MalformedPacket, "reserved flags in the first byte are not as the standard sets them"}
+	errPingBody        = &Error{MalformedPacket, "PINGREQ and PINGRESP have no body"}
 	errTooLarge        = &Error{PacketTooLarge, "the packet is larger than the maximum packet size"}
 	errUTF8            = &Error{MalformedPacket, "a string is not well-formed UTF-8 or contains U+0000"}
 	errPacketID        = &Error{ProtocolError, "the packet identifier is 0"}

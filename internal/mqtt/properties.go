@@ -108,6 +108,11 @@ var kinds = [64]kind{
 	PropSharedSubscriptionAvailable:   kindBool,
 }
 
+// fixedSizes are the sizes of the kinds that have one.
+var fixedSizes = [...]int{
+	kindBool: 1, kindUint16: 2, kindUint16NotZero: 2, kindUint32: 4, kindUint32NotZero: 4, kindPair: 0,
+}
+
 // propReader walks over a property block and validates it on the way: for next() { switch r.id … }, then
 // r.err. What it finds stands in num (numbers) or data (strings, binary data, a user property's name).
 // PUBLISH has its own loop, which is this one unrolled for the six properties of a message.
@@ -155,13 +160,7 @@ func (r *propReader) read(b []byte) (rest []byte, err *Error) {
 		}
 		r.num, b = n, b[size:]
 	default:
-		size := 1
-		switch k {
-		case kindUint16, kindUint16NotZero:
-			size = 2
-		case kindUint32, kindUint32NotZero:
-			size = 4
-		}
+		size := fixedSizes[k]
 		if len(b) < size {
 			return nil, errShort
 		}
@@ -213,38 +212,33 @@ func rangeError(k kind, n uint32) *Error {
 // propEnd returns where the property that starts at raw[i] ends, or -1 if raw was never validated and ends
 // before.
 func propEnd(raw []byte, i int) int {
-	var k kind
-	if id := raw[i]; id < 64 {
-		k = kinds[id]
-	}
+	id := PropertyID(raw[i])
 	i++
-	switch k {
-	case kindBool:
-		i++
-	case kindUint16, kindUint16NotZero:
-		i += 2
-	case kindUint32, kindUint32NotZero:
-		i += 4
+	if id == PropUser { // the most frequent one
+		if i = textEnd(raw, i); i < 0 {
+			return -1
+		}
+		return textEnd(raw, i)
+	}
+	if id >= 64 {
+		return -1
+	}
+	switch k := kinds[id]; k {
+	case kindString, kindBinary:
+		return textEnd(raw, i)
 	case kindVarintNotZero:
 		_, size := varint(raw[i:])
 		if size <= 0 {
 			return -1
 		}
-		i += size
-	case kindPair:
-		if i = textEnd(raw, i); i < 0 {
+		return i + size
+	default:
+		size := fixedSizes[k]
+		if size == 0 || i+size > len(raw) {
 			return -1
 		}
-		i = textEnd(raw, i)
-	case kindString, kindBinary:
-		i = textEnd(raw, i)
-	default:
-		return -1
+		return i + size
 	}
-	if i > len(raw) {
-		return -1
-	}
-	return i
 }
 
 // textEnd returns where the string or binary data that starts at raw[i] ends, or -1 if raw ends before.
@@ -268,11 +262,8 @@ func UserProps(raw []byte) iter.Seq2[[]byte, []byte] {
 			if end < 0 {
 				return
 			}
-			if PropertyID(raw[i]) == PropUser {
-				name, value := pairAt(raw[i:end])
-				if !yield(name, value) {
-					return
-				}
+			if PropertyID(raw[i]) == PropUser && !yield(pairAt(raw[i:end])) {
+				return
 			}
 			i = end
 		}

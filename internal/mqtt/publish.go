@@ -1,5 +1,7 @@
 package mqtt
 
+import "encoding/binary"
+
 // Publish is a PUBLISH packet as received. Everything in it is a view of the body it was decoded from.
 type Publish struct {
 	Dup, Retain bool
@@ -110,14 +112,15 @@ func (p *PublishProps) reset() {
 func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32) *Error {
 	p.Raw = block
 	var seen propSet
-	for b := block; len(b) > 0; {
-		id := PropertyID(b[0])
-		b = b[1:]
+	for i := 0; i < len(block); {
+		id := PropertyID(block[i])
+		i++
 		if id == PropUser {
-			var err *Error
-			if b, err = skipPair(b); err != nil {
+			end, err := checkPair(block, i)
+			if err != nil {
 				return err
 			}
+			i = end
 			continue
 		}
 		if !allowed.has(id) {
@@ -131,96 +134,113 @@ func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32) 
 		}
 		seen |= 1 << id
 
+		var end int
+		var err *Error
 		switch id {
 		case PropResponseTopic, PropCorrelationData, PropContentType:
-			field, rest, ok := cutBinary(b)
-			if !ok {
-				return errShort
-			}
-			if err := p.setText(id, field); err != nil {
-				return err
-			}
-			b = rest
-		case PropPayloadFormat:
-			if len(b) < 1 {
-				return errShort
-			}
-			if b[0] > 1 {
-				return errPropertyBool
-			}
-			p.PayloadFormat, p.HasPayloadFormat = b[0], true
-			b = b[1:]
-		case PropMessageExpiry, PropWillDelayInterval:
-			if len(b) < 4 {
-				return errShort
-			}
-			seconds := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-			if id == PropMessageExpiry {
-				p.MessageExpiry, p.HasMessageExpiry = seconds, true
-			} else {
-				*willDelay = seconds
-			}
-			b = b[4:]
-		case PropTopicAlias:
-			if len(b) < 2 {
-				return errShort
-			}
-			p.TopicAlias, p.HasTopicAlias = uint16(b[0])<<8|uint16(b[1]), true
-			if p.TopicAlias == 0 { // [MQTT-3.3.2-8]
-				return errAliasZero
-			}
-			b = b[2:]
+			end, err = p.decodeText(id, block, i)
 		case PropSubscriptionID:
-			n, size := varint(b)
-			if size <= 0 {
-				return varintError(size)
-			}
-			if n == 0 {
-				return errPropertyZero
-			}
-			p.SubscriptionIDs = append(p.SubscriptionIDs, n)
-			b = b[size:]
+			end, err = p.decodeSubscriptionID(block, i)
 			seen &^= 1 << PropSubscriptionID // one for each subscription that matches
+		default:
+			end, err = p.decodeNumber(id, block, i, willDelay)
 		}
+		if err != nil {
+			return err
+		}
+		i = end
 	}
 	return nil
 }
 
-func (p *PublishProps) setText(id PropertyID, field []byte) *Error {
+// decodeText reads the string or binary data at block[i] and returns where it ends.
+func (p *PublishProps) decodeText(id PropertyID, block []byte, i int) (end int, err *Error) {
+	end = textEnd(block, i)
+	if end < 0 {
+		return 0, errShort
+	}
+	field := block[i+2 : end : end]
 	switch id {
 	case PropResponseTopic:
 		if err := checkTopicName(field); err != nil {
 			if err == errTopicWildcard { // [MQTT-3.3.2-14]
-				return errResponseTopic
+				err = errResponseTopic
 			}
-			return err
+			return 0, err
 		}
 		p.ResponseTopic, p.HasResponseTopic = field, true
 	case PropCorrelationData:
 		p.CorrelationData, p.HasCorrelationData = field, true
 	case PropContentType:
 		if !ValidUTF8(field) {
-			return errUTF8
+			return 0, errUTF8
 		}
 		p.ContentType, p.HasContentType = field, true
 	}
-	return nil
+	return end, nil
 }
 
-// skipPair checks a user property's name and value and returns what follows.
-func skipPair(b []byte) (rest []byte, err *Error) {
-	name, b, ok := cutBinary(b)
-	if !ok {
-		return nil, errShort
+// decodeNumber reads the number of fixed size at block[i] and returns where it ends.
+func (p *PublishProps) decodeNumber(id PropertyID, block []byte, i int, willDelay *uint32) (end int, err *Error) {
+	b := block[i:]
+	switch id {
+	case PropPayloadFormat:
+		if len(b) < 1 {
+			return 0, errShort
+		}
+		if b[0] > 1 {
+			return 0, errPropertyBool
+		}
+		p.PayloadFormat, p.HasPayloadFormat = b[0], true
+		return i + 1, nil
+	case PropTopicAlias:
+		if len(b) < 2 {
+			return 0, errShort
+		}
+		p.TopicAlias, p.HasTopicAlias = binary.BigEndian.Uint16(b), true
+		if p.TopicAlias == 0 { // [MQTT-3.3.2-8]
+			return 0, errAliasZero
+		}
+		return i + 2, nil
 	}
-	value, b, ok := cutBinary(b)
-	if !ok {
-		return nil, errShort
+	if len(b) < 4 {
+		return 0, errShort
 	}
-	if !ValidUTF8(name) || !ValidUTF8(value) {
-		return nil, errUTF8
+	seconds := binary.BigEndian.Uint32(b)
+	if id == PropMessageExpiry {
+		p.MessageExpiry, p.HasMessageExpiry = seconds, true
+	} else { // PropWillDelayInterval: only a will's allowed has it
+		*willDelay = seconds
 	}
-	return b, nil
+	return i + 4, nil
+}
+
+func (p *PublishProps) decodeSubscriptionID(block []byte, i int) (end int, err *Error) {
+	n, size := varint(block[i:])
+	if size <= 0 {
+		return 0, varintError(size)
+	}
+	if n == 0 {
+		return 0, errPropertyZero
+	}
+	p.SubscriptionIDs = append(p.SubscriptionIDs, n)
+	return i + size, nil
+}
+
+// checkPair checks the name and the value at block[i] and returns where they end.
+func checkPair(block []byte, i int) (end int, err *Error) {
+	nameEnd := textEnd(block, i)
+	if nameEnd < 0 {
+		return 0, errShort
+	}
+	end = textEnd(block, nameEnd)
+	if end < 0 {
+		return 0, errShort
+	}
+	if !ValidUTF8(block[i+2:nameEnd]) || !ValidUTF8(block[nameEnd+2:end]) {
+		return 0, errUTF8
+	}
+	return end, nil
 }
 
 // append appends the block's properties: the fields that are set, then the user properties of Raw.

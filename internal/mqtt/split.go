@@ -23,7 +23,8 @@ func headerError(header byte) *Error {
 //
 // maxPacket bounds the whole packet, in bytes; 0 means no bound of our own. The errors, each an [*Error], are
 // PacketTooLarge as soon as the header says so, and MalformedPacket for a remaining length of more than four
-// bytes or more than it needs, for type 0 and for wrong flags.
+// bytes or more than it needs, for type 0, for wrong flags, and for a PINGREQ or PINGRESP with a body (they have
+// no Decode).
 func Split(b []byte, maxPacket int) (header byte, body []byte, n, need int, err error) {
 	if len(b) == 0 {
 		return 0, nil, 0, 0, nil
@@ -38,6 +39,9 @@ func Split(b []byte, maxPacket int) (header byte, body []byte, n, need int, err 
 			return header, nil, 0, 0, errVarint
 		}
 		return header, nil, 0, 0, nil
+	}
+	if remaining > 0 && (TypeOf(header) == PINGREQ || TypeOf(header) == PINGRESP) {
+		return header, nil, 0, 0, errPingBody
 	}
 	whole := 1 + size + int(remaining)
 	if maxPacket > 0 && whole > maxPacket {

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	eachByte  = 0x0101010101010101
-	highBits  = 0x80 * eachByte
-	eachPlus  = '+' * eachByte
-	eachSharp = '#' * eachByte
+	eachByte = 0x0101010101010101
+	highBits = 0x80 * eachByte
+	eachPlus = '+' * eachByte
+	plusOnly = ('+' ^ '#') * eachByte // the one bit that '+' has and '#' has not
 )
 
 // ValidUTF8 reports whether b is a string as MQTT has it: well-formed UTF-8 without surrogates [MQTT-1.5.4-1]
@@ -18,27 +18,34 @@ const (
 // accepted, and U+FEFF is a character like any other [MQTT-1.5.4-3].
 //
 // Nearly every string on the wire is ASCII, so eight bytes are looked at together: w has a high bit where a byte
-// is not ASCII, and w-eachByte gets one where a byte is 0. Only a string with such a byte pays for more.
+// is not ASCII, and w-eachByte gets one where a byte is 0. The last eight bytes may overlap those before them.
+// What is found is gathered and judged once at the end, because branches would cost more than the rest. Only a
+// string with such a byte pays for more.
 func ValidUTF8(b []byte) bool {
 	n := len(b)
 	if n < 8 {
-		for i, c := range b {
+		for _, c := range b {
 			if c-1 >= 0x7F {
-				return validUTF8Slow(b[i:])
+				return validUTF8Slow(b)
 			}
 		}
 		return true
 	}
+	odd := oddInText(binary.LittleEndian.Uint64(b[n-8:]))
 	i := 0
-	for ; i <= n-8; i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		if (w|(w-eachByte))&highBits != 0 {
-			return validUTF8Slow(b[i:])
-		}
+	for ; i < n-32; i += 32 {
+		four := (*[32]byte)(b[i:])
+		odd |= oddInText(binary.LittleEndian.Uint64(four[0:])) | oddInText(binary.LittleEndian.Uint64(four[8:])) |
+			oddInText(binary.LittleEndian.Uint64(four[16:])) | oddInText(binary.LittleEndian.Uint64(four[24:]))
 	}
-	w := binary.LittleEndian.Uint64(b[n-8:]) // the rest, and some bytes again
-	return (w|(w-eachByte))&highBits == 0 || validUTF8Slow(b[i:])
+	for ; i < n-8; i += 8 {
+		odd |= oddInText(binary.LittleEndian.Uint64(b[i:]))
+	}
+	return odd&highBits == 0 || validUTF8Slow(b)
 }
+
+// oddInText has a high bit if one of w's bytes is 0 or not ASCII.
+func oddInText(w uint64) uint64 { return w | (w - eachByte) }
 
 func validUTF8Slow(b []byte) bool {
 	return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0
@@ -56,20 +63,19 @@ func checkTopicName(b []byte) *Error {
 		}
 		return nil
 	}
-	for i := 0; i <= n-8; i += 8 {
-		if oddInTopic(binary.LittleEndian.Uint64(b[i:])) {
-			return checkTopicNameSlow(b)
-		}
+	odd := oddInTopic(binary.LittleEndian.Uint64(b[n-8:]))
+	for i := 0; i < n-8; i += 8 {
+		odd |= oddInTopic(binary.LittleEndian.Uint64(b[i:]))
 	}
-	if oddInTopic(binary.LittleEndian.Uint64(b[n-8:])) {
+	if odd&highBits != 0 {
 		return checkTopicNameSlow(b)
 	}
 	return nil
 }
 
-// oddInTopic reports whether one of w's bytes is 0, '+', '#' or not ASCII.
-func oddInTopic(w uint64) bool {
-	return (w|(w-eachByte)|((w^eachPlus)-eachByte)|((w^eachSharp)-eachByte))&highBits != 0
+// oddInTopic has a high bit if one of w's bytes is 0, '+', '#' or not ASCII. With plusOnly set '#' is '+'.
+func oddInTopic(w uint64) uint64 {
+	return w | (w - eachByte) | (((w | plusOnly) ^ eachPlus) - eachByte)
 }
 
 func checkTopicNameSlow(b []byte) *Error {
