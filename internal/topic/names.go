@@ -92,7 +92,7 @@ const (
 	// pageNames and pageSteps bound what Match does under the list's lock at a
 	// time: names found, and entries looked at.
 	pageNames = 128
-	pageSteps = 512
+	pageSteps = 256
 )
 
 // Match calls yield for at most limit names that the filter matches, in byte order,
@@ -106,8 +106,11 @@ const (
 // Subtrees that the filter excludes are jumped over: "a/+/c" costs two jumps for
 // each second level, whatever is below it.
 func (x *Names[V]) Match(filter string, after string, limit int, yield func(name string, v V)) (next string, more bool) {
+	if limit <= 0 {
+		return after, true
+	}
 	if !HasWildcard(filter) {
-		if v, found := x.Get([]byte(filter)); found && after < filter && limit > 0 {
+		if v, found := x.Get([]byte(filter)); found && after < filter {
 			yield(filter, v)
 		}
 		return "", false
