@@ -49,11 +49,24 @@ func fuzzPacket(f *testing.F, types ...Type) {
 			return
 		}
 		requireViews(t, decoded, body)
-		requireSame(t, v, side(fromServer), decoded, appendPacket(nil, v, decoded))
+		requireSame(t, v, side(fromServer), sendable(decoded), appendPacket(nil, v, decoded))
 		if p, ok := decoded.(*Publish); ok {
 			requireDelivered(t, v, p)
 		}
 	})
+}
+
+// sendable returns what can be appended of decoded: this program puts no user properties into acknowledgements.
+func sendable(decoded any) any {
+	switch p := decoded.(type) {
+	case *typedAck:
+		return &typedAck{p.Type, Ack{PacketID: p.PacketID, Code: p.Code, ReasonString: p.ReasonString}}
+	case *Suback:
+		return &Suback{PacketID: p.PacketID, Codes: p.Codes, ReasonString: p.ReasonString}
+	case *Unsuback:
+		return &Unsuback{PacketID: p.PacketID, Codes: p.Codes, ReasonString: p.ReasonString}
+	}
+	return decoded
 }
 
 // requireDelivered fails unless p arrives by AppendDelivery as it came, in its announced size.

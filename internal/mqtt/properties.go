@@ -51,7 +51,8 @@ func (s propSet) has(id PropertyID) bool { return id < 64 && s>>id&1 != 0 }
 // Which packet may carry which property (MQTT 5, table 2-4).
 var (
 	messageProps    = propsOf(PropPayloadFormat, PropMessageExpiry, PropContentType, PropResponseTopic, PropCorrelationData, PropUser)
-	publishProps    = messageProps | propsOf(PropTopicAlias, PropSubscriptionID)
+	publishProps    = messageProps | propsOf(PropTopicAlias)     // from a client
+	deliveryProps   = publishProps | propsOf(PropSubscriptionID) // from a server [MQTT-3.3.4-6]
 	willProps       = messageProps | propsOf(PropWillDelayInterval)
 	connectProps    = propsOf(PropSessionExpiry, PropAuthMethod, PropAuthData, PropRequestProblemInfo, PropRequestResponseInfo, PropReceiveMaximum, PropTopicAliasMaximum, PropMaximumPacketSize, PropUser)
 	connackProps    = propsOf(PropSessionExpiry, PropAssignedClientID, PropServerKeepAlive, PropAuthMethod, PropAuthData, PropResponseInformation, PropServerReference, PropReasonString, PropReceiveMaximum, PropTopicAliasMaximum, PropMaximumQoS, PropRetainAvailable, PropUser, PropMaximumPacketSize, PropWildcardSubscriptionAvailable, PropSubscriptionIDsAvailable, PropSharedSubscriptionAvailable)

@@ -34,13 +34,13 @@ type PublishProps struct {
 // whether the payload is what Payload Format Indicator promises, and whether the topic alias is known. After an
 // error p's content means nothing.
 func (p *Publish) Decode(v Version, header byte, body []byte) error {
-	return asError(p.decode(v, header, body, publishProps&^propsOf(PropSubscriptionID)))
+	return asError(p.decode(v, header, body, publishProps))
 }
 
 // DecodeDelivery decodes a PUBLISH that a server sent to a client: it differs from Decode only in that it may
 // carry subscription identifiers [MQTT-3.3.4-6].
 func (p *Publish) DecodeDelivery(v Version, header byte, body []byte) error {
-	return asError(p.decode(v, header, body, publishProps))
+	return asError(p.decode(v, header, body, deliveryProps))
 }
 
 func (p *Publish) decode(v Version, header byte, body []byte, allowed propSet) *Error {
