@@ -114,6 +114,13 @@ func (c *Conn) Answer(t *Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason str
 	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, response: response, counted: typ == mqtt.PUBACK || code.Failed()})
 }
 
+// AnswerAndDisconnect acknowledges p at once, out of order, so that the client
+// doesn't send it again, and disconnects with the same code. Within Handle.
+func (c *Conn) AnswerAndDisconnect(t *Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason string) {
+	c.write(t, &ack{typ: mqtt.PUBACK, id: p.PacketID, code: code, reason: reason, counted: true})
+	c.Disconnect(code, reason)
+}
+
 // acknowledge writes a at once, or puts it behind those that wait. Called by the reader.
 func (c *Conn) acknowledge(t *Turn, a ack) {
 	if c.acks.pending.Load() == 0 {

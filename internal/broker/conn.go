@@ -357,5 +357,8 @@ func (c *Conn) ClientID() string { return c.clientID }
 // Version is the MQTT version that the client speaks.
 func (c *Conn) Version() mqtt.Version { return c.version }
 
+// Now is the broker's clock: milliseconds since it started, never stepping back.
+func (c *Conn) Now() int64 { return c.b.Now() }
+
 // Identity is what the Authorizer said the client is.
 func (c *Conn) Identity() any { return c.identity }

@@ -164,7 +164,7 @@ func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
 	o := m.routed()
 	o.direct = true
 	defer o.done()
-	if b.mayPublish(c, o.topic) {
+	if !b.protected(o.topic) && b.mayPublish(c, o.topic) {
 		b.route(t, &o)
 		return
 	}

@@ -1,0 +1,27 @@
+# `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
+
+.PHONY: build test race interop fuzz bench lint
+
+build: ## one static binary
+	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
+	cd interop/mqttjs && npm ci --silent --no-audit --no-fund
+	cd interop && go test ./...
+
+fuzz: ## every fuzz target for FUZZTIME each
+	./fuzz.sh $(or $(FUZZTIME),1m)
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+lint:
+	gofmt -l .
+	go vet ./...
+	go tool staticcheck ./...
