@@ -96,8 +96,9 @@ func parseError(text []byte) Response {
 	if string(text) == "1" {
 		return Response{Kind: Int, Int: -1}
 	}
-	if rest, ok := bytes.CutPrefix(text, []byte("ERR")); ok {
-		text = bytes.TrimPrefix(bytes.TrimPrefix(rest, []byte(":")), []byte(" "))
+	text, found := bytes.CutPrefix(text, []byte("ERR "))
+	if !found {
+		text = bytes.TrimPrefix(text, []byte("ERR: "))
 	}
 	return Response{Kind: Error, Text: text}
 }
