@@ -235,7 +235,7 @@ func TestCallbacksComeInOrder(t *testing.T) {
 			j.Await(await, w)
 		} else {
 			a := j.Begin()
-			me = at{a.b.seq, next[a.b.seq]}
+			me = at{a.Seq(), next[a.Seq()]}
 			a.Set([]byte("k"), nil)
 			a.End(w)
 		}
@@ -317,7 +317,7 @@ func TestCallbackMayAppendAndAwait(t *testing.T) {
 	var first Seq
 	a := j.Begin()
 	a.Set([]byte("k1"), nil)
-	first = a.b.seq
+	first = a.Seq()
 	a.End(waiterFunc(func() {
 		if !j.Await(first, waiterFunc(func() { put(j, "k2", "", waiterFunc(func() { close(done) })) })) {
 			t.Error("the batch must not be complete while its callbacks run")

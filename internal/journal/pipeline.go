@@ -92,6 +92,10 @@ func (j *Journal) Begin() Append {
 	return Append{j: j, b: j.filling}
 }
 
+// Seq is the number that End will return, for a waiter that wants to know it:
+// once End has returned, the waiter may have been called already.
+func (a Append) Seq() Seq { return a.b.seq }
+
 // Set adds a row, or replaces it. Both arguments are copied.
 func (a Append) Set(key, value []byte) {
 	_ = a.b.rows.Set(key, value, nil) // fails only on an indexed batch

@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdfast/hlc"
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// Engine is what the service needs: something that opens sessions. Local is the
+// one of this package; others may keep the keys elsewhere.
+type Engine interface {
+	Open(o Origin) Session
+}
+
+// Origin is who sends a session's commands.
+type Origin struct {
+	ID       string
+	Verified bool // false: the ID is only claimed
+	Sink     Sink // nil: events are dropped
+}
+
+// Sink hears of changes to the keys that its session watches. Its methods are
+// called by the journal's completer, hold up everybody's replies, and so must
+// neither block nor do I/O. A call that has begun when the session is closed may
+// end after that.
+type Sink interface {
+	// Event tells one change; e is valid during the call. One key's events come
+	// in the order of its changes.
+	Event(e *statestore.Event)
+	// Lost tells that events are missing from here on: the client must be
+	// disconnected. Local never loses any.
+	Lost()
+}
+
+// Session is one connection's way in. Its commands take effect in the order of
+// the calls of Do.
+type Session interface {
+	// Do runs a command. One goroutine at a time; cmd and its bytes are used
+	// during the call only. A write blocks while the disk does not keep up, a
+	// SCAN while it reads and while too many others do.
+	Do(cmd *statestore.Command, c Completion)
+	// Close drops the session's watches. The replies to commands already given
+	// still come. It may be called at any time, by anybody, repeatedly.
+	Close()
+}
+
+// Completion takes the reply to one command.
+type Completion interface {
+	// Hold says that the reply may come later and from another goroutine: what
+	// it will need of the request must be copied now. It is called at most once,
+	// inside Do, with no lock held, and always for SET, DEL and VDEL.
+	Hold()
+	// Reply is called exactly once; r is valid during the call. Without Hold it
+	// is called inside Do. After Hold it may be called by the journal's
+	// completer, before Do has returned or after, or inside Do after all, if
+	// there was nothing to wait for. It must not block.
+	Reply(r *statestore.Reply)
+}
+
+// Clock is what the engine knows of time.
+type Clock interface {
+	// WallMs is the machine's clock, ms since the Unix epoch: for versions and
+	// for judging timestamps. It may step.
+	WallMs() int64
+	// SinceStart never steps; deadlines follow it.
+	SinceStart() time.Duration
+}
+
+// Defaults of Options.
+const (
+	DefaultNodeID        = "StateStore"
+	DefaultMaxSkew       = 60 * time.Second
+	DefaultMaxKeys       = 1_000_000
+	DefaultMaxBytes      = 1 << 30
+	DefaultMaxWatches    = 10_000
+	DefaultScanPageKeys  = 1_000
+	DefaultScanPageBytes = 256 << 10
+	DefaultMaxScans      = 4
+)
+
+// Options of Open. Only Journal is required; zero values are the defaults.
+type Options struct {
+	Journal *journal.Journal // stays the caller's to close, after the engine
+	NodeID  string           // of the versions issued: not empty, no colon
+	MaxSkew time.Duration    // how far ahead a request's timestamps may be
+
+	MaxKeys       int64
+	MaxBytes      int64 // of keys and values
+	MaxWatches    int   // per session
+	ScanPageKeys  int   // keys in one page of SCAN
+	ScanPageBytes int   // bytes of keys in one page of SCAN
+	MaxScans      int   // scans that read at the same time; others wait
+
+	Clock  Clock        // nil: the machine's
+	Logger *slog.Logger // nil: slog.Default
+	// AllowClockRegression makes Ready content with a wall clock that is far
+	// behind the last version.
+	AllowClockRegression bool
+	// CanRead is asked for each key of a SCAN's page; nil allows all.
+	CanRead func(o *Origin, key []byte) bool
+}
+
+// Local keeps all keys in memory and every change in a journal. Close it before
+// the journal; sessions need not be closed first. Safe for concurrent use.
+type Local struct {
+	o       Options
+	journal *journal.Journal
+	clock   Clock
+	baseMs  int64 // the wall clock when SinceStart was zero
+	seed    maphash.Seed
+	shards  [shardCount]shard
+	scans   chan struct{} // a place for each scan that may read
+	expiry  expiry
+	watches atomic.Int64
+	loaded  time.Duration // what loading took
+
+	mu    sync.Mutex    // innermost
+	last  hlc.Timestamp // guarded by mu: the last version issued
+	keys  int64         // guarded by mu
+	bytes int64         // guarded by mu: of keys and values
+}
+
+var _ Engine = (*Local)(nil)
+
+// Open loads every key from the journal, deletes those whose time ran out
+// meanwhile, and begins to expire. It owns the journal's meta record and the
+// rows that begin with "k" from here on.
+func Open(o Options) (*Local, error) {
+	o.setDefaults()
+	e := &Local{
+		o:       o,
+		journal: o.Journal,
+		clock:   o.Clock,
+		seed:    maphash.MakeSeed(),
+		scans:   make(chan struct{}, o.MaxScans),
+	}
+	for i := range e.shards {
+		e.shards[i].init()
+	}
+	began := e.clock.SinceStart()
+	e.baseMs = e.clock.WallMs() - began.Milliseconds()
+	if err := e.load(); err != nil {
+		return nil, err
+	}
+	e.loaded = e.clock.SinceStart() - began
+	e.journal.SetMeta(e.appendMeta)
+	e.ExpireDue()
+	e.expiry.start(e)
+	return e, nil
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.NodeID, DefaultNodeID)
+	setDefault(&o.MaxSkew, DefaultMaxSkew)
+	setDefault(&o.MaxKeys, DefaultMaxKeys)
+	setDefault(&o.MaxBytes, DefaultMaxBytes)
+	setDefault(&o.MaxWatches, DefaultMaxWatches)
+	setDefault(&o.ScanPageKeys, DefaultScanPageKeys)
+	setDefault(&o.ScanPageBytes, DefaultScanPageBytes)
+	setDefault(&o.MaxScans, DefaultMaxScans)
+	if o.Clock == nil {
+		o.Clock = systemClock{time.Now()}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+}
+
+func setDefault[T comparable](option *T, value T) {
+	var zero T
+	if *option == zero {
+		*option = value
+	}
+}
+
+type systemClock struct{ start time.Time }
+
+func (c systemClock) WallMs() int64             { return time.Now().UnixMilli() }
+func (c systemClock) SinceStart() time.Duration { return time.Since(c.start) }
+
+// nowMs is the clock of deadlines: the wall clock as it was at the start, and
+// the time that has passed since.
+func (e *Local) nowMs() int64 { return e.baseMs + e.clock.SinceStart().Milliseconds() }
+
+// load reads every key and the last version.
+func (e *Local) load() error {
+	last, err := decodeMeta(e.journal.Meta())
+	if err != nil {
+		return err
+	}
+	e.last = last
+	nodes := map[string]string{} // few node IDs, many entries: one copy of each
+	var bad error
+	err = e.journal.Iterate([]byte{keyPrefix}, []byte{keyPrefix + 1}, func(key, value []byte) bool {
+		entry, err := decodeEntry(value, nodes)
+		if err != nil {
+			bad = fmt.Errorf("the record of key %q cannot be read: %w", key[1:], err)
+			return false
+		}
+		e.add(key[1:], entry)
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return fmt.Errorf("loading the keys: %w", err)
+	}
+	return nil
+}
+
+// add puts a loaded entry in its place.
+func (e *Local) add(key []byte, entry *statestore.Entry) {
+	sh := e.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	rec := sh.table.add(key)
+	rec.entry = entry
+	sh.schedule(rec)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keys++
+	e.bytes += size(key, entry)
+	if entry.Version.Compare(e.last) > 0 {
+		e.last = entry.Version
+	}
+}
+
+// size is what an entry counts against MaxBytes.
+func size(key []byte, entry *statestore.Entry) int64 {
+	return int64(len(key)) + int64(len(entry.Value))
+}
+
+// appendMeta gives the journal the last version issued. The journal asks after
+// it has closed a batch to appends, and versions are issued before the append:
+// so what is stored is not older than any version in the batch.
+func (e *Local) appendMeta(dst []byte) []byte {
+	e.mu.Lock()
+	last := e.last
+	e.mu.Unlock()
+	return encodeMeta(dst, last)
+}
+
+// Open begins a session. Not calling its Close leaks its watches.
+func (e *Local) Open(o Origin) Session {
+	return &session{e: e, origin: o}
+}
+
+// Stats is a moment's view for metrics.
+type Stats struct {
+	Keys     int64
+	MaxKeys  int64
+	Bytes    int64 // of keys and values
+	MaxBytes int64
+	Watches  int64
+	Last     hlc.Timestamp // the last version issued
+	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
+	LoadedIn time.Duration // what loading the keys took at the start
+}
+
+// Stats returns what the engine holds now.
+func (e *Local) Stats() Stats {
+	s := Stats{
+		MaxKeys:  e.o.MaxKeys,
+		MaxBytes: e.o.MaxBytes,
+		Watches:  e.watches.Load(),
+		LoadedIn: e.loaded,
+	}
+	e.mu.Lock()
+	s.Keys, s.Bytes, s.Last = e.keys, e.bytes, e.last
+	e.mu.Unlock()
+	s.AheadMs = e.aheadMs(s.Last)
+	return s
+}
+
+func (e *Local) aheadMs(last hlc.Timestamp) int64 {
+	wall := uint64(max(0, e.clock.WallMs()))
+	if last.Wall <= wall {
+		return 0
+	}
+	return int64(last.Wall - wall)
+}
+
+// Ready says why the store should not serve yet: the wall clock was stepped
+// back, so far behind the last version that clients would refuse the versions of
+// their writes (protocol, section 4). It mends itself as time passes. Commands
+// are run all the same.
+func (e *Local) Ready() error {
+	if e.o.AllowClockRegression {
+		return nil
+	}
+	ahead := time.Duration(e.Stats().AheadMs) * time.Millisecond
+	if ahead <= e.o.MaxSkew {
+		return nil
+	}
+	return fmt.Errorf("the machine's clock is %v behind the last version issued, which is more than %v: set the clock right, or wait, or allow the regression", ahead, e.o.MaxSkew)
+}
+
+// Close ends the expiry. What was appended to the journal is completed by the
+// journal's Close.
+func (e *Local) Close() { e.expiry.stop() }

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/statestore"
+)
+
+// Expiry
+//
+// From its deadline on a key is absent to every command, because the rules say
+// so; what remains to be done is to delete it, on disk too, and to tell its
+// watchers within 50 ms. Each shard has a heap of its records with a deadline
+// and publishes the earliest. One goroutine sleeps until the earliest of all,
+// deletes what is due, and sleeps again.
+//
+// A deadline that is earlier than the one it sleeps for wakes it. That none is
+// missed takes an order: who sets a deadline publishes the shard's earliest
+// first and then looks at the time of waking; the loop publishes the time of
+// waking first and then looks at the shards. One of the two sees the other.
+type expiry struct {
+	wakeMs atomic.Int64  // what the loop sleeps for
+	poke   chan struct{} // there is an earlier one
+	done   chan struct{} // the loop is to end
+	ended  chan struct{} // it has
+}
+
+const (
+	// expireAtOnce bounds how many keys expire under one lock of a shard.
+	expireAtOnce = 64
+	// longestSleep also paces the look at the clock.
+	longestSleep = 5 * time.Second
+	// aheadWarning is how far versions may be ahead of the wall clock before it
+	// is logged (protocol, section 4).
+	aheadWarning = 5 * time.Second
+)
+
+func (x *expiry) start(e *Local) {
+	x.poke = make(chan struct{}, 1)
+	x.done = make(chan struct{})
+	x.ended = make(chan struct{})
+	go x.run(e)
+}
+
+func (x *expiry) stop() {
+	close(x.done)
+	<-x.ended
+}
+
+// arm wakes the loop if it sleeps for longer than until the deadline, which the
+// shard has published.
+func (x *expiry) arm(deadlineMs int64) {
+	if deadlineMs < x.wakeMs.Load() {
+		select {
+		case x.poke <- struct{}{}:
+		default: // it is about to wake
+		}
+	}
+}
+
+func (x *expiry) run(e *Local) {
+	defer close(x.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	warned := false
+	for {
+		e.ExpireDue()
+		warned = e.warnOfClock(warned)
+		next := e.nextDeadline()
+		x.wakeMs.Store(next)
+		if e.nextDeadline() < next {
+			continue
+		}
+		timer.Reset(e.sleepFor(next))
+		select {
+		case <-x.done:
+			return
+		case <-x.poke:
+		case <-timer.C:
+		}
+	}
+}
+
+func (e *Local) sleepFor(deadlineMs int64) time.Duration {
+	ms := min(max(0, deadlineMs-e.nowMs()), longestSleep.Milliseconds())
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (e *Local) nextDeadline() int64 {
+	next := int64(never)
+	for i := range e.shards {
+		next = min(next, e.shards[i].next.Load())
+	}
+	return next
+}
+
+// ExpireDue deletes every key whose deadline has come. The engine does it by
+// itself in time; tests that have moved their clock call it.
+func (e *Local) ExpireDue() {
+	now := e.nowMs()
+	for i := range e.shards {
+		sh := &e.shards[i]
+		for sh.next.Load() <= now {
+			e.journal.Admit()
+			e.expireSome(sh)
+		}
+	}
+}
+
+func (e *Local) expireSome(sh *shard) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for range expireAtOnce {
+		if len(sh.deadlines) == 0 || !e.expire(sh, sh.deadlines[0]) {
+			return
+		}
+	}
+}
+
+// expire deletes the record's entry if its deadline has come. The shard's lock
+// is held; the record stays as a tombstone.
+func (e *Local) expire(sh *shard, rec *record) bool {
+	if rec.entry == nil || rec.entry.DeadlineMs == 0 {
+		return false
+	}
+	t := e.newTurn(nil)
+	key := []byte(rec.key)
+	t.decide(key, rec, func(t *turn, stored *statestore.Entry) {
+		statestore.Expire(key, stored, &t.env, &t.res)
+	})
+	if !t.res.Changed {
+		t.release()
+		return false
+	}
+	t.commit(sh, rec, nil)
+	return true
+}
+
+// warnOfClock logs when versions have come far ahead of the wall clock, and when
+// they are back.
+func (e *Local) warnOfClock(warned bool) bool {
+	ahead := time.Duration(e.Stats().AheadMs) * time.Millisecond
+	switch far := ahead > aheadWarning; {
+	case far && !warned:
+		e.o.Logger.Warn("versions are ahead of the machine's clock: it was stepped back, or a client's clock is fast", "ahead", ahead, "limit", e.o.MaxSkew)
+	case !far && warned:
+		e.o.Logger.Info("versions are no longer ahead of the machine's clock", "ahead", ahead)
+	}
+	return ahead > aheadWarning
+}

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// session is one connection's way into the engine.
+type session struct {
+	e      *Local
+	origin Origin
+	closed atomic.Bool // written under mu
+
+	mu      sync.Mutex        // after a shard's lock
+	watches map[string]*watch // guarded by mu: by key
+}
+
+// Do runs one command; see Session.
+func (s *session) Do(cmd *statestore.Command, c Completion) {
+	t := s.e.newTurn(c)
+	switch cmd.Verb {
+	case statestore.Get:
+		s.get(cmd, t)
+	case statestore.Set, statestore.Del, statestore.VDel:
+		s.write(cmd, t)
+	case statestore.KeyNotify:
+		s.keyNotify(cmd, t)
+	case statestore.Scan:
+		s.scan(cmd, t)
+	default: // the rules know what to say
+		statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
+		t.answer(0)
+	}
+}
+
+// get is the short way: nothing here allocates, and the clock is only read for
+// a key that has a deadline.
+func (s *session) get(cmd *statestore.Command, t *turn) {
+	var cell statestore.Cell
+	var batch journal.Seq
+	sh := s.e.shard(cmd.Key)
+	sh.mu.Lock()
+	if rec := sh.table.get(cmd.Key); rec != nil {
+		cell.Entry, batch = rec.entry, rec.batch
+	}
+	sh.mu.Unlock()
+	if cell.Entry != nil && cell.Entry.DeadlineMs != 0 {
+		t.env.NowMs = s.e.nowMs()
+	}
+	statestore.Apply(cmd, cell, &t.env, &t.res)
+	t.answer(batch)
+}
+
+// write runs SET, DEL and VDEL.
+func (s *session) write(cmd *statestore.Command, t *turn) {
+	s.e.journal.Admit()
+	t.hold() // once the change is appended, the reply may come at any moment
+	sh := s.e.shard(cmd.Key)
+	sh.mu.Lock()
+	rec := sh.table.get(cmd.Key)
+	t.decide(cmd.Key, rec, func(t *turn, stored *statestore.Entry) {
+		statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
+	})
+	if t.res.Changed {
+		if rec == nil {
+			rec = sh.table.add(cmd.Key)
+		}
+		t.commit(sh, rec, s)
+		sh.mu.Unlock()
+		return
+	}
+	batch := rec.lastBatch()
+	sh.mu.Unlock()
+	t.answer(batch)
+}
+
+// lastBatch is where the key's last change rides; a key without a record has
+// none that anybody could wait for.
+func (rec *record) lastBatch() journal.Seq {
+	if rec == nil {
+		return 0
+	}
+	return rec.batch
+}
+
+// keyNotify registers a watch, or ends it.
+func (s *session) keyNotify(cmd *statestore.Command, t *turn) {
+	t.look()
+	sh := s.e.shard(cmd.Key)
+	sh.mu.Lock()
+	statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
+	var batch journal.Seq
+	if t.res.Reply.Kind == statestore.OK {
+		if cmd.Stop {
+			batch = s.stop(sh, cmd.Key, &t.res.Reply)
+		} else {
+			s.watch(sh, cmd.Key, &t.res.Reply)
+		}
+	}
+	sh.mu.Unlock()
+	t.answer(batch)
+}
+
+// Close drops the watches; see Session.
+func (s *session) Close() {
+	s.mu.Lock()
+	watches := s.watches
+	s.watches = nil
+	s.closed.Store(true)
+	s.mu.Unlock()
+	for _, w := range watches {
+		w.shard.mu.Lock()
+		w.end()
+		w.shard.mu.Unlock()
+	}
+	s.e.watches.Add(-int64(len(watches)))
+}

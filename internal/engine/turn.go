@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"math"
+	"sync"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// turn is one command, or one expiry, from the moment when its turn has come to
+// its reply. It belongs to the goroutine in Do until it is given to the journal
+// as a waiter, and to the journal's completer from then on: the journal may call
+// Durable before End or Await has returned, so nothing of the turn may be
+// touched after either.
+type turn struct {
+	e          *Local
+	completion Completion // nil: an expiry
+	held       bool       // Hold was called
+	env        statestore.Env
+	res        statestore.Result
+
+	// Of a change only, else zero.
+	shard    *shard
+	rec      *record
+	change   uint32   // rec.changes, after this one
+	own      *watch   // the requester's own, if it watches the key
+	watchers []*watch // as they were at the change, own among them
+
+	row []byte // the key as it is on disk
+}
+
+// maxKeptRow bounds the memory that an idle turn holds on to.
+const maxKeptRow = 4 << 10
+
+var turns = sync.Pool{New: func() any { return new(turn) }}
+
+func (e *Local) newTurn(c Completion) *turn {
+	t := turns.Get().(*turn)
+	t.e, t.completion = e, c
+	return t
+}
+
+// release gives the turn back, with no reference left to what it worked on.
+func (t *turn) release() {
+	row := t.row[:0]
+	if cap(row) > maxKeptRow {
+		row = nil
+	}
+	*t = turn{row: row}
+	turns.Put(t)
+}
+
+// hold tells the requester that the reply may come later.
+func (t *turn) hold() {
+	if !t.held {
+		t.held = true
+		t.completion.Hold()
+	}
+}
+
+// answer replies as soon as the batch is complete: now, if it is. No lock is
+// held.
+func (t *turn) answer(batch journal.Seq) {
+	if batch > t.e.journal.Complete() {
+		t.hold()
+		if t.e.journal.Await(batch, t) {
+			return
+		}
+	}
+	t.completion.Reply(&t.res.Reply)
+	t.release()
+}
+
+// Durable finishes the turn. On the requester's connection the notification of
+// a change precedes the reply (protocol, section 6); then the others hear of it.
+// The watchers are those of the moment of the change. That none of them is told
+// after its STOP was answered follows from the order of waiters: the answer to
+// STOP waits for the key's last change. That leaves sessions that were closed.
+func (t *turn) Durable() {
+	if t.own != nil {
+		t.tell(t.own)
+	}
+	if t.completion != nil {
+		t.completion.Reply(&t.res.Reply)
+	}
+	for _, w := range t.watchers {
+		if w != t.own {
+			t.tell(w)
+		}
+	}
+	if t.rec != nil && t.res.Entry == nil {
+		t.shard.settle(t.rec, t.change)
+	}
+	t.release()
+}
+
+func (t *turn) tell(w *watch) {
+	sink := w.session.origin.Sink
+	for i := range t.res.NumEvents {
+		if sink == nil || w.session.closed.Load() {
+			return
+		}
+		sink.Event(&t.res.Events[i])
+	}
+}
+
+// look fills the environment that every rule needs.
+func (t *turn) look() {
+	e := t.e
+	t.env.Node = e.o.NodeID
+	t.env.MaxSkewMs = e.o.MaxSkew.Milliseconds()
+	t.env.NowMs = e.nowMs()
+	t.env.WallMs = e.clock.WallMs()
+}
+
+// decide runs the rules of a write, with the last version and the quota, which
+// all keys share, under their lock. What is decided counts from here on, even
+// for others, before it is in its place; that is only ever too strict.
+func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Entry)) {
+	e := t.e
+	t.look()
+	var stored *statestore.Entry
+	if rec != nil {
+		stored = rec.entry
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.env.Last = e.last
+	t.env.Room = statestore.Room{Keys: e.o.MaxKeys - e.keys, Bytes: e.o.MaxBytes - e.bytes}
+	rules(t, stored)
+	if !t.res.Changed {
+		return
+	}
+	e.last = t.res.Last
+	if stored != nil {
+		e.keys--
+		e.bytes -= size(key, stored)
+	}
+	if t.res.Entry != nil {
+		e.keys++
+		e.bytes += size(key, t.res.Entry)
+	}
+}
+
+// commit puts the change in its place and appends it to the journal, which
+// owns the turn from then on. by is the session that made the change, nil for
+// expiry. The shard's lock is held.
+func (t *turn) commit(sh *shard, rec *record, by *session) {
+	e, entry := t.e, t.res.Entry
+	t.row = append(append(t.row[:0], keyPrefix), rec.key...)
+	t.shard, t.rec = sh, rec
+	rec.changes++
+	t.change = rec.changes
+	sh.replace(rec, entry)
+	t.aim(rec, by)
+	deadlineMs := t.diskDeadline(entry)
+
+	a := e.journal.Begin()
+	rec.batch = a.Seq()
+	if rec.watchers != nil {
+		rec.watchers.shared = rec.batch
+	}
+	if entry == nil {
+		a.Delete(t.row)
+	} else {
+		k, v := a.SetDeferred(len(t.row), encodedSize(entry, deadlineMs))
+		copy(k, t.row)
+		encodeEntry(v[:0], entry, deadlineMs)
+	}
+	a.End(t)
+	if entry != nil && entry.DeadlineMs != 0 {
+		e.expiry.arm(entry.DeadlineMs)
+	}
+}
+
+// aim finds those who are to hear of the change.
+func (t *turn) aim(rec *record, by *session) {
+	if rec.watchers == nil {
+		t.res.NumEvents = 0
+		return
+	}
+	for i := range t.res.NumEvents {
+		t.res.Events[i].Key = t.row[1:] // not the command's, which is gone by then
+	}
+	t.watchers = rec.watchers.list
+	if by != nil {
+		t.own = by.watching(rec)
+	}
+}
+
+// diskDeadline turns the deadline into the time of the wall clock.
+func (t *turn) diskDeadline(entry *statestore.Entry) int64 {
+	if entry == nil || entry.DeadlineMs == 0 {
+		return 0
+	}
+	left, wall := max(0, entry.DeadlineMs-t.env.NowMs), max(1, t.env.WallMs)
+	if left > math.MaxInt64-wall {
+		return math.MaxInt64
+	}
+	return wall + left
+}

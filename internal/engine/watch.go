@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// watch is one session's registration for one key. While it stands, the key has
+// a record.
+type watch struct {
+	session *session
+	shard   *shard
+	rec     *record
+	index   int // in rec.watchers.list; guarded by the shard's lock
+}
+
+// watchers are those who are told of a key's changes; guarded by the shard's
+// lock.
+//
+// A change keeps the list as it was, until it is durable, without a copy: a key
+// may have 100,000 watchers and change often. So elements that a change can see
+// are never written again: adding appends behind them, and removing copies the
+// list first, but only if a change that still sees it is not complete.
+type watchers struct {
+	list   []*watch
+	shared journal.Seq // the newest change that sees the list
+}
+
+func (ws *watchers) add(w *watch) {
+	w.index = len(ws.list)
+	ws.list = append(ws.list, w)
+}
+
+// remove takes w out; complete is the journal's.
+func (ws *watchers) remove(w *watch, complete journal.Seq) {
+	if ws.shared > complete {
+		ws.list = append(make([]*watch, 0, len(ws.list)), ws.list...)
+		ws.shared = 0
+	}
+	last := len(ws.list) - 1
+	moved := ws.list[last]
+	ws.list[w.index] = moved
+	moved.index = w.index
+	ws.list[last] = nil
+	ws.list = ws.list[:last]
+}
+
+// watch registers the session for the key; the shard's lock is held. A change
+// that was applied before is none of its business, and neither is the deletion
+// of a key whose time ran out before: that is made up for first.
+func (s *session) watch(sh *shard, key []byte, reply *statestore.Reply) {
+	rec := sh.table.get(key)
+	if rec != nil {
+		s.e.expire(sh, rec)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() || s.watches[string(key)] != nil {
+		return
+	}
+	if len(s.watches) >= s.e.o.MaxWatches {
+		*reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded}
+		return
+	}
+	if rec == nil {
+		rec = sh.table.add(key)
+	}
+	if rec.watchers == nil {
+		rec.watchers = &watchers{}
+	}
+	w := &watch{session: s, shard: sh, rec: rec}
+	rec.watchers.add(w)
+	if s.watches == nil {
+		s.watches = map[string]*watch{}
+	}
+	s.watches[rec.key] = w
+	s.e.watches.Add(1)
+}
+
+// stop ends the session's watch of the key and returns the batch that the reply
+// has to wait for: that of the key's last change, so that the reply follows
+// every event. The shard's lock is held.
+func (s *session) stop(sh *shard, key []byte, reply *statestore.Reply) journal.Seq {
+	batch := sh.table.get(key).lastBatch()
+	s.mu.Lock()
+	w := s.watches[string(key)]
+	delete(s.watches, string(key))
+	s.mu.Unlock()
+	if w == nil {
+		*reply = statestore.Reply{Kind: statestore.Count}
+		return batch
+	}
+	w.end()
+	s.e.watches.Add(-1)
+	return batch
+}
+
+// watching returns the session's watch of the record's key, nil if it has none.
+func (s *session) watching(rec *record) *watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches[rec.key]
+}
+
+// end takes the watch from its record. The shard's lock is held.
+func (w *watch) end() {
+	rec := w.rec
+	rec.watchers.remove(w, w.session.e.journal.Complete())
+	if len(rec.watchers.list) == 0 {
+		rec.watchers = nil
+	}
+	w.shard.drop(rec)
+}
