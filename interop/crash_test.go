@@ -34,7 +34,7 @@ func TestSDKCarriesOnAfterARestart(t *testing.T) {
 	for _, ending := range endings {
 		t.Run(ending.name, func(t *testing.T) {
 			t.Parallel()
-			s, dir := ownServer(t)
+			s := ownServer(t)
 			holder, other := connectSDK(t, s), connectSDK(t, s)
 			name := uniqueName("key")
 			kept, deleted, long, short, watched, protected := name+"kept", name+"deleted", name+"long", name+"short", name+"watched", name+"protected"
@@ -58,7 +58,7 @@ func TestSDKCarriesOnAfterARestart(t *testing.T) {
 
 			// When the server ends and starts again under both clients.
 			ending.end(t, s)
-			restart(t, s, dir)
+			s.restart(t)
 			holder.awaitConnection(t)
 			other.awaitConnection(t)
 
@@ -133,7 +133,7 @@ func TestSDKCarriesOnAfterARestart(t *testing.T) {
 func TestSDKNothingAnsweredIsLost(t *testing.T) {
 	t.Parallel()
 	const clients, writersEach, kills = 3, 8, 3
-	s, dir := ownServer(t)
+	s := ownServer(t)
 	name := uniqueName("count")
 
 	var (
@@ -155,7 +155,7 @@ func TestSDKNothingAnsweredIsLost(t *testing.T) {
 		before := answered.Load()
 		eventually(t, "writers are answered", func() bool { return answered.Load() >= before+200 })
 		s.kill()
-		s = restart(t, s, dir)
+		s.restart(t)
 		for _, c := range sdks {
 			c.awaitConnection(t)
 		}

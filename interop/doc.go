@@ -15,8 +15,10 @@
 //	npm ci --prefix mqttjs          # Node.js 20 or newer
 //	apt-get install mosquitto-clients
 //
-// To learn whether a generic MQTT test or the server is wrong, run it against
-// another broker:
+// Most tests share one server; those that kill it or set its clock have their
+// own. To learn whether a generic MQTT test or the server
+// is wrong, run that test against another broker:
 //
-//	HOLDFAST_INTEROP_TCP=127.0.0.1:1883 HOLDFAST_INTEROP_WS=127.0.0.1:9001 go test -run 'MQTTJS|Mosquitto' .
+//	HOLDFAST_INTEROP_TCP=127.0.0.1:1883 HOLDFAST_INTEROP_WS=127.0.0.1:9001 \
+//		go test -run 'MQTTJS|Mosquitto' -skip 'StateStore|Requests|Kill' .
 package interop

@@ -328,13 +328,13 @@ func TestMosquittoSessionSurvivesKill(t *testing.T) {
 	for _, version := range mosquittoVersions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			newMosquitto(t, nil, version) // skips where there is none
-			s, dir := ownServer(t)
+			s := ownServer(t)
+			m := newMosquitto(t, s, version)
 			topic, id := uniqueName("session"), uniqueName("mosquitto")
-			mosquitto{s, version}.run(t, "mosquitto_sub", "-c", "-i", id, "-q", "1", "-t", topic+"/+", "-E")
+			m.run(t, "mosquitto_sub", "-c", "-i", id, "-q", "1", "-t", topic+"/+", "-E")
 
 			s.kill()
-			m := mosquitto{restart(t, s, dir), version}
+			s.restart(t)
 
 			m.publish(t, topic+"/a", "after the restart", "-q", "1")
 			back := m.subscribe(t, "%t %p", "-c", "-i", id, "-q", "1", "-t", topic+"/other")

@@ -58,6 +58,7 @@ func run(m *testing.M) int {
 // server is one running holdfast process.
 type server struct {
 	tcp, ws string // host:port
+	dir     string
 	output  *output
 	process *os.Process
 	exited  chan struct{} // closed once waitErr is set
@@ -73,7 +74,7 @@ var (
 // of its listeners accept. listen is an address for TCP, port 0 for any.
 func startServer(dir, listen string) (*server, error) {
 	cmd := exec.Command(binary, "serve", "--listen", listen, "--ws", "127.0.0.1:0", "--data", dir)
-	s := &server{output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
+	s := &server{dir: dir, output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the server: %w", err)
@@ -131,9 +132,9 @@ func (s *server) stop() error {
 
 // ownServer starts a server that only this test uses, on a port that a restart
 // can take again.
-func ownServer(t *testing.T) (s *server, dir string) {
+func ownServer(t *testing.T) *server {
 	t.Helper()
-	dir = t.TempDir()
+	dir := t.TempDir()
 	s, err := startServer(dir, steadyAddress(t))
 	if err != nil {
 		t.Fatal(err)
@@ -144,23 +145,17 @@ func ownServer(t *testing.T) (s *server, dir string) {
 			t.Logf("last output of this test's server:\n%s", s.output.tail())
 		}
 	})
-	return s, dir
+	return s
 }
 
-// restart starts a server on the directory and the address of one that is gone.
-func restart(t *testing.T, gone *server, dir string) *server {
+// restart starts a server that is gone again, on the same directory and address.
+func (s *server) restart(t *testing.T) {
 	t.Helper()
-	s, err := startServer(dir, gone.tcp)
+	next, err := startServer(s.dir, s.tcp)
 	if err != nil {
 		t.Fatalf("restarting: %v", err)
 	}
-	t.Cleanup(func() {
-		s.kill()
-		if t.Failed() {
-			t.Logf("last output of the restarted server:\n%s", s.output.tail())
-		}
-	})
-	return s
+	*s = *next
 }
 
 // steadyAddress picks a free port below the ephemeral range: while the server is

@@ -360,7 +360,7 @@ func TestSDKFencing(t *testing.T) {
 // nobody else's do. On a server of its own, because its versions stay ahead.
 func TestSDKClockAhead(t *testing.T) {
 	t.Parallel()
-	s, _ := ownServer(t)
+	s := ownServer(t)
 	punctual := connectSDK(t, s)
 	ahead := connectSDKWith(t, s, sdkOptions{maxClockDrift: time.Hour})
 	key := uniqueName("ahead")
