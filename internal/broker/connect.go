@@ -50,6 +50,9 @@ func (c *Conn) refuseMalformed(t *Turn, p *mqtt.Connect, err error) error {
 // refuse answers with a failure CONNACK; the connection ends.
 func (c *Conn) refuse(t *Turn, code mqtt.ReasonCode, reason string) error {
 	c.b.stats.Refused.Add(1)
+	if c.version == mqtt.V311 && code == mqtt.QuotaExceeded {
+		code = mqtt.ServerUnavailable // 3.1.1 has no code that says it better
+	}
 	c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", code, "reason", reason)
 	c.tr.Lock()
 	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, &mqtt.Connack{Code: code, ReasonString: reason}))

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/server"
+)
+
+// shutdownGrace is how long clients may take their last packets on SIGTERM.
+const shutdownGrace = 10 * time.Second
+
+func newServeCommand() *cobra.Command {
+	cfg := server.Default()
+	var logLevel string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the broker with its state store",
+		Long: `Run the MQTT broker with the state store inside, until SIGTERM or Ctrl-C.
+
+Without flags it listens on 127.0.0.1:1883 and keeps its data in ./holdfast-data.
+Every limit that clients can run into has a flag.`,
+		Example: `  holdfast serve
+  holdfast serve --listen 127.0.0.1:1884 --ws 127.0.0.1:9001 --data /var/lib/holdfast
+  holdfast serve --listen 0.0.0.0:1883 --allow-anonymous`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var level slog.Level
+			if err := level.UnmarshalText([]byte(logLevel)); err != nil {
+				return fmt.Errorf("--log-level %q: want debug, info, warn or error", logLevel)
+			}
+			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	addServeFlags(cmd.Flags(), &cfg)
+	cmd.Flags().StringVar(&logLevel, "log-level", "info", "least severe log lines to write: debug, info, warn or error")
+	return cmd
+}
+
+// serve runs a server until ctx ends.
+func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
+	s, err := server.StartContext(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if ws := s.WebSocketAddrs(); len(ws) > 0 {
+		fmt.Fprintf(out, "holdfast websocket on %s\n", join(ws))
+	}
+	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%d keys)\n", join(s.Addrs()), cfg.DataDir, s.Keys())
+	<-ctx.Done()
+	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if err := s.Shutdown(grace); err != nil {
+		return fmt.Errorf("stopping: %w", err)
+	}
+	fmt.Fprintln(out, "holdfast stopped")
+	return nil
+}
+
+func join(addrs []net.Addr) string {
+	texts := make([]string, len(addrs))
+	for i, a := range addrs {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
+	f.SortFlags = false
+	f.StringArrayVar(&cfg.Listen, "listen", cfg.Listen, "`HOST:PORT` to listen on for MQTT; may be repeated")
+	f.StringArrayVar(&cfg.WebSocket, "ws", nil, "`HOST:PORT` to listen on for MQTT over WebSocket; may be repeated")
+	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect; may be repeated")
+	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
+	f.BoolVar(&cfg.AllowAnonymous, "allow-anonymous", false, "listen beyond loopback although nobody is asked who they are")
+
+	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
+	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")
+	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
+	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
+	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store (default 1000000)")
+	f.Var(bytesValue{&cfg.MaxStoreBytes}, "max-store-bytes", "bytes of keys and values in the store (default 1GiB)")
+	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
+
+	l := &cfg.Limits
+	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections (default 100000)")
+	f.IntVar(&l.MaxSessions, "max-sessions", 0, "sessions, connected or away (default 200000)")
+	f.DurationVar(&l.MaxSessionExpiry, "max-session-expiry", 7*24*time.Hour, "longest session expiry granted")
+	f.Var(intBytesValue{&l.MaxPacketSize}, "max-packet-size", "bytes of one packet from a client (default 4097KiB)")
+	f.DurationVar(&l.MaxKeepAlive, "max-keep-alive", 0, "longest keep-alive granted; 0: whatever the client asks")
+	f.IntVar(&l.ReceiveMaximum, "receive-maximum", 0, "QoS 1 and 2 publishes from one client under way (default 1024)")
+	f.IntVar(&l.MaxInflight, "max-inflight", 0, "QoS 1 and 2 deliveries to one client under way (default 1024)")
+	f.IntVar(&l.TopicAliasMaximum, "topic-alias-maximum", 0, "topic aliases of one connection, each way (default 32)")
+	f.IntVar(&l.MaxQueued, "max-queued-messages", 0, "messages waiting for one session (default 100000)")
+	f.Var(bytesValue{&l.MaxQueuedBytes}, "max-queued-bytes", "bytes waiting for one session (default 256MiB)")
+	f.Var(queueFullValue{&l.QueueFull}, "queue-full", "when a session's queue is full: end-session, reject or drop-oldest (default end-session)")
+	f.IntVar(&l.MaxNotifications, "max-notifications", 0, "state store notifications waiting for one connection (default 10000)")
+	f.IntVar(&l.MaxSubscriptions, "max-subscriptions", 0, "subscriptions of one session (default 10000)")
+	f.IntVar(&l.MaxTopicLevels, "max-topic-levels", 0, "levels of a topic (default 128)")
+	f.IntVar(&l.MaxRetained, "max-retained-messages", 0, "retained messages (default 1000000)")
+	f.Var(bytesValue{&l.MaxRetainedBytes}, "max-retained-bytes", "bytes of retained messages (default 1GiB)")
+	f.Var(intBytesValue{&l.OutputBuffer}, "output-buffer", "bytes buffered for a connection before its messages wait in the queue (default 64KiB)")
+	f.DurationVar(&l.ConnectTimeout, "connect-timeout", 10*time.Second, "time that a new connection has for its CONNECT")
+	f.DurationVar(&cfg.SysInterval, "sys-interval", 10*time.Second, "how often $SYS topics are brought up to date")
+}
+
+// queueFullValue is a flag of one of three words.
+type queueFullValue struct{ to *broker.QueueFull }
+
+func (v queueFullValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return string(*v.to)
+}
+func (v queueFullValue) Type() string { return "POLICY" }
+func (v queueFullValue) Set(s string) error {
+	switch q := broker.QueueFull(s); q {
+	case broker.EndSession, broker.Reject, broker.DropOldest:
+		*v.to = q
+		return nil
+	}
+	return fmt.Errorf("want %s, %s or %s", broker.EndSession, broker.Reject, broker.DropOldest)
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/engine"
+	"holdfast/internal/service"
+)
+
+// Config says what a server is. Zero fields mean their default.
+type Config struct {
+	Listen         []string // TCP addresses, HOST:PORT; port 0: any free one
+	WebSocket      []string // addresses for MQTT over WebSocket
+	AllowOrigins   []string // web origins that browsers may connect from, as host patterns; loopback listeners accept loopback pages anyway
+	DataDir        string
+	AllowAnonymous bool // listen beyond loopback although everybody who reaches the port may do everything
+
+	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
+	NodeID string        // of the store, in versions; default "StateStore"
+	Limits broker.Limits // of the broker
+
+	MaxKeys              int64         // keys in the store
+	MaxStoreBytes        int64         // bytes of keys and values
+	MaxWatches           int           // keys that one connection may watch
+	MaxClockSkew         time.Duration // how far ahead of our clock a client's may be
+	AllowClockRegression bool          // start although the clock is behind the last version issued
+
+	SysInterval time.Duration // how often $SYS topics are brought up to date; default 10 s
+	Logger      *slog.Logger
+	Clock       engine.Clock      // nil: the machine's
+	Auth        broker.Authorizer // nil: everybody may do everything
+	Keys        service.KeyPolicy // nil: everybody may read and write every key
+}
+
+// Default is what `holdfast serve` without flags is.
+func Default() Config {
+	return Config{Listen: []string{"127.0.0.1:1883"}, DataDir: "holdfast-data"}
+}
+
+// check says what is wrong with the configuration before anything is opened.
+func (c *Config) check() error {
+	if len(c.Listen)+len(c.WebSocket) == 0 {
+		return errors.New("no address to listen on")
+	}
+	if c.DataDir == "" {
+		return errors.New("no data directory given")
+	}
+	if c.Auth != nil || c.AllowAnonymous {
+		return nil
+	}
+	for _, addr := range append(append([]string(nil), c.Listen...), c.WebSocket...) {
+		if err := checkLoopback(addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLoopback refuses an address that other machines may reach.
+func checkLoopback(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %q: want HOST:PORT, for example 127.0.0.1:1883", addr)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("refusing to listen on %s: nobody is asked who they are, so everybody who reaches that address could read and write everything; listen on 127.0.0.1, or say --allow-anonymous if that is what you want", addr)
+}

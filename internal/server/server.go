@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/engine"
+	"holdfast/internal/journal"
+	"holdfast/internal/protocol"
+	"holdfast/internal/service"
+	"holdfast/internal/transport"
+)
+
+// Server is a running broker with its state store. End it with Shutdown, or its
+// data directory stays locked.
+type Server struct {
+	config  Config
+	log     *slog.Logger
+	journal *journal.Journal
+	engine  *engine.Local
+	service *service.Service
+	broker  *broker.Broker
+
+	listeners  []net.Listener // TCP
+	webSockets []net.Listener
+	serving    sync.WaitGroup
+	stop       chan struct{}
+	started    time.Time
+	shutdown   sync.Once
+}
+
+// Start is StartContext without an end to its patience.
+func Start(cfg Config) (*Server, error) { return StartContext(context.Background(), cfg) }
+
+// StartContext opens the data directory and returns when every listener accepts.
+// With a clock that is behind what the store has issued it waits for the clock,
+// or for ctx.
+func StartContext(ctx context.Context, cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	wire, err := protocol.ParseWire(orDefault(cfg.Wire, protocol.SDK.String()))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: cfg, log: cfg.Logger, stop: make(chan struct{}), started: time.Now()}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.open(ctx, wire); err != nil {
+		s.close(context.Background())
+		return nil, err
+	}
+	return s, nil
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// open opens the rooms from the bottom up.
+func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
+	cfg := &s.config
+	var flush atomic.Pointer[broker.Broker]
+	idle := func() {
+		if b := flush.Load(); b != nil {
+			b.FlushLater()
+		}
+	}
+	if s.journal, err = journal.Open(journal.Options{Dir: cfg.DataDir, Logger: s.log, Idle: idle}); err != nil {
+		return err
+	}
+	nodeID := orDefault(cfg.NodeID, "StateStore")
+	s.engine, err = engine.Open(engine.Options{
+		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
+		MaxWatches: cfg.MaxWatches, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.awaitClock(ctx); err != nil {
+		return err
+	}
+	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, Keys: cfg.Keys, Logger: s.log})
+	s.broker, err = broker.New(broker.Options{
+		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth,
+		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(),
+	})
+	if err != nil {
+		return err
+	}
+	flush.Store(s.broker)
+	if err := s.listen(); err != nil {
+		return err
+	}
+	s.publishSys()
+	s.serving.Add(1)
+	go func() { defer s.serving.Done(); s.watch() }()
+	return nil
+}
+
+// awaitClock waits until the machine's clock has caught up with the versions
+// that the store has issued (protocol, section 4).
+func (s *Server) awaitClock(ctx context.Context) error {
+	for warned := false; ; warned = true {
+		err := s.engine.Ready()
+		if err == nil {
+			return nil
+		}
+		if !warned {
+			s.log.Warn("waiting before accepting connections", "reason", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return fmt.Errorf("not started: %w", err)
+		}
+	}
+}
+
+func (s *Server) listen() error {
+	for _, addr := range s.config.Listen {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("cannot listen on %s: %w", addr, err)
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	for _, addr := range s.config.WebSocket {
+		l, err := transport.ListenWebSocket(addr, transport.WebSocketOptions{AllowOrigins: s.config.AllowOrigins, Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("cannot listen on %s: %w", addr, err)
+		}
+		s.webSockets = append(s.webSockets, l)
+	}
+	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
+		s.serving.Add(1)
+		go func() {
+			defer s.serving.Done()
+			if err := s.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+				s.log.Error("a listener failed", "listener", l.Addr(), "error", err)
+			}
+		}()
+	}
+	return nil
+}
+
+// Addrs are the addresses of the TCP listeners, in the order of Config.Listen.
+func (s *Server) Addrs() []net.Addr { return addrs(s.listeners) }
+
+// WebSocketAddrs are the addresses of the WebSocket listeners.
+func (s *Server) WebSocketAddrs() []net.Addr { return addrs(s.webSockets) }
+
+func addrs(listeners []net.Listener) (out []net.Addr) {
+	for _, l := range listeners {
+		out = append(out, l.Addr())
+	}
+	return out
+}
+
+// Keys is how many keys the store holds.
+func (s *Server) Keys() int64 { return s.engine.Stats().Keys }
+
+// Shutdown disconnects the clients (0x8B), writes everything to disk and closes
+// the data directory. Clients that don't take their last packets are cut off
+// when ctx ends; what was acknowledged is on disk all the same.
+func (s *Server) Shutdown(ctx context.Context) (err error) {
+	s.shutdown.Do(func() { err = s.close(ctx) })
+	return err
+}
+
+// close closes what was opened, from the top down.
+func (s *Server) close(ctx context.Context) error {
+	close(s.stop)
+	var errs []error
+	if s.broker != nil {
+		errs = append(errs, s.broker.Close(ctx))
+	}
+	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
+		l.Close()
+	}
+	s.serving.Wait()
+	if s.engine != nil {
+		s.engine.Close()
+	}
+	if s.journal != nil {
+		errs = append(errs, s.journal.Close())
+	}
+	return errors.Join(errs...)
+}

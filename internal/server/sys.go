@@ -1,0 +1,83 @@
+package server
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"time"
+)
+
+// warnAhead is how far the store's versions may be ahead of the wall clock
+// before it is worth a line in the log (protocol, section 4).
+const warnAhead = 5 * time.Second
+
+// watch keeps the $SYS topics up to date and says when the clock looks wrong.
+func (s *Server) watch() {
+	interval := s.config.SysInterval
+	if interval == 0 {
+		interval = 10 * time.Second
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.stop:
+			return
+		}
+		s.publishSys()
+		if ahead := time.Duration(s.engine.Stats().AheadMs) * time.Millisecond; ahead > warnAhead {
+			s.log.Warn("the store's versions are ahead of this machine's clock: it was stepped back, or clients' clocks are fast", "ahead", ahead)
+		}
+	}
+}
+
+// publishSys publishes the server's basic figures on $SYS topics, named as
+// other brokers name theirs where they have them.
+func (s *Server) publishSys() {
+	b, levels, store, requests := s.broker.Stats(), s.broker.Levels(), s.engine.Stats(), s.service.Stats()
+	s.broker.PublishSys("broker/version", "holdfast "+Version())
+	s.broker.PublishSys("broker/uptime", fmt.Sprintf("%d seconds", int(time.Since(s.started).Seconds())))
+	for name, value := range map[string]int64{
+		"broker/clients/connected":         int64(levels.Connections),
+		"broker/clients/total":             int64(levels.Sessions),
+		"broker/clients/disconnected":      max(0, int64(levels.Sessions-levels.Connections)),
+		"broker/clients/expired":           b.SessionsExpired.Load(),
+		"broker/clients/overflowed":        b.SessionsOverflowed.Load(),
+		"broker/connections/accepted":      b.Connects.Load(),
+		"broker/connections/refused":       b.Refused.Load(),
+		"broker/connections/takeovers":     b.Takeovers.Load(),
+		"broker/connections/timeouts":      b.KeepAliveTimeouts.Load(),
+		"broker/connections/failed":        b.Panics.Load(),
+		"broker/messages/received":         b.PacketsIn.Load(),
+		"broker/publish/messages/received": b.MessagesIn.Load(),
+		"broker/publish/messages/sent":     b.MessagesOut.Load(),
+		"broker/publish/messages/dropped":  b.Dropped.Load(),
+		"broker/publish/messages/expired":  b.Expired.Load(),
+		"broker/publish/messages/toolarge": b.TooLarge.Load(),
+		"broker/publish/messages/rejected": b.Rejected.Load() + b.Unauthorized.Load(),
+		"broker/messages/queued":           b.Queued.Load(),
+		"broker/retained messages/count":   int64(levels.Retained),
+		"broker/retained messages/bytes":   levels.RetainedBytes,
+		"broker/subscriptions/count":       b.Subscriptions.Load(),
+		"store/keys":                       store.Keys,
+		"store/bytes":                      store.Bytes,
+		"store/watches":                    store.Watches,
+		"store/clock/ahead_ms":             store.AheadMs,
+		"store/requests":                   requests.Requests.Load(),
+		"store/requests/ignored":           requests.Ignored.Load(),
+		"store/requests/malformed":         requests.Malformed.Load(),
+		"store/requests/expired":           requests.Expired.Load(),
+		"store/notifications":              requests.Notices.Load(),
+	} {
+		s.broker.PublishSys(name, strconv.FormatInt(value, 10))
+	}
+}
+
+// Version is the version of the program, as its build recorded it.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "development"
+}

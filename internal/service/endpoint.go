@@ -1,0 +1,113 @@
+package service
+
+import (
+	"holdfast/internal/broker"
+	"holdfast/internal/engine"
+	"holdfast/internal/mqtt"
+	"holdfast/internal/protocol"
+	"holdfast/internal/statestore"
+)
+
+// endpoint is the store's side of one connection: requests come in by Handle,
+// on the connection's reader; notifications come from the engine by Event.
+type endpoint struct {
+	sv      *Service
+	conn    *broker.Conn
+	session engine.Session
+}
+
+// Close implements broker.Endpoint.
+func (ep *endpoint) Close() { ep.session.Close() }
+
+// Handle implements broker.Endpoint: one request (protocol, section 2).
+func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
+	switch {
+	case p.QoS == 0:
+		ep.ignore(p, "QoS 0")
+	case ep.conn.Version() != mqtt.V5:
+		ep.ignore(p, "MQTT 3.1.1")
+		ep.conn.Answer(t, p, mqtt.ImplementationSpecificError, "", nil) // 3.1.1 has no place for the code
+	case p.QoS == 2:
+		ep.refuse(t, p, "requests to the state store are QoS 1")
+	case len(p.Props.ResponseTopic) == 0:
+		ep.refuse(t, p, "the request has no Response Topic")
+	case len(p.Props.CorrelationData) == 0:
+		ep.refuse(t, p, "the request has no Correlation Data")
+	case forbidden(p.Props.ResponseTopic):
+		ep.sv.stats.Malformed.Add(1)
+		ep.conn.AnswerAndDisconnect(t, p, mqtt.TopicNameInvalid, "the Response Topic is one of the state store's own")
+	case p.Props.HasMessageExpiry && p.Props.MessageExpiry == 0:
+		ep.sv.stats.Expired.Add(1)
+		ep.conn.Answer(t, p, mqtt.Success, "", nil)
+	default:
+		ep.execute(t, p)
+	}
+}
+
+func (ep *endpoint) ignore(p *mqtt.Publish, why string) {
+	ep.sv.stats.Ignored.Add(1)
+	ep.sv.log.Debug("ignoring a request that can't be answered", "client", ep.conn.ClientID(), "why", why, "qos", p.QoS)
+}
+
+func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
+	ep.sv.stats.Malformed.Add(1)
+	ep.conn.Answer(t, p, mqtt.ImplementationSpecificError, reason, nil)
+}
+
+// execute parses the command and has the engine do it.
+func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
+	ep.sv.stats.Requests.Add(1)
+	r := requests.Get().(*request)
+	defer r.leave()
+	r.begin(ep, t, p)
+	cmd := &r.cmd
+	fault := protocol.Parse(p.Payload, r.dialect, cmd)
+	if fault == statestore.None && cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
+		fault = statestore.Syntax
+	}
+	if fault != statestore.None {
+		r.reply = statestore.Reply{Kind: statestore.Error, Fault: fault}
+		r.Reply(&r.reply)
+		return
+	}
+	cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
+	cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
+	cmd.Denied = !ep.permitted(cmd)
+	ep.session.Do(cmd, r)
+}
+
+// permitted asks for the permission to use the key. The keys that SCAN finds
+// are asked for one by one, by the engine.
+func (ep *endpoint) permitted(cmd *statestore.Command) bool {
+	policy := ep.sv.keys
+	switch {
+	case policy == nil || cmd.Verb == statestore.Scan:
+		return true
+	case cmd.Verb.Writes():
+		return policy.MayWrite(ep.conn.Identity(), cmd.Key)
+	default:
+		return policy.MayRead(ep.conn.Identity(), cmd.Key)
+	}
+}
+
+// Event implements engine.Sink: a watched key has changed (protocol, section 6).
+func (ep *endpoint) Event(e *statestore.Event) {
+	sv := ep.sv
+	var scratch [512]byte
+	topic := protocol.AppendNotifyTopic(scratch[:0], ep.conn.ClientID(), e.Key)
+	m := broker.Compose(topic, len(sv.noticeHead)+len(e.Value)+128)
+	m.Buf = append(m.Buf, sv.noticeHead...)
+	m.Buf = appendVersion(m.Buf, protocol.Current.TimeProperty, e.Version)
+	m.EndProperties()
+	m.Buf = protocol.AppendEvent(m.Buf, sv.wire, e)
+	sv.stats.Notices.Add(1)
+	if !ep.conn.Notify(m.Message()) {
+		ep.Lost()
+	}
+}
+
+// Lost implements engine.Sink: a notification couldn't be given; the client must
+// not go on as if there had been none.
+func (ep *endpoint) Lost() {
+	ep.conn.Disconnect(mqtt.QuotaExceeded, "notifications come faster than this client takes them")
+}

@@ -1,0 +1,112 @@
+package service
+
+import (
+	"sync/atomic"
+
+	"holdfast/hlc"
+	"holdfast/internal/broker"
+	"holdfast/internal/mqtt"
+	"holdfast/internal/protocol"
+	"holdfast/internal/statestore"
+)
+
+// request is one command under way, and the engine.Completion that answers it.
+//
+// While Handle runs, everything in it is a view of the publish. If the engine
+// says that the reply comes later (Hold), topic and correlation are copied into
+// the request's own memory, which is pooled with it.
+type request struct {
+	ep          *endpoint
+	turn        *broker.Turn  // nil once held
+	publish     *mqtt.Publish // nil once held
+	dialect     *protocol.Dialect
+	topic       []byte
+	correlation []byte
+	expiresAt   int64 // on the connection's clock in ms; 0: never
+	ticket      broker.Ticket
+	own         []byte // memory of topic and correlation once held
+	cmd         statestore.Command
+	reply       statestore.Reply
+	users       atomic.Int32 // Handle, and the reply once held: the last one gives the request back
+}
+
+func (r *request) begin(ep *endpoint, t *broker.Turn, p *mqtt.Publish) {
+	r.ep, r.turn, r.publish = ep, t, p
+	r.users.Store(1)
+	r.dialect = dialectOf(p.Topic)
+	r.topic, r.correlation = p.Props.ResponseTopic, p.Props.CorrelationData
+	r.expiresAt = 0
+	if p.Props.HasMessageExpiry {
+		r.expiresAt = ep.conn.Now() + int64(p.Props.MessageExpiry)*1000
+	}
+}
+
+// Hold implements engine.Completion: the reply comes after Do has returned.
+func (r *request) Hold() {
+	r.ticket = r.ep.conn.Hold(r.publish)
+	r.own = append(append(r.own[:0], r.topic...), r.correlation...)
+	r.topic, r.correlation = r.own[:len(r.topic)], r.own[len(r.topic):]
+	r.turn, r.publish = nil, nil
+	r.users.Add(1)
+}
+
+// Reply implements engine.Completion: PUBACK and response leave.
+func (r *request) Reply(reply *statestore.Reply) {
+	response := r.response(reply)
+	if r.publish != nil {
+		r.ep.conn.Answer(r.turn, r.publish, mqtt.Success, "", response)
+		return
+	}
+	r.ep.conn.Release(r.ticket, mqtt.Success, "", response)
+	r.leave()
+}
+
+// leave gives the request back for the next one, once nobody uses it: a held
+// reply may come before Do has returned.
+func (r *request) leave() {
+	if r.users.Add(-1) > 0 {
+		return
+	}
+	r.ep, r.turn, r.publish = nil, nil, nil
+	r.topic, r.correlation = nil, nil
+	r.reply = statestore.Reply{}
+	if cap(r.own) > 4096 {
+		r.own = nil
+	}
+	requests.Put(r)
+}
+
+// response builds the message that answers the request (protocol, section 6).
+func (r *request) response(reply *statestore.Reply) *broker.Message {
+	sv := r.ep.sv
+	m := broker.Compose(r.topic, len(sv.responseHead)+len(sv.responseTail)+len(r.correlation)+replySize(reply)+128)
+	m.Buf = append(m.Buf, sv.responseHead...)
+	m.Buf = mqtt.AppendStringProp(m.Buf, mqtt.PropCorrelationData, r.correlation)
+	if !reply.Version.IsZero() {
+		m.Buf = appendVersion(m.Buf, r.dialect.TimeProperty, reply.Version)
+	}
+	if r.dialect.Current {
+		m.Buf = append(m.Buf, sv.responseTail...)
+	}
+	m.EndProperties()
+	m.Buf = protocol.AppendReply(m.Buf, sv.wire, reply)
+	if r.expiresAt != 0 {
+		m.ExpireAt(max(r.expiresAt, r.ep.conn.Now()+1))
+	}
+	return m.Message()
+}
+
+// replySize is about how long the reply's payload will be.
+func replySize(r *statestore.Reply) int {
+	n := len(r.Value) + len(r.Next)
+	for _, k := range r.Keys {
+		n += len(k) + 16
+	}
+	return n
+}
+
+// appendVersion appends a version as a user property, without a string between.
+func appendVersion(dst []byte, name string, v hlc.Timestamp) []byte {
+	var text [96]byte
+	return mqtt.AppendUserProp(dst, name, v.Append(text[:0]))
+}

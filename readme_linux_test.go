@@ -1,0 +1,237 @@
+// Package holdfast_test keeps the README honest.
+package holdfast_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestREADME types the README's sessions into a shell, in one checkout of its
+// own, and compares what comes out, line by line. Only two things differ from a
+// newcomer's machine: `go` and `./holdfast` are wrapped so that the server gets a
+// free port instead of 1883, and `go test ./...` isn't run from within itself.
+func TestREADME(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash here")
+	}
+	sessions := consoleBlocks(t, "README.md")
+	if len(sessions) < 3 {
+		t.Fatalf("found %d sessions in the README, there are more", len(sessions))
+	}
+	sh := startShell(t)
+	for _, session := range sessions {
+		for _, step := range session {
+			if strings.Contains(step.command, "mosquitto") && !haveMosquitto() || step.command == "go test ./..." {
+				t.Logf("not run here: %s", step.command)
+				continue
+			}
+			sh.run(step)
+		}
+	}
+}
+
+func haveMosquitto() bool {
+	_, err := exec.LookPath("mosquitto_sub")
+	return err == nil
+}
+
+// step is one command of a session with the output that the README shows below it.
+type step struct {
+	line    int
+	command string
+	want    []string
+}
+
+func (s *step) background() bool { return strings.HasSuffix(s.command, "&") }
+
+// consoleBlocks gives the fenced console blocks of a document.
+func consoleBlocks(t *testing.T, file string) (blocks [][]step) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block []step
+	inside := false
+	for i, line := range strings.Split(string(text), "\n") {
+		switch {
+		case line == "```console":
+			inside, block = true, nil
+		case inside && line == "```":
+			inside = false
+			blocks = append(blocks, block)
+		case inside && strings.HasPrefix(line, "$ "):
+			block = append(block, step{line: i + 1, command: line[2:]})
+		case inside && len(block) > 0:
+			last := &block[len(block)-1]
+			last.want = append(last.want, line)
+		}
+	}
+	return blocks
+}
+
+// shell is a bash that runs the README's commands, in a directory of its own.
+type shell struct {
+	t     *testing.T
+	in    *os.File
+	lines chan string
+}
+
+// endOfStep is echoed after each command, to know where its output ends.
+const endOfStep = "--- end of step ---"
+
+func startShell(t *testing.T) *shell {
+	t.Helper()
+	dir := t.TempDir()
+	port := freePort(t)
+	checkout, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a newcomer has is a checkout: here a directory with links to it, so
+	// that nothing is written into the real one.
+	for _, name := range []string{"cmd", "client", "hlc", "internal", "go.mod", "go.sum"} {
+		if err := os.Symlink(filepath.Join(checkout, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "real"), "./cmd/holdfast")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	// `go run … serve` runs what was built, on a free port; `go build` puts a
+	// wrapper where it would put the program.
+	script := fmt.Sprintf(`
+cd %[1]q
+wrapper='#!/bin/sh
+case "$1" in
+serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]d ;;
+*) exec %[1]s/real "$@" -p %[2]d ;;
+esac'
+go() {
+	case "$*" in
+	"run ./cmd/holdfast serve") ./real serve --listen 127.0.0.1:%[2]d ;;
+	"build -o holdfast ./cmd/holdfast") echo "$wrapper" >holdfast && chmod +x holdfast ;;
+	*) echo "go $*: not part of a session"; return 1 ;;
+	esac
+}
+mosquitto_pub() { command mosquitto_pub -p %[2]d "$@"; }
+mosquitto_sub() { command mosquitto_sub -p %[2]d "$@"; }
+`, dir, port)
+
+	cmd := exec.Command("bash", "--norc", "-s")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	inRead, inWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outRead, outWrite := openTerminal(t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, outWrite
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inRead.Close()
+	outWrite.Close()
+	sh := &shell{t: t, in: inWrite, lines: make(chan string, 100)}
+	go func() {
+		defer close(sh.lines)
+		for scan := bufio.NewScanner(outRead); scan.Scan(); {
+			line := strings.TrimRight(scan.Text(), "\r")
+			sh.lines <- strings.ReplaceAll(line, fmt.Sprintf(":%d", port), ":1883")
+		}
+	}()
+	t.Cleanup(func() {
+		inWrite.Close()
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // the shell and what it started
+		cmd.Wait()
+	})
+	fmt.Fprintln(inWrite, script)
+	return sh
+}
+
+// run types one command. What a command in the background prints may come with
+// a later step; the README shows it where it appears.
+func (sh *shell) run(s step) {
+	sh.t.Helper()
+	fmt.Fprintln(sh.in, s.command)
+	if !s.background() {
+		fmt.Fprintf(sh.in, "echo '%s'\n", endOfStep)
+	}
+	ended := s.background()
+	var got []string
+	deadline := time.After(time.Minute)
+	for !ended || len(got) < len(s.want) {
+		select {
+		case line, open := <-sh.lines:
+			switch {
+			case !open:
+				sh.t.Fatalf("README line %d: %s\nthe shell has gone", s.line, s.command)
+			case line == endOfStep:
+				ended = true
+			default:
+				got = append(got, line)
+			}
+		case <-deadline:
+			sh.t.Fatalf("README line %d: %s\nprinted %q, then nothing more; want %q", s.line, s.command, got, s.want)
+		}
+	}
+	// Two programs print at once where one is in the background.
+	slices.Sort(got)
+	slices.Sort(s.want)
+	if !matches(strings.Join(s.want, "\n"), strings.Join(got, "\n")) {
+		sh.t.Errorf("README line %d: %s\nprinted %q\nwant    %q", s.line, s.command, got, s.want)
+	}
+}
+
+// openTerminal gives both ends of a terminal: programs behave on one as they do
+// in front of a person.
+func openTerminal(t *testing.T) (screen, terminal *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return screen, terminal
+}
+
+// matches compares output with what the README shows, in which … stands for
+// anything on a line.
+func matches(want, got string) bool {
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".+")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
