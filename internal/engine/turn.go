@@ -62,9 +62,10 @@ func (t *turn) hold() {
 // answer replies as soon as the batch is complete: now, if it is. No lock is
 // held.
 func (t *turn) answer(batch journal.Seq) {
-	if batch > t.e.journal.Complete() {
+	if j := t.e.journal; batch > j.Complete() {
 		t.hold()
-		if t.e.journal.Await(batch, t) {
+		if j.Await(batch, t) {
+			j.Admit()
 			return
 		}
 	}

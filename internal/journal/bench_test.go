@@ -25,7 +25,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	defer mustClose(t, j)
 	key, value := []byte("k-some-key-of-usual-size"), make([]byte, 64)
 	var w Waiter = waiterFunc(func() {})
-	const n = 200_000
+	const n = 50_000
 	run := func() {
 		for range n {
 			j.Admit()

@@ -62,22 +62,24 @@ type Journal struct {
 	meta []byte
 
 	complete       atomic.Uint64 // written under mu
-	over           atomic.Bool   // the filling batch is larger than BatchBytes; written under mu
+	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
 
-	mu      sync.Mutex
-	work    sync.Cond // on mu: the sealer has something to do
-	moved   sync.Cond // on mu: a batch was sealed or applied, or readers changed, or the journal failed
-	filling *batch    // guarded by mu
-	dirty   bool      // guarded by mu: filling is to be sealed
-	sealed  []*batch  // guarded by mu: sealed, not complete, in order
-	free    []*batch  // guarded by mu: complete, for reuse
-	applied Seq       // guarded by mu: visible to readers
-	err     error     // guarded by mu: why the journal has failed
-	closing bool      // guarded by mu: Close was called
-	closed  bool      // guarded by mu: appends are dropped
-	readers int       // guarded by mu: Get and Iterate under way
+	mu       sync.Mutex
+	work     sync.Cond // on mu: the sealer has something to do
+	moved    sync.Cond // on mu: a batch was sealed or applied, or readers changed, or the journal failed
+	filling  *batch    // guarded by mu
+	dirty    bool      // guarded by mu: filling is to be sealed
+	sealed   []*batch  // guarded by mu: sealed, not complete, in order
+	free     []*batch  // guarded by mu: complete, for reuse
+	applied  Seq       // guarded by mu: visible to readers
+	err      error     // guarded by mu: why the journal has failed
+	tooLarge bool      // guarded by mu: the filling batch is larger than BatchBytes
+	tooLate  bool      // guarded by mu: late waiters keep a batch from completing
+	closing  bool      // guarded by mu: Close was called
+	closed   bool      // guarded by mu: appends are dropped
+	readers  int       // guarded by mu: Get and Iterate under way
 
 	metaNext, metaLast []byte   // the sealer's
 	spare              []Waiter // the completer's

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,57 +15,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"holdfast/internal/journal/journaltest"
 )
 
 // waiterFunc is a Waiter that is a function.
 type waiterFunc func()
 
 func (f waiterFunc) Durable() { f() }
-
-// disk stands between the journal and its file system: syncs of the WAL can be
-// held up and made to fail.
-type disk struct {
-	mu   sync.Mutex
-	cond sync.Cond
-	held bool
-	fail error
-}
-
-func newDisk() *disk {
-	d := &disk{}
-	d.cond.L = &d.mu
-	return d
-}
-
-func (d *disk) String() string { return "disk" }
-
-func (d *disk) MaybeError(op errorfs.Op) error {
-	if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for d.held {
-		d.cond.Wait()
-	}
-	return d.fail
-}
-
-// hold makes syncs wait until release.
-func (d *disk) hold() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.held = true
-}
-
-// release lets the waiting syncs go on, to fail with err if it is not nil.
-func (d *disk) release(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.held, d.fail = false, err
-	d.cond.Broadcast()
-}
 
 func mustOpen(t testing.TB, o Options) *Journal {
 	t.Helper()
@@ -180,12 +138,12 @@ func TestIterateStopsAndKeepsItsView(t *testing.T) {
 
 func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
-	j := mustOpen(t, Options{FS: errorfs.Wrap(vfs.NewMem(), d)})
+	d := journaltest.NewDisk(vfs.NewMem())
+	j := mustOpen(t, Options{FS: d})
 	defer mustClose(t, j)
 
 	// Given a disk that does not answer, when rows are appended and awaited
-	d.hold()
+	d.Hold()
 	var calls atomic.Int32
 	count := waiterFunc(func() { calls.Add(1) })
 	s := put(j, "k1", "v", count)
@@ -203,7 +161,7 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 	}
 
 	// and once the disk answers, everybody is.
-	d.release(nil)
+	d.Release(nil)
 	awaitComplete(j, s)
 	if calls.Load() != 2 {
 		t.Errorf("%d calls after the sync, want 2", calls.Load())
@@ -215,10 +173,10 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 
 func TestCallbacksComeInOrder(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
+	d := journaltest.NewDisk(vfs.NewMem())
 	var idle atomic.Int32
-	j := mustOpen(t, Options{FS: errorfs.Wrap(vfs.NewMem(), d), Idle: func() { idle.Add(1) }})
-	d.hold()
+	j := mustOpen(t, Options{FS: d, Idle: func() { idle.Add(1) }})
+	d.Hold()
 
 	// Given several batches, each with several waiters, some late
 	type at struct {
@@ -254,7 +212,7 @@ func TestCallbacksComeInOrder(t *testing.T) {
 	for s := Seq(1); s <= j.Last(); s++ {
 		add(s)
 	}
-	d.release(nil)
+	d.Release(nil)
 	mustClose(t, j)
 
 	// then they are called by batch, and within one as they registered.
@@ -289,13 +247,15 @@ func TestAwaitAgainstComplete(t *testing.T) {
 				w := waiterFunc(func() { called.Add(1) })
 				registered.Add(1)
 				s := put(j, "k", "v", w)
-				for {
+				for range 20 {
 					registered.Add(1)
 					if !j.Await(s, w) {
 						registered.Add(-1)
 						break
 					}
+					runtime.Gosched()
 				}
+				awaitComplete(j, s)
 				if called.Load() != registered.Load() {
 					t.Errorf("batch %d is complete, %d of %d callbacks have run", s, called.Load(), registered.Load())
 				}
@@ -307,6 +267,33 @@ func TestAwaitAgainstComplete(t *testing.T) {
 	}
 	wg.Wait()
 	mustClose(t, j)
+}
+
+// However many come late, the batch completes: Admit holds them up meanwhile.
+func TestLateWaitersAreHeldUpAfterAFewRounds(t *testing.T) {
+	t.Parallel()
+	j := mustOpen(t, Options{FS: vfs.NewMem()})
+	defer mustClose(t, j)
+	var heldUp []bool
+	var s Seq
+	var again waiterFunc
+	again = func() {
+		heldUp = append(heldUp, j.slow.Load())
+		if len(heldUp) < patientRounds+4 {
+			j.Await(s, again)
+		}
+	}
+	a := j.Begin()
+	s = a.Seq()
+	a.Set([]byte("k"), nil)
+	a.End(again)
+	awaitComplete(j, s)
+	j.Admit() // goes through again
+	for round, got := range heldUp {
+		if want := round > patientRounds; got != want {
+			t.Errorf("round %d: held up %v, want %v", round, got, want)
+		}
+	}
 }
 
 func TestCallbackMayAppendAndAwait(t *testing.T) {
@@ -405,10 +392,10 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, rng *rand.Rand) *vfs.MemFS {
 
 func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
+	d := journaltest.NewDisk(vfs.NewMem())
 	fatal := make(chan error, 10)
-	j := mustOpen(t, Options{FS: errorfs.Wrap(vfs.NewMem(), d), Fatal: func(err error) { fatal <- err }})
-	d.hold()
+	j := mustOpen(t, Options{FS: d, Fatal: func(err error) { fatal <- err }})
+	d.Hold()
 	var calls atomic.Int32
 	count := waiterFunc(func() { calls.Add(1) })
 	for range maxInFlight {
@@ -417,7 +404,7 @@ func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 		j.WaitApplied()
 	}
 	put(j, "k", "v", count)
-	d.release(errors.New("input/output error"))
+	d.Release(errors.New("input/output error"))
 
 	err := <-fatal
 	if !strings.Contains(err.Error(), "input/output error") || !strings.Contains(err.Error(), "journal data") {
@@ -435,14 +422,14 @@ func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 
 func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
+	d := journaltest.NewDisk(vfs.NewMem())
 	fatal := make(chan error, 10)
 	j := mustOpen(t, Options{
-		FS:            errorfs.Wrap(vfs.NewMem(), d),
+		FS:            d,
 		Fatal:         func(err error) { fatal <- err },
 		CommitTimeout: 20 * time.Millisecond,
 	})
-	d.hold()
+	d.Hold()
 	cause := errors.New("no space left on device")
 	j.backgroundError(cause)
 	put(j, "k", "v", waiterFunc(func() { t.Error("called back after the journal gave up") }))
@@ -450,7 +437,7 @@ func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
 	if !strings.Contains(err.Error(), "has not reached the disk within 20ms") || !errors.Is(err, cause) {
 		t.Errorf("Fatal(%v)", err)
 	}
-	d.release(nil)
+	d.Release(nil)
 	if err := j.Close(); err == nil {
 		t.Error("Close of a failed journal returned nil")
 	}
@@ -458,10 +445,10 @@ func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
 
 func TestAdmitBlocksWhileTheBatchIsTooLarge(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
-	j := mustOpen(t, Options{FS: errorfs.Wrap(vfs.NewMem(), d), BatchBytes: 1000})
+	d := journaltest.NewDisk(vfs.NewMem())
+	j := mustOpen(t, Options{FS: d, BatchBytes: 1000})
 	defer mustClose(t, j)
-	d.hold()
+	d.Hold()
 	for range maxInFlight {
 		put(j, "k", "v", nil)
 		j.WaitApplied()
@@ -476,16 +463,16 @@ func TestAdmitBlocksWhileTheBatchIsTooLarge(t *testing.T) {
 		t.Error("Admit let a writer through while the batch was over its bound")
 	default:
 	}
-	d.release(nil)
+	d.Release(nil)
 	<-admitted
 }
 
 func TestCloseDrains(t *testing.T) {
 	t.Parallel()
-	d := newDisk()
 	fs := vfs.NewMem()
-	j := mustOpen(t, Options{FS: errorfs.Wrap(fs, d)})
-	d.hold()
+	d := journaltest.NewDisk(fs)
+	j := mustOpen(t, Options{FS: d})
+	d.Hold()
 	var calls atomic.Int32
 	for i := range 10 {
 		put(j, fmt.Sprint("k", i), "v", waiterFunc(func() {
@@ -498,7 +485,7 @@ func TestCloseDrains(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() { closed <- j.Close() }()
-	d.release(nil)
+	d.Release(nil)
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}

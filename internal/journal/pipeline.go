@@ -47,9 +47,9 @@ import (
 // about to be given. So complete only moves while mu is held and the batch's
 // list is seen empty. The completer takes the list, calls it without the lock,
 // and looks again; whoever came meanwhile is called in the next round, still
-// in the order in which they came. The rounds end because a client has a
-// bounded number of requests under way (its Receive Maximum) and what the
-// callbacks wrote is flushed by Idle, after the last round.
+// in the order in which they came. If clients keep asking for what the batch
+// wrote, faster than one goroutine can answer, that would never end; so after a
+// few rounds Admit blocks, and each caller gets in one more waiter at most.
 //
 // Failure. When a commit fails, or does not end within CommitTimeout, memory
 // may hold what the disk does not. The journal stops where it is: no further
@@ -69,6 +69,10 @@ type Waiter interface{ Durable() }
 // whose fsync runs and one that is applied meanwhile. Each one more splits the
 // same load into smaller batches and adds latency without adding throughput.
 const maxInFlight = 2
+
+// patientRounds is how many lists of late waiters the completer calls before
+// it makes Admit block until there are none.
+const patientRounds = 3
 
 type batch struct {
 	seq     Seq
@@ -135,15 +139,17 @@ func (a Append) End(w Waiter) Seq {
 		j.dirty = true
 		j.work.Signal()
 	}
-	if b.rows.Len() > j.o.BatchBytes {
-		j.over.Store(true)
+	if !j.tooLarge && b.rows.Len() > j.o.BatchBytes {
+		j.tooLarge = true
+		j.slow.Store(true)
 	}
 	j.mu.Unlock()
 	return s
 }
 
 // Await asks for w to be called when batch s is durable. False means that s is
-// complete already, callbacks included, and that w will not be called.
+// complete already, callbacks included, and that w will not be called. Whoever
+// awaits at a client's pace calls Admit in between.
 func (j *Journal) Await(s Seq, w Waiter) bool {
 	if s <= j.Complete() {
 		return false
@@ -193,17 +199,27 @@ func (j *Journal) last() Seq {
 	return j.filling.seq - 1
 }
 
-// Admit blocks while the filling batch is larger than Options.BatchBytes. Call
-// it before a write, with no lock held: it is how a disk that does not keep up
-// slows down those who write, and only those.
+// Admit blocks while the filling batch is larger than Options.BatchBytes, or
+// while late waiters keep a batch from completing. Call it before a write and
+// after an Await, with no lock held, and never from a callback: it is how a disk
+// that does not keep up slows down those who depend on it, and only those.
 func (j *Journal) Admit() {
-	if !j.over.Load() {
+	if !j.slow.Load() {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.over.Load() && !j.closed && j.err == nil {
+	for j.slow.Load() && !j.closed && j.err == nil {
 		j.moved.Wait()
+	}
+}
+
+// relax lets those go on whom Admit holds up, unless there is another reason to
+// hold them. mu is held.
+func (j *Journal) relax() {
+	if !j.tooLarge && !j.tooLate {
+		j.slow.Store(false)
+		j.moved.Broadcast()
 	}
 }
 
@@ -266,8 +282,8 @@ func (j *Journal) seal() *batch {
 	j.sealed = append(j.sealed, b)
 	j.filling = j.emptyBatch(b.seq + 1)
 	j.dirty = false
-	j.over.Store(false)
-	j.moved.Broadcast()
+	j.tooLarge = false
+	j.relax()
 	return b
 }
 
@@ -318,7 +334,7 @@ func (j *Journal) runCompleter() {
 // finish calls the waiters of a durable batch until there are no more, then
 // publishes the batch as complete. False: the journal has failed meanwhile.
 func (j *Journal) finish(b *batch) bool {
-	for {
+	for round := 0; ; round++ {
 		j.mu.Lock()
 		if j.err != nil {
 			j.mu.Unlock()
@@ -326,6 +342,10 @@ func (j *Journal) finish(b *batch) bool {
 		}
 		if len(b.waiters) == 0 {
 			break
+		}
+		if round > patientRounds {
+			j.tooLate = true
+			j.slow.Store(true)
 		}
 		waiters := b.waiters
 		b.waiters, j.spare = j.spare[:0], nil
@@ -340,6 +360,8 @@ func (j *Journal) finish(b *batch) bool {
 	j.complete.Store(uint64(b.seq))
 	j.sealed = append(j.sealed[:0], j.sealed[1:]...)
 	j.free = append(j.free, b)
+	j.tooLate = false
+	j.relax()
 	j.work.Signal()
 	j.mu.Unlock()
 	return true

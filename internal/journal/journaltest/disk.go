@@ -1,0 +1,58 @@
+// Package journaltest has a disk for tests of what is built on a journal: its
+// syncs can be held up, to look at the moment between a write and its
+// durability, and made to fail.
+package journaltest
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// Disk is a file system whose write-ahead log is slow or broken when asked to
+// be. Release a held disk before closing the journal on it.
+type Disk struct {
+	vfs.FS
+
+	mu   sync.Mutex
+	cond sync.Cond
+	held bool  // guarded by mu
+	fail error // guarded by mu
+}
+
+// NewDisk returns a disk that keeps its files in fs.
+func NewDisk(fs vfs.FS) *Disk {
+	d := &Disk{}
+	d.cond.L = &d.mu
+	d.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(d.sync))
+	return d
+}
+
+func (d *Disk) sync(op errorfs.Op) error {
+	if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.held {
+		d.cond.Wait()
+	}
+	return d.fail
+}
+
+// Hold makes syncs wait until Release.
+func (d *Disk) Hold() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held = true
+}
+
+// Release lets the waiting syncs go on, to fail with err if it is not nil.
+func (d *Disk) Release(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held, d.fail = false, err
+	d.cond.Broadcast()
+}
