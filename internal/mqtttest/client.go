@@ -22,7 +22,8 @@ const maxPacket = 64 << 20
 
 // Client is one connection to a broker. It belongs to one goroutine: the
 // test's. Every method fails the test by tb.Fatal if what it promises doesn't
-// happen; only [Client.Read] and [Client.WriteErr] return errors instead.
+// happen; only [Client.Read], [Client.WriteErr] and [Client.WriteFor] return
+// errors instead.
 type Client struct {
 	tb       testing.TB
 	conn     net.Conn
@@ -75,8 +76,13 @@ func (c *Client) Write(b []byte) {
 }
 
 // WriteErr is Write for a connection that the server may have closed.
-func (c *Client) WriteErr(b []byte) error {
-	if err := c.conn.SetWriteDeadline(time.Now().Add(Deadline)); err != nil {
+func (c *Client) WriteErr(b []byte) error { return c.WriteFor(b, Deadline) }
+
+// WriteFor is WriteErr for a connection that the server may have stopped
+// reading: after a time without progress it returns os.ErrDeadlineExceeded,
+// and part of b may have been sent.
+func (c *Client) WriteFor(b []byte, patience time.Duration) error {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	_, err := c.conn.Write(b)
