@@ -143,16 +143,16 @@ func (c *Conn) write(t *Turn, a *ack) {
 	if !c.problemInfo {
 		reason = ""
 	}
-	c.tr.Lock()
-	switch a.typ {
-	case mqtt.SUBACK:
-		c.tr.SetOut(mqtt.AppendSuback(c.tr.Out(), c.version, a.id, a.codes, reason))
-	case mqtt.UNSUBACK:
-		c.tr.SetOut(mqtt.AppendUnsuback(c.tr.Out(), c.version, a.id, a.codes, reason))
-	default:
-		c.tr.SetOut(mqtt.AppendAck(c.tr.Out(), c.version, a.typ, a.id, a.code, reason))
-	}
-	c.tr.Unlock()
+	c.append(reason, func(dst []byte, reason string) []byte {
+		switch a.typ {
+		case mqtt.SUBACK:
+			return mqtt.AppendSuback(dst, c.version, a.id, a.codes, reason)
+		case mqtt.UNSUBACK:
+			return mqtt.AppendUnsuback(dst, c.version, a.id, a.codes, reason)
+		default:
+			return mqtt.AppendAck(dst, c.version, a.typ, a.id, a.code, reason)
+		}
+	})
 	t.touch(c)
 	if a.counted {
 		c.receiving.Add(-1)

@@ -181,7 +181,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
-		return c.disconnected(&p)
+		return c.disconnected(t, &p)
 	case mqtt.CONNECT:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
 	case mqtt.AUTH:
@@ -209,7 +209,7 @@ func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
 }
 
 // disconnected handles the client's DISCONNECT.
-func (c *Conn) disconnected(p *mqtt.Disconnect) error {
+func (c *Conn) disconnected(t *Turn, p *mqtt.Disconnect) error {
 	s := c.session
 	if p.HasSessionExpiry {
 		s.mu.Lock()
@@ -224,6 +224,9 @@ func (c *Conn) disconnected(p *mqtt.Disconnect) error {
 		}
 	}
 	c.graceful = p.Code == mqtt.NormalDisconnection
+	// Before the client sees its connection closed: from then on it may rely on
+	// messages waiting for it.
+	c.b.detach(t, c)
 	c.tr.Shut(graceToWrite)
 	return errGone
 }
@@ -250,9 +253,9 @@ func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
 		return
 	}
 	if c.connected.Load() && c.version == mqtt.V5 {
-		c.tr.Lock()
-		c.tr.SetOut(mqtt.AppendDisconnect(c.tr.Out(), c.version, &mqtt.Disconnect{Code: code, ReasonString: []byte(reason)}))
-		c.tr.Unlock()
+		c.append(reason, func(dst []byte, reason string) []byte {
+			return mqtt.AppendDisconnect(dst, c.version, &mqtt.Disconnect{Code: code, ReasonString: []byte(reason)})
+		})
 	}
 	c.tr.Shut(graceToWrite)
 }
@@ -343,10 +346,24 @@ func (c *Conn) fits(m *Message) bool {
 
 // writeAck appends an acknowledgement that needs no order.
 func (c *Conn) writeAck(t *Turn, typ mqtt.Type, id uint16, code mqtt.ReasonCode, reason string) {
-	c.tr.Lock()
-	c.tr.SetOut(mqtt.AppendAck(c.tr.Out(), c.version, typ, id, code, reason))
-	c.tr.Unlock()
+	c.append(reason, func(dst []byte, reason string) []byte {
+		return mqtt.AppendAck(dst, c.version, typ, id, code, reason)
+	})
 	t.touch(c)
+}
+
+// append appends a packet to the output, without its Reason String if the packet
+// would be larger than the client takes [MQTT-3.4.2-2 and its kin].
+func (c *Conn) append(reason string, encode func(dst []byte, reason string) []byte) {
+	c.tr.Lock()
+	defer c.tr.Unlock()
+	out := c.tr.Out()
+	before := len(out)
+	out = encode(out, reason)
+	if reason != "" && c.maxPacket > 0 && len(out)-before > c.maxPacket {
+		out = encode(out[:before], "")
+	}
+	c.tr.SetOut(out)
 }
 
 func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().String()) }

@@ -41,7 +41,7 @@ func (c *Conn) refuseMalformed(t *Turn, p *mqtt.Connect, err error) error {
 		return err
 	}
 	c.version = mqtt.V5
-	if p.Version != 0 && p.Version <= mqtt.V311 {
+	if p.Version == mqtt.V311 || p.Version < mqtt.V311 && e.Code == mqtt.UnsupportedProtocolVersion {
 		c.version = mqtt.V311
 	}
 	return c.refuse(t, e.Code, e.Reason)
@@ -54,9 +54,9 @@ func (c *Conn) refuse(t *Turn, code mqtt.ReasonCode, reason string) error {
 		code = mqtt.ServerUnavailable // 3.1.1 has no code that says it better
 	}
 	c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", code, "reason", reason)
-	c.tr.Lock()
-	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, &mqtt.Connack{Code: code, ReasonString: reason}))
-	c.tr.Unlock()
+	c.append(reason, func(dst []byte, reason string) []byte {
+		return mqtt.AppendConnack(dst, c.version, &mqtt.Connack{Code: code, ReasonString: reason})
+	})
 	return errGone
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,19 @@ type retainedStore struct {
 	stripes [256]sync.Mutex
 	seed    maphash.Seed
 	stamps  atomic.Uint64 // order in which messages were stored
-	bytes   atomic.Int64
+	count   atomic.Int64  // messages, without the broker's own on $SYS
+	bytes   atomic.Int64  // their bytes
+}
+
+// counts says whether a retained message counts against the bounds.
+func counts(topic []byte) bool { return !bytes.HasPrefix(topic, sysPrefix) }
+
+// note counts a message that came, or with a sign of -1 one that went.
+func (r *retainedStore) note(m *Message, sign int64) {
+	if counts(m.topic()) {
+		r.count.Add(sign)
+		r.bytes.Add(sign * m.size())
+	}
 }
 
 func (r *retainedStore) stripe(topic []byte) *sync.Mutex {
@@ -32,7 +45,7 @@ func (b *Broker) store(o *outgoing) bool {
 	r := &b.retained
 	if len(o.payload) == 0 {
 		if old, had := r.names.Delete(o.topic); had {
-			r.bytes.Add(-old.size())
+			r.note(old, -1)
 		}
 		return true
 	}
@@ -40,18 +53,18 @@ func (b *Broker) store(o *outgoing) bool {
 	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload))
 	if had {
 		size -= old.size()
-	} else if r.names.Len() >= b.limits.MaxRetained {
+	} else if counts(o.topic) && r.count.Load() >= int64(b.limits.MaxRetained) {
 		return false
 	}
-	if size > 0 && r.bytes.Load()+size > b.limits.MaxRetainedBytes {
+	if size > 0 && counts(o.topic) && r.bytes.Load()+size > b.limits.MaxRetainedBytes {
 		return false
 	}
 	m := o.kept()
 	m.stamp = r.stamps.Add(1)
 	r.names.Put(string(o.topic), m)
-	r.bytes.Add(m.size())
+	r.note(m, 1)
 	if had {
-		r.bytes.Add(-old.size())
+		r.note(old, -1)
 	}
 	return true
 }
@@ -178,7 +191,7 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	}
 	if m.expiresAt != 0 && m.expiresAt <= b.Now() {
 		b.retained.names.Delete(name)
-		b.retained.bytes.Add(-m.size())
+		b.retained.note(m, -1)
 		return true
 	}
 	s.mu.Lock()

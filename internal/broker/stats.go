@@ -32,7 +32,7 @@ func (b *Broker) Stats() *Stats { return &b.stats }
 type Levels struct {
 	Connections   int // network connections
 	Sessions      int // connected and away
-	Retained      int // retained messages
+	Retained      int // retained messages, without those on $SYS
 	RetainedBytes int64
 }
 
@@ -41,5 +41,5 @@ func (b *Broker) Levels() Levels {
 	b.mu.Lock()
 	conns, sessions := len(b.conns), len(b.sessions)
 	b.mu.Unlock()
-	return Levels{Connections: conns, Sessions: sessions, Retained: b.retained.names.Len(), RetainedBytes: b.retained.bytes.Load()}
+	return Levels{Connections: conns, Sessions: sessions, Retained: int(b.retained.count.Load()), RetainedBytes: b.retained.bytes.Load()}
 }
