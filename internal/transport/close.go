@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// lingerTime is how long a peer that is still sending has to read our last words:
+// some round trips on a slow line.
+const lingerTime = 500 * time.Millisecond
+
 // past is a deadline that has gone by.
 var past = time.Unix(1, 0)
 
@@ -72,15 +76,38 @@ func (c *Conn) abandon() { _ = c.Close() }
 
 // finish closes the socket after the last byte was written. The caller was the
 // writer and has set closed.
+//
+// A socket that is closed with unread input, or that gets more input afterwards,
+// answers with a reset, and a reset may take away from the peer what it has not
+// yet read: the reason for the disconnect. So the input is thrown away first, and
+// a peer that is just sending gets the end of the stream at once, but the close
+// itself a little later.
 func (c *Conn) finish() {
-	if c.raw != nil {
-		discardInput(c.raw)
+	if c.raw != nil && discardInput(c.raw) && c.linger() {
+		return
 	}
 	// On the plain path Close may still exchange a farewell with the peer, and
 	// may take a while: this is then the connection's own goroutine, and the
 	// deadline goes on until it is done.
 	_ = c.nc.Close()
 	c.stopDeadline()
+}
+
+// linger ends the stream and leaves the close to a timer; false if there is no
+// grace for it. Meanwhile the peer's input stays in the system, which bounds it.
+func (c *Conn) linger() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stream, ok := c.nc.(interface{ CloseWrite() error })
+	if c.deadline == nil || !ok || stream.CloseWrite() != nil {
+		return false
+	}
+	time.AfterFunc(lingerTime, func() {
+		discardInput(c.raw)
+		_ = c.nc.Close()
+		c.stopDeadline()
+	})
+	return true
 }
 
 func (c *Conn) stopDeadline() {

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestEndingUnblocksFill(t *testing.T) {
 				go client.Write([]byte("x"))
 				go io.Copy(io.Discard, client)
 				receive(t, c, 1)
-				blocked := blockedReader(t, c, 0)
+				blocked := make(chan error, 1)
+				go func() { blocked <- c.Fill(0) }()
 				e.end(c)
 				within(t, "Fill", func() {
 					if err := <-blocked; !errors.Is(err, ErrClosed) {
@@ -128,6 +130,61 @@ func TestShutWithUnreadInputIsNoReset(t *testing.T) {
 	got, err := io.ReadAll(client)
 	if err != nil || string(got) != "the reason" {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// Nor does a peer lose it that goes on sending until it sees the end.
+func TestShutOfASendingPeerIsNoReset(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		nc, client := tcpPair(t)
+		c := newConn(t, nc, nil, Options{})
+		go func() { // until the close
+			for p := noise(10_000); ; {
+				if _, err := client.Write(p); err != nil {
+					return
+				}
+			}
+		}()
+		receive(t, c, 100_000)
+		c.Lock()
+		c.Append([]byte("the reason"))
+		c.Unlock()
+		c.Shut(patience)
+		got, err := io.ReadAll(client)
+		if err != nil || string(got) != "the reason" {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+}
+
+// What lingers ends with the grace, or with Close.
+func TestLingerIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, e := range []struct {
+		name  string
+		grace time.Duration
+		end   func(c *Conn)
+	}{
+		{"by its own time", patience, func(*Conn) {}},
+		{"by the grace", time.Millisecond, func(*Conn) {}},
+		{"by Close", patience, func(c *Conn) { c.Close() }},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			nc, client := tcpPair(t)
+			c := newConn(t, nc, nil, Options{})
+			client.Write([]byte("ab"))
+			if err := c.Fill(0); err != nil {
+				t.Fatal(err)
+			}
+			client.Write([]byte("unread"))
+			c.Shut(e.grace)
+			e.end(c)
+			eventually(t, "the socket is closed", func() bool {
+				return errors.Is(nc.SetDeadline(time.Time{}), net.ErrClosed)
+			})
+		})
 	}
 }
 

@@ -68,6 +68,7 @@ type Conn struct {
 	readN    int   // result of the last readable
 	readErr  error // result of the last readable
 	probe    [1]byte
+	probed   bool // the last fillPlain read probe only
 
 	outputLimit int
 

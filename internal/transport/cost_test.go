@@ -78,7 +78,7 @@ func TestFlushToAStalledPeerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// goroutines counts the goroutines of this package that are not tests.
+// goroutinesIn counts the goroutines that are in a function.
 func goroutinesIn(function string) int {
 	buf := make([]byte, 16<<20)
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), function+"(")
@@ -111,7 +111,8 @@ func TestIdleConnectionsCostTheirReaders(t *testing.T) {
 		}
 	}
 	eventually(t, "all wait in Fill", func() bool { return goroutinesIn("internal/poll.(*FD).RawRead") >= n })
-	if got := runtime.NumGoroutine() - before; got != n {
+	// Fewer is one of an earlier test's that has ended meanwhile.
+	if got := runtime.NumGoroutine() - before; got > n {
 		t.Errorf("%d goroutines for %d idle connections", got, n)
 	}
 	for _, c := range conns {

@@ -18,4 +18,4 @@ func readOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false,
 
 func writeOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false, errNoRawPath }
 
-func discardInput(syscall.RawConn) {}
+func discardInput(syscall.RawConn) (found bool) { return false }

@@ -67,11 +67,10 @@ func writeOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	}
 }
 
-// discardInput throws away what the peer has sent and nobody will read. A
-// socket that is closed with unread input answers with a reset, and a reset may
-// overtake the last packet on its way (the reason for the disconnect). Bounded:
-// a peer that sends without end gets the reset that it asks for.
-func discardInput(raw syscall.RawConn) {
+// discardInput throws away what the peer has sent and nobody will read, and
+// reports whether there was anything. Bounded: a peer that sends without end is
+// not read without end.
+func discardInput(raw syscall.RawConn) (found bool) {
 	const rounds = 16
 	buf := getBuffer(16 << 10)
 	defer putBuffer(buf)
@@ -82,6 +81,8 @@ func discardInput(raw syscall.RawConn) {
 			if _, again, err := readOnce(fd, buf); again || err != nil {
 				return
 			}
+			found = true
 		}
 	})
+	return found
 }

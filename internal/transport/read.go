@@ -126,21 +126,24 @@ func (c *Conn) readReady(fd uintptr) bool {
 
 // fillPlain reads from a connection that cannot say whether it is readable.
 // With nothing buffered it waits for a single byte, without a buffer, and leaves
-// the rest to the next call: TLS and WebSocket hold that rest themselves.
+// the rest to the next call: TLS and WebSocket hold that rest themselves. No
+// packet is one byte long, so that call comes with something buffered; should a
+// caller use up the one byte alone, it still reads the rest in one piece.
 func (c *Conn) fillPlain() (int, error) {
-	if c.in != nil && c.w == 0 {
+	if c.in != nil && c.w == 0 && !c.probed {
 		c.releaseInput()
 	}
-	p := c.probe[:]
-	if c.in != nil {
-		p = c.in[c.w:]
+	c.probed = c.in == nil
+	if !c.probed {
+		return readSome(c.nc, c.in[c.w:])
 	}
-	n, err := readSome(c.nc, p)
-	if n > 0 && c.in == nil {
-		c.in = getBuffer(c.readSize)
-		c.in[0] = c.probe[0]
+	n, err := readSome(c.nc, c.probe[:])
+	if err != nil {
+		return 0, err
 	}
-	return n, err
+	c.in = getBuffer(c.readSize)
+	c.in[0] = c.probe[0]
+	return n, nil
 }
 
 // readSome is r.Read without its two oddities: no bytes without an error, and

@@ -176,6 +176,8 @@ func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case l.conns <- &webSocketConn{ws: ws, socket: socket}:
 	case <-l.closed:
 		_ = hardClose(socket)
+	case <-time.After(l.options.HandshakeTimeout): // nobody accepts
+		_ = hardClose(socket)
 	}
 }
 
