@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lingerTime is how long a peer that is still sending has to read our last words:
-// some round trips on a slow line.
+// lingerTime is how long a peer that is still sending has to read our last words,
+// and our reader to read its: some round trips on a slow line.
 const lingerTime = 500 * time.Millisecond
 
 // past is a deadline that has gone by.
@@ -17,7 +17,8 @@ var past = time.Unix(1, 0)
 
 // WaitOutput blocks until Size is below limit (at least 1: until the output is
 // empty). It flushes first, so that there is something to wait for. It returns
-// ErrClosed after Shut, Close or a failed write. For the reader goroutine only.
+// ErrClosed after Shut or Close; after a failed write there is nothing to wait
+// for, and the reader goes on to its own end. For the reader goroutine only.
 func (c *Conn) WaitOutput(limit int) error {
 	limit = max(limit, 1)
 	c.Flush()
@@ -29,7 +30,7 @@ func (c *Conn) WaitOutput(limit int) error {
 	c.waitLimit = limit
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
-	for !c.shut && !c.broken {
+	for !c.shut {
 		if c.size.Load() < int64(limit) {
 			return nil
 		}

@@ -33,10 +33,11 @@ type Options struct {
 	// append and flush.
 	Drained func()
 	// Failed is called once when a write fails, on the goroutine that wrote,
-	// with no lock held. From then on output is dropped; the reader may still
-	// find what the peer had sent before. The callee decides when to Close. If
-	// Failed is nil, the connection closes itself. It is not called for a Conn
-	// on which Shut or Close was called.
+	// with no lock held, and decides when to Close. From then on output is
+	// dropped, but the reader may still find what the peer had sent before (in
+	// MQTT, the DISCONNECT that cancels a will): let it come to its own end. If
+	// Failed is nil, the connection closes itself after half a second. It is
+	// not called once Shut or Close was.
 	Failed func(error)
 }
 

@@ -1,6 +1,9 @@
 package transport
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // How output leaves.
 //
@@ -304,8 +307,10 @@ func (c *Conn) fail(err error) {
 	shut := c.shut
 	c.mu.Unlock()
 	switch {
-	case shut || c.failed == nil:
+	case shut:
 		_ = c.Close()
+	case c.failed == nil:
+		time.AfterFunc(lingerTime, c.abandon)
 	default:
 		c.failed(err)
 	}
