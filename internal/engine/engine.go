@@ -303,6 +303,7 @@ func (e *Local) Ready() error {
 	return fmt.Errorf("the machine's clock is %v behind the last version issued, which is more than %v: set the clock right, or wait, or allow the regression", ahead, e.o.MaxSkew)
 }
 
-// Close ends the expiry. What was appended to the journal is completed by the
-// journal's Close.
+// Close ends the expiry; commands are run as before, but a key whose time runs
+// out is not deleted any more. What was appended to the journal is completed by
+// the journal's Close.
 func (e *Local) Close() { e.expiry.stop() }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type expiry struct {
 	poke   chan struct{} // there is an earlier one
 	done   chan struct{} // the loop is to end
 	ended  chan struct{} // it has
+	once   sync.Once     // stop
 }
 
 const (
@@ -44,7 +46,7 @@ func (x *expiry) start(e *Local) {
 }
 
 func (x *expiry) stop() {
-	close(x.done)
+	x.once.Do(func() { close(x.done) })
 	<-x.ended
 }
 

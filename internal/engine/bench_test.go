@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// pooledReply counts replies and keeps nothing.
+type pooledReply struct{ n atomic.Int64 }
+
+func (r *pooledReply) Hold()                   {}
+func (r *pooledReply) Reply(*statestore.Reply) { r.n.Add(1) }
+
+func openBench(t testing.TB, fs vfs.FS, dir string) *Local {
+	j, err := journal.Open(journal.Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(Options{Journal: j})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.Close()
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func settle(e *Local) {
+	done := make(chan struct{})
+	e.journal.Begin().End(waiter(func() { close(done) }))
+	<-done
+	for e.journal.Complete() < e.journal.Last() {
+		runtime.Gosched()
+	}
+}
+
+// A GET of a durable key allocates nothing, with a deadline or without; a miss
+// neither.
+func TestGetDoesNotAllocate(t *testing.T) {
+	e := openBench(t, vfs.NewMem(), "data")
+	s, r := e.Open(Origin{}), &pooledReply{}
+	now := e.clock.WallMs()
+	s.Do(parse(t, "SET k v", now), r)
+	s.Do(parse(t, "SET lease v PX=1000000", now), r)
+	settle(e)
+	for _, key := range []string{"k", "lease", "missing"} {
+		cmd := parse(t, "GET "+key, now)
+		if n := testing.AllocsPerRun(1000, func() { s.Do(cmd, r) }); n != 0 {
+			t.Errorf("GET %s: %v allocations", key, n)
+		}
+	}
+}
+
+// A SET of an existing key allocates its entry and the value in it; what a batch
+// costs is shared by all of it.
+func TestSetAllocatesItsEntry(t *testing.T) {
+	if raceDetector {
+		t.Skip("allocations are counted without the race detector")
+	}
+	e := openBench(t, vfs.NewMem(), "data")
+	s, r := e.Open(Origin{}), &pooledReply{}
+	cmd := parse(t, "SET key-of-usual-size value", e.clock.WallMs())
+	const n = 50_000
+	run := func() {
+		for range n / 500 {
+			for range 500 {
+				s.Do(cmd, r)
+			}
+			settle(e) // the pool has as many turns as are under way
+		}
+	}
+	run()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	run()
+	runtime.ReadMemStats(&after)
+	if per := float64(after.Mallocs-before.Mallocs) / n; per > 2.5 {
+		t.Errorf("%.2f allocations per SET", per)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	e := openBench(b, vfs.NewMem(), "data")
+	s, r := e.Open(Origin{}), &pooledReply{}
+	var cmds []*statestore.Command
+	for i := range 10_000 {
+		s.Do(parse(b, fmt.Sprintf("SET key-%d value", i), e.clock.WallMs()), r)
+		cmds = append(cmds, parse(b, fmt.Sprintf("GET key-%d", i), 0))
+	}
+	settle(e)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		s, r := e.Open(Origin{}), &pooledReply{}
+		for i := 0; pb.Next(); i++ {
+			s.Do(cmds[i%len(cmds)], r)
+		}
+	})
+}
+
+func BenchmarkSet(b *testing.B) {
+	e := openBench(b, vfs.Default, b.TempDir())
+	value := make([]byte, 64)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		s, r := e.Open(Origin{}), &pooledReply{}
+		cmd := parse(b, "SET k v", e.clock.WallMs())
+		cmd.Value = value
+		for i := 0; pb.Next(); i++ {
+			cmd.Key = fmt.Appendf(cmd.Key[:0], "key-%d", i%100_000)
+			s.Do(cmd, r)
+		}
+	})
+	settle(e)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "sets/s")
+}
+
+func BenchmarkLoad(b *testing.B) {
+	e := openBench(b, vfs.Default, b.TempDir())
+	s, r := e.Open(Origin{}), &pooledReply{}
+	cmd := parse(b, "SET k v", e.clock.WallMs())
+	cmd.Value = make([]byte, 64)
+	const keys = 200_000
+	for i := range keys {
+		cmd.Key = fmt.Appendf(cmd.Key[:0], "key-%d", i)
+		s.Do(cmd, r)
+	}
+	settle(e)
+	var before, after runtime.MemStats
+	for b.Loop() {
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		again, err := Open(Options{Journal: e.journal})
+		if err != nil {
+			b.Fatal(err)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "B/key")
+		b.ReportMetric(float64(keys)/again.loaded.Seconds(), "keys/s")
+		again.Close()
+	}
+}

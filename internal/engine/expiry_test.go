@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"holdfast/internal/statestore"
+)
+
+// From its deadline on a key is absent; its DELETE follows, once, before any
+// later change's event (protocol, section 6, Expiry).
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a, b := w.client("a"), w.client("b")
+	b.wait("WATCH k")
+	a.wait("SET k v PX=100")
+	w.settle()
+	w.log.take()
+
+	w.clock.advance(99)
+	w.e.ExpireDue()
+	w.settle()
+	w.expect()
+	w.clock.advance(1)
+	a.wait("GET k")
+	w.e.ExpireDue()
+	w.settle()
+	w.expect("a: GET k -> nil", "b: event k deleted")
+	w.e.ExpireDue()
+	w.settle()
+	w.expect()
+
+	// A SET that comes before the deletion: DELETE, then SET.
+	a.wait("SET k v PX=100")
+	w.settle()
+	w.log.take()
+	w.clock.advance(100)
+	a.wait("SET k w")
+	w.settle()
+	w.e.ExpireDue()
+	w.settle()
+	w.expect("a: SET k w -> OK", "b: event k deleted", "b: event k = w")
+}
+
+func TestAPlainSetRemovesTheDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET k v PX=100")
+	a.wait("SET k w")
+	w.clock.advance(1000)
+	w.e.ExpireDue()
+	if got := show(a.wait("GET k")); got != "w" {
+		t.Errorf("k = %s", got)
+	}
+	if n := len(w.e.shard([]byte("k")).deadlines); n != 0 {
+		t.Errorf("%d deadlines are left", n)
+	}
+}
+
+func TestARenewedLeaseIsOneDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	for range 20 {
+		a.wait("SET k v PX=100")
+		w.clock.advance(50)
+		w.e.ExpireDue()
+	}
+	if got := show(a.wait("GET k")); got != "v" {
+		t.Errorf("k = %s", got)
+	}
+	if n := len(w.e.shard([]byte("k")).deadlines); n != 1 {
+		t.Errorf("%d deadlines, want 1", n)
+	}
+	a.wait("DEL k")
+	if n := len(w.e.shard([]byte("k")).deadlines); n != 0 {
+		t.Errorf("%d deadlines after DEL", n)
+	}
+}
+
+func TestDeadlinesDoNotFollowStepsOfTheWallClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET k v PX=10000")
+	for _, step := range []int64{-3_600_000, 7_200_000} {
+		w.clock.wallMs.Add(step)
+		w.e.ExpireDue()
+		if got := show(a.wait("GET k")); got != "v" {
+			t.Errorf("after a step by %d ms: %s", step, got)
+		}
+	}
+	// A deadline that is set after a step survives a restart by its length.
+	a.wait("SET l v PX=10000")
+	w.clock.advance(4_000)
+	w.restart()
+	a = w.client("a")
+	if got := show(a.wait("GET l")); got != "v" {
+		t.Errorf("after the restart: %s", got)
+	}
+	w.clock.advance(6_000)
+	if got := show(a.wait("GET l")); got != "nil" {
+		t.Errorf("after its time: %s", got)
+	}
+}
+
+func TestWhatRanOutWhileDownIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET k v PX=100")
+	a.wait("SET l v PX=9000000000000000000")
+	last := w.e.Stats().Last
+	w.stop()
+	w.clock.wallMs.Add(100)
+	w.start()
+	w.settle()
+	if s := w.e.Stats(); s.Keys != 1 || w.records() != 1 || s.Last.Compare(last) <= 0 {
+		t.Errorf("%+v, %d records", s, w.records())
+	}
+	w.clock.wallMs.Add(-100) // it is gone on disk too
+	w.crash()
+	if got := show(w.client("a").wait("GET k")); got != "nil" {
+		t.Errorf("k = %s", got)
+	}
+	if got := show(w.client("a").wait("GET l")); got != "v" {
+		t.Errorf("l = %s", got)
+	}
+}
+
+func TestManyExpireAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	const n = 20_000 // more per shard than expire under one lock
+	for i := range n {
+		a.do(fmt.Sprintf("SET k%d v PX=%d", i, 1+i%50))
+	}
+	w.clock.advance(50)
+	w.e.ExpireDue()
+	w.settle()
+	if s := w.e.Stats(); s.Keys != 0 || s.Bytes != 0 || w.records() != 0 {
+		t.Errorf("%+v, %d records", s, w.records())
+	}
+}
+
+// The engine's own loop, on the machine's clock: an earlier deadline wakes it
+// from its sleep for a later one.
+func TestTheLoopExpires(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	w.o.Clock, w.o.Journal = nil, w.j
+	e, err := Open(w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.e = e
+	events := &countingSink{deleted: make(chan string, 2)}
+	s := e.Open(Origin{Sink: events})
+	at := time.Now()
+	w.run(s, "WATCH late", nil)
+	w.run(s, "WATCH soon", nil)
+	asleepFor := func(deadlineMs int64) {
+		for e.expiry.wakeMs.Load() != deadlineMs {
+			runtime.Gosched()
+		}
+	}
+	asleepFor(never)
+	<-w.run(s, "SET late v PX=300", nil)
+	asleepFor(e.nextDeadline())
+	<-w.run(s, "SET soon v PX=20", nil)
+	for i, want := range []string{"soon", "late"} {
+		if got := <-events.deleted; got != want {
+			t.Errorf("event %d is of %s, want %s", i, got, want)
+		}
+	}
+	if took := time.Since(at); took < 299*time.Millisecond || took > longestSleep-time.Second {
+		t.Errorf("expired after %v; it should be 300 ms, and not a sleep of %v", took, longestSleep)
+	}
+}
+
+// countingSink hears of deletions only.
+type countingSink struct{ deleted chan string }
+
+func (s *countingSink) Event(e *statestore.Event) {
+	if e.Kind == statestore.KeyDeleted {
+		s.deleted <- string(e.Key)
+	}
+}
+
+func (s *countingSink) Lost() {}

@@ -1,0 +1,6 @@
+//go:build race
+
+package engine
+
+// raceDetector: with it sync.Pool forgets on purpose, so allocations say nothing.
+const raceDetector = true

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"holdfast/internal/statestore"
+)
+
+// scanAll runs a SCAN to its end and returns the keys and the number of pages.
+func scanAll(t *testing.T, c *client, pattern string) (keys []string, pages int) {
+	t.Helper()
+	cmd := &statestore.Command{Verb: statestore.Scan, Key: []byte(pattern)}
+	for {
+		a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
+		c.Do(cmd, a)
+		<-a.done
+		if a.reply.Kind != statestore.Page {
+			t.Fatalf("SCAN %s -> %s", pattern, show(&a.reply))
+		}
+		pages++
+		for _, k := range a.reply.Keys {
+			keys = append(keys, string(k))
+		}
+		if len(a.reply.Next) == 0 {
+			return keys, pages
+		}
+		cmd.HasToken, cmd.Value = true, a.reply.Next
+	}
+}
+
+func TestScan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageKeys: 7, CanRead: func(o *Origin, key []byte) bool {
+		return o.ID != "limited" || bytes.HasPrefix(key, []byte("a"))
+	}})
+	a := w.client("a")
+	var all []string
+	for i := range 30 {
+		for _, prefix := range []string{"a", "b", "a\u00e9"} {
+			key := fmt.Sprintf("%s%02d", prefix, i)
+			a.do("SET " + key + " v")
+			all = append(all, key)
+		}
+	}
+	a.do("SET \xff\xfe v") // is not UTF-8
+	a.do("SET deleted v")
+	a.do("DEL deleted")
+	a.do("SET late v PX=100")
+	slices.Sort(all)
+	having := func(part string, n int) (keys []string) {
+		for _, k := range all {
+			if strings.HasPrefix(k, part) && (n == 0 || len(k) == n) {
+				keys = append(keys, k)
+			}
+		}
+		return keys
+	}
+	w.clock.advance(100)
+	for _, c := range []struct {
+		pattern string
+		want    []string
+		pages   int
+	}{
+		{"*", all, 13},
+		{"a*", having("a", 0), 9},
+		{"b??", having("b", 0), 5},
+		{"b0[0-3]", []string{"b00", "b01", "b02", "b03"}, 1},
+		{"a[!0-9]*", having("a\u00e9", 0), 5},
+		{"deleted", nil, 1},
+		{"late", nil, 1},
+		{"none*", nil, 1},
+		{"\U0010FFFF*", nil, 1},
+	} {
+		keys, pages := scanAll(t, a, c.pattern)
+		if !slices.Equal(keys, c.want) || pages != c.pages {
+			t.Errorf("SCAN %s: %d pages, want %d: %q, want %q", c.pattern, pages, c.pages, keys, c.want)
+		}
+	}
+	if keys, _ := scanAll(t, w.client("limited"), "*"); !slices.Equal(keys, having("a", 0)) {
+		t.Errorf("with permission to read a*: %q", keys)
+	}
+}
+
+func TestScanIsBoundedByBytesAndSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageBytes: 100})
+	a := w.client("a")
+	for i := range 10 {
+		a.do(fmt.Sprintf("SET %s%d v", strings.Repeat("k", 49), i))
+	}
+	if keys, pages := scanAll(t, a, "*"); len(keys) != 10 || pages != 5 {
+		t.Errorf("%d keys on %d pages of 100 bytes", len(keys), pages)
+	}
+	for i := range maxVisited + 1 {
+		a.do(fmt.Sprintf("SET n%d v", i))
+	}
+	if keys, pages := scanAll(t, a, "*x"); len(keys) != 0 || pages != 2 {
+		t.Errorf("%d keys on %d pages", len(keys), pages)
+	}
+}
+
+func TestScanFaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	token := statestore.EncodeToken(nil, []byte("b*"), []byte("b"))
+	for _, c := range []struct {
+		pattern string
+		token   []byte
+		want    statestore.Fault
+	}{
+		{"[", nil, statestore.Syntax},
+		{"a*", token, statestore.MalformedToken},
+		{"a*", []byte("x"), statestore.MalformedToken},
+	} {
+		got := &answer{c: a, label: "SCAN", done: make(chan struct{})}
+		a.Do(&statestore.Command{Verb: statestore.Scan, Key: []byte(c.pattern), Value: c.token, HasToken: c.token != nil}, got)
+		if show(&got.reply) != c.want.Error() {
+			t.Errorf("SCAN %s -> %s, want %v", c.pattern, show(&got.reply), c.want)
+		}
+	}
+	// A token that was made up may start before the pattern's prefix, not a scan.
+	a.wait("SET a v")
+	before := statestore.EncodeToken(nil, []byte("b*"), []byte("a"))
+	got := &answer{c: a, label: "SCAN", done: make(chan struct{})}
+	a.Do(&statestore.Command{Verb: statestore.Scan, Key: []byte("b*"), Value: before, HasToken: true}, got)
+	if show(&got.reply) != "[] more=false" {
+		t.Errorf("SCAN b* after a -> %s", show(&got.reply))
+	}
+}
+
+// A key that is present during the whole scan is returned exactly once, however
+// many come and go beside it; and the token survives a restart.
+func TestScanWhileKeysChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageKeys: 5, MaxScans: 1})
+	a := w.client("a")
+	for i := range 50 {
+		a.do(fmt.Sprintf("SET stays%02d v", i))
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for id := range 2 {
+		wg.Go(func() {
+			c := w.client(fmt.Sprint("changes", id))
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c.wait(fmt.Sprintf("SET stays%02dx%d v", i%50, id))
+				c.wait(fmt.Sprintf("DEL stays%02dx%d", i%50, id))
+				c.wait(fmt.Sprintf("SET stays%02d w", i%50))
+			}
+		})
+	}
+	for range 4 {
+		wg.Go(func() {
+			keys, _ := scanAll(t, w.client("scans"), "stays??*")
+			keys = slices.DeleteFunc(keys, func(k string) bool { return strings.Contains(k, "x") })
+			if len(keys) != 50 || len(slices.Compact(slices.Clone(keys))) != 50 {
+				t.Errorf("%d keys, want 50: %q", len(keys), keys)
+			}
+		})
+	}
+	cmd := &statestore.Command{Verb: statestore.Scan, Key: []byte("stays??")}
+	first := &answer{c: a, label: "SCAN", done: make(chan struct{})}
+	a.Do(cmd, first)
+	<-first.done
+	close(stop)
+	wg.Wait()
+	w.restart()
+	cmd.HasToken, cmd.Value = true, first.reply.Next
+	second := &answer{c: w.client("a"), label: "SCAN", done: make(chan struct{})}
+	second.c.Do(cmd, second)
+	if got := show(&second.reply); got != "[stays05 stays06 stays07 stays08 stays09] more=true" {
+		t.Errorf("second page after a restart: %s", got)
+	}
+}
