@@ -215,7 +215,9 @@ func Expiry(d time.Duration) SetOption {
 }
 
 // IfVersion applies the Set only if the key exists with exactly this version:
-// compare-and-set that sees every change in between. An extension of Holdfast.
+// compare-and-set that sees every change in between. The zero version, which
+// is what a Get that found nothing returns, means that the key must not exist.
+// An extension of Holdfast.
 func IfVersion(v hlc.Timestamp) SetOption {
 	return setFunc(func(a *setArgs) { a.version = v; a.versions++ })
 }

@@ -27,12 +27,12 @@ type wire struct {
 	net.Conn
 	in *bufio.Reader // one goroutine reads at a time
 
-	mu      sync.Mutex // paho holds it, by Lock and Unlock, while it writes one packet
-	filled  sync.Cond  // on mu: out has something, or closing
-	out     []byte     // under mu
-	room    chan struct{}
-	closing bool  // under mu
-	err     error // under mu: the first failure of the socket
+	mu      sync.Mutex    // paho holds it, by Lock and Unlock, while it writes one packet
+	filled  sync.Cond     // on mu: out has something, or closing
+	out     []byte        // under mu
+	room    chan struct{} // under mu: closed when the writer has taken out; nil: nobody waits
+	closing bool          // under mu
+	err     error         // under mu: the first failure of the socket
 
 	drained   chan struct{} // closed when the writer has ended
 	closeOnce sync.Once

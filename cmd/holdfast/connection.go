@@ -71,7 +71,8 @@ func (c *connection) dial(cmd *cobra.Command, opts ...client.Option) (*client.Cl
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, client.WithTimeout(c.timeout), client.WithLogger(c.logger(cmd.ErrOrStderr())))
+	// What the caller gives comes last, and so counts.
+	opts = append([]client.Option{client.WithTimeout(c.timeout), client.WithLogger(c.logger(cmd.ErrOrStderr()))}, opts...)
 	if c.clientID != "" {
 		opts = append(opts, client.WithClientID(c.clientID))
 	}
@@ -169,6 +170,7 @@ func explainKey(keyFile string, err error) error {
 	return err
 }
 
+// logger writes what happens to the connection to w, if -v asks for it.
 func (c *connection) logger(w io.Writer) *slog.Logger {
 	if !c.verbose {
 		return slog.New(slog.DiscardHandler)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +30,8 @@ meanwhile; the line itself is the newest state. With --output json each line is
 an object; values that are not UTF-8 come as value_base64.
 
 The command goes on until it is interrupted or --count is reached (exit status
-0), and reconnects by itself. With -v it says on standard error when it has
-begun to watch.`,
+0), and reconnects by itself; a lost connection is told on standard error, and
+with -v also that the watch has begun.`,
 		Example: `  holdfast watch greeting
   holdfast watch --count 1 --output json lock`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +52,14 @@ func watch(cmd *cobra.Command, c *connection, key string, count uint64, out *out
 	if err := out.check(); err != nil {
 		return err
 	}
-	cl, err := c.dial(cmd)
+	// A watch can go on for days: a connection that is lost, and a server that
+	// stays away, are told without -v as well.
+	level := slog.LevelWarn
+	if c.verbose {
+		level = slog.LevelInfo
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	cl, err := c.dial(cmd, client.WithLogger(log))
 	if err != nil {
 		return err
 	}
