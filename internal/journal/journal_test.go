@@ -456,15 +456,22 @@ func TestAdmitBlocksWhileTheBatchIsTooLarge(t *testing.T) {
 	j.Admit() // a small batch is filling: goes through
 	put(j, "k", strings.Repeat("x", 2000), nil)
 
-	admitted := make(chan struct{})
-	go func() { j.Admit(); close(admitted) }()
-	select {
-	case <-admitted:
-		t.Error("Admit let a writer through while the batch was over its bound")
-	default:
+	// The large batch can only be sealed once an earlier one is complete.
+	completeThen := make(chan Seq)
+	asking := make(chan struct{})
+	go func() {
+		close(asking)
+		j.Admit()
+		completeThen <- j.Complete()
+	}()
+	<-asking
+	for range 100 {
+		runtime.Gosched() // lets it ask before the disk answers; nothing depends on it
 	}
 	d.Release(nil)
-	<-admitted
+	if s := <-completeThen; s == 0 {
+		t.Error("Admit let a writer through while the batch was over its bound")
+	}
 }
 
 func TestCloseDrains(t *testing.T) {
