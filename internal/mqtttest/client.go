@@ -343,11 +343,12 @@ func (c *Client) Disconnect() {
 func (c *Client) DisconnectWith(d mqtt.Disconnect) {
 	c.tb.Helper()
 	c.Write(mqtt.AppendDisconnect(nil, c.version, &d))
-	c.awaitEnd()
+	c.AwaitEnd()
 }
 
-// awaitEnd reads, without acknowledging anything, until the server closes.
-func (c *Client) awaitEnd() {
+// AwaitEnd reads, without acknowledging anything, until the server closes the
+// connection, which it must do without a DISCONNECT of its own.
+func (c *Client) AwaitEnd() {
 	c.tb.Helper()
 	deadline := time.Now().Add(Deadline)
 	for {
@@ -357,10 +358,10 @@ func (c *Client) awaitEnd() {
 			return
 		}
 		if err != nil {
-			c.fatalf("want the connection closed after DISCONNECT, got %v", err)
+			c.fatalf("want the connection closed, got %v", err)
 		}
 		if p.Type == mqtt.DISCONNECT {
-			c.fatalf("got %v in answer to a DISCONNECT", p)
+			c.fatalf("got %v, want the connection closed without it", p)
 		}
 	}
 }
