@@ -84,6 +84,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.engine, err = engine.Open(engine.Options{
 		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
 		MaxWatches: cfg.MaxWatches, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
+		CanRead: service.CanRead,
 	})
 	if err != nil {
 		return err

@@ -84,6 +84,13 @@ func (sv *Service) Open(c *broker.Conn) broker.Endpoint {
 	return ep
 }
 
+// CanRead says whether the client behind a session may read a key that SCAN has
+// found; it is what engine.Options.CanRead asks.
+func CanRead(o *engine.Origin, key []byte) bool {
+	ep, ok := o.Sink.(*endpoint)
+	return ok && (ep.sv.keys == nil || ep.sv.keys.MayRead(ep.conn.Identity(), key))
+}
+
 func dialectOf(topic []byte) *protocol.Dialect {
 	if string(topic) == protocol.Preview.Topic {
 		return protocol.Preview
