@@ -116,6 +116,28 @@ func TestRowsAreThereAfterReopening(t *testing.T) {
 	}
 }
 
+// Pebble does not put a batch of half a memtable into the memtable, and keeps
+// its memory: the batch must not be used again with it.
+func TestVeryLargeRows(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	j := mustOpen(t, Options{FS: fs})
+	large := func(c string) string { return strings.Repeat(c, 17<<20) }
+	for _, c := range []string{"a", "b"} {
+		putAndWait(j, "k"+c, large(c))
+		putAndWait(j, "ksmall"+c, c)
+	}
+	mustClose(t, j)
+	j = mustOpen(t, Options{FS: fs})
+	defer mustClose(t, j)
+	got := content(t, j)
+	for _, c := range []string{"a", "b"} {
+		if got["k"+c] != large(c) || got["ksmall"+c] != c {
+			t.Errorf("%s: %d bytes came back, and %q", c, len(got["k"+c]), got["ksmall"+c])
+		}
+	}
+}
+
 func TestIterateStopsAndKeepsItsView(t *testing.T) {
 	t.Parallel()
 	j := mustOpen(t, Options{FS: vfs.NewMem()})

@@ -1,9 +1,6 @@
 package journal
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // pebbleLogger routes Pebble's messages: its running commentary is for
 // debugging, its errors are for the person on call.
@@ -21,7 +18,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // has not ended the process, the goroutine stays here, with whatever locks
 // Pebble holds; the journal is dead by then.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.j.fail(errors.New(fmt.Sprintf(format, args...)))
+	l.j.fail(fmt.Errorf(format, args...))
 	select {}
 }
 
