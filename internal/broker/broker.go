@@ -73,6 +73,7 @@ type Broker struct {
 	timers   timers
 	claims   claims
 	lastSID  atomic.Uint64
+	payloads payloads
 
 	groupsMu sync.Mutex
 	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
@@ -107,6 +108,7 @@ func New(o Options) (*Broker, error) {
 		b.handledSet[t] = true
 	}
 	b.later.b = b
+	b.payloads.refs = make(map[uint64]int)
 	b.retained.seed = maphash.MakeSeed()
 	b.timers.wake = make(chan struct{}, 1)
 	b.claims.held = make(map[string]chan struct{})

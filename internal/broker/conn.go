@@ -197,15 +197,15 @@ func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
 		c.pubrel(t, a.PacketID)
 		return
 	}
-	known := c.session.acknowledged(t, c, typ, a)
+	known, batch := c.session.acknowledged(t, c, typ, a)
 	if typ == mqtt.PUBREC && !a.Code.Failed() {
-		code := mqtt.Success
-		if !known {
-			code = mqtt.PacketIdentifierNotFound
+		if known {
+			c.acknowledgeWhenDurable(t, ack{typ: mqtt.PUBREL, id: a.PacketID}, batch)
+		} else {
+			c.writeAck(t, mqtt.PUBREL, a.PacketID, mqtt.PacketIdentifierNotFound, "")
 		}
-		c.writeAck(t, mqtt.PUBREL, a.PacketID, code, "")
 	}
-	c.b.goOnReplaying(t, c.session)
+	c.b.goOn(t, c.session)
 }
 
 // disconnected handles the client's DISCONNECT.
@@ -288,7 +288,7 @@ func (c *Conn) drained() {
 		t.touch(c)
 	}
 	s.mu.Unlock()
-	c.b.goOnReplaying(t, s)
+	c.b.goOn(t, s)
 }
 
 // deliver appends one PUBLISH to the output, or says false because the client

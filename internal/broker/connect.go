@@ -160,7 +160,7 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 			s = nil // it ended meanwhile: its queue overflowed
 		}
 	}
-	b.goOnReplaying(t, s)
+	b.goOn(t, s)
 	s.mu.Lock()
 	shared := s.sharedSubscriptions()
 	s.mu.Unlock()
@@ -205,7 +205,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 	if p.HasWill {
 		s.will = newWill(&p.Will)
 	}
-	s.expiry = p.SessionExpiry
+	s.expiry, s.away = p.SessionExpiry, 0
 	saved := b.saveSession(s)
 	s.mu.Unlock()
 	if saved != 0 {
@@ -254,6 +254,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 		return
 	}
 	s.conn = nil
+	s.away = time.Now().UnixMilli()
 	var now *will
 	switch {
 	case s.will == nil:
@@ -263,17 +264,20 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 	case s.will.delay == 0 || !s.durable():
 		now, s.will = s.will, nil
 	default:
+		s.will.due = s.away + int64(s.will.delay)*1000
 		b.scheduleWill(s)
 	}
 	ends := !s.durable()
+	sid := s.sid
 	if !ends {
+		b.saveAway(s, now != nil)
 		b.scheduleExpiry(s)
 	}
 	shared := s.sharedSubscriptions()
 	s.mu.Unlock()
 
 	if now != nil {
-		b.publishWill(t, now)
+		b.publishWill(t, now, sid)
 	}
 	if ends {
 		b.endSession(t, s)
@@ -289,7 +293,8 @@ func (b *Broker) scheduleExpiry(s *Session) {
 	if s.expiry == math.MaxUint32 {
 		return // only if that is what MaxSessionExpiry allows
 	}
-	s.expireAt = b.timers.add(b.Now()+int64(s.expiry)*1000, func() {
+	left := int64(s.expiry)*1000 - (time.Now().UnixMilli() - s.away)
+	s.expireAt = b.timers.add(b.Now()+max(0, left), func() {
 		t := b.turn()
 		defer t.end()
 		b.endIfAway(t, s)
@@ -299,17 +304,19 @@ func (b *Broker) scheduleExpiry(s *Session) {
 // scheduleWill publishes the will after its delay; s.mu is held.
 func (b *Broker) scheduleWill(s *Session) {
 	w := s.will
-	s.willAt = b.timers.add(b.Now()+int64(w.delay)*1000, func() {
+	left := w.due - time.Now().UnixMilli()
+	s.willAt = b.timers.add(b.Now()+max(0, left), func() {
 		s.mu.Lock()
 		due := s.will == w && s.conn == nil
 		if due {
 			s.will = nil
 		}
+		sid := s.sid
 		s.mu.Unlock()
 		if due {
 			t := b.turn()
 			defer t.end()
-			b.publishWill(t, w)
+			b.publishWill(t, w, sid)
 		}
 	})
 }
@@ -344,7 +351,10 @@ func (b *Broker) endSession(t *Turn, s *Session) {
 	for _, sub := range s.subs {
 		subs = append(subs, sub)
 	}
-	b.deleteSession(s)
+	sid := s.sid
+	// Before anybody can make a new session of this name. A will's row stays until
+	// the will is published.
+	b.deleteSession(s, w != nil)
 	s.replays = nil
 	s.mu.Unlock()
 
@@ -360,7 +370,7 @@ func (b *Broker) endSession(t *Turn, s *Session) {
 	s.discard()
 	s.mu.Unlock()
 	if w != nil {
-		b.publishWill(t, w)
+		b.publishWill(t, w, sid)
 	}
 	if c != nil {
 		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full; the session has ended")

@@ -19,25 +19,27 @@ const (
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
-	MaxConnections    int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
-	MaxSessions       int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
-	MaxSessionExpiry  time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
-	MaxPacketSize     int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
-	MaxKeepAlive      time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
-	ConnectTimeout    time.Duration // from accepting a connection to its CONNECT; default 10 s
-	ReceiveMaximum    int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
-	TopicAliasMaximum int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
-	MaxInflight       int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
-	MaxQueued         int           // messages waiting for one session, those under way included; default 100,000. Beyond: see QueueFull
-	MaxQueuedBytes    int64         // their bytes; default 256 MiB
-	MaxNotifications  int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
-	MaxSubscriptions  int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
-	MaxTopicLevels    int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
-	MaxClientID       int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
-	MaxRetained       int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
-	MaxRetainedBytes  int64         // their bytes; default 1 GiB
-	OutputBuffer      int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
-	QueueFull         QueueFull     // default EndSession
+	MaxConnections      int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
+	MaxSessions         int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
+	MaxSessionExpiry    time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
+	MaxPacketSize       int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
+	MaxKeepAlive        time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
+	ConnectTimeout      time.Duration // from accepting a connection to its CONNECT; default 10 s
+	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
+	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
+	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
+	MaxQueued           int           // messages waiting for one session, those under way included; default 100,000. Beyond: see QueueFull
+	MaxQueuedBytes      int64         // their bytes; default 256 MiB
+	MaxTotalQueued      int           // messages waiting for all sessions together; default 4,000,000. Beyond: the session that holds most ends
+	MaxTotalQueuedBytes int64         // their bytes; default 4 GiB
+	MaxNotifications    int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
+	MaxSubscriptions    int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
+	MaxTopicLevels      int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
+	MaxClientID         int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
+	MaxRetained         int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
+	MaxRetainedBytes    int64         // their bytes; default 1 GiB
+	OutputBuffer        int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
+	QueueFull           QueueFull     // default EndSession
 }
 
 func (l Limits) withDefaults() Limits {
@@ -51,6 +53,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxInflight, 1024)
 	setDefault(&l.MaxQueued, 100_000)
 	setDefault(&l.MaxQueuedBytes, 256<<20)
+	setDefault(&l.MaxTotalQueued, 4_000_000)
+	setDefault(&l.MaxTotalQueuedBytes, 4<<30)
 	setDefault(&l.MaxNotifications, 10_000)
 	setDefault(&l.MaxSubscriptions, 10_000)
 	setDefault(&l.MaxTopicLevels, 128)

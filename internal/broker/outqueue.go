@@ -1,5 +1,7 @@
 package broker
 
+import "holdfast/internal/journal"
+
 // slotState is where one delivery stands.
 type slotState byte
 
@@ -16,6 +18,10 @@ type slot struct {
 	sub     *subscription // what it was matched by; nil for a handler's message
 	subIDs  []uint32      // subscription identifiers to send, of all that matched
 	order   uint64        // the session's count at enqueueing: merges the two queues
+	batch   journal.Seq   // that its row is in, if it has one; unsaved: it will be in the next
+	number  uint64        // of the p row that holds the message; 0: the slot's own row does
+	size    uint32        // bytes of the message, in memory or not
+	saved   bool          // it has a row
 	qos     byte
 	retain  bool
 	state   slotState
@@ -23,6 +29,13 @@ type slot struct {
 	counted bool // takes a place in this connection's Receive Maximum
 	notify  bool // a handler's notification: counted against its own bound
 }
+
+// windowInMemory is how many messages a queue on disk keeps in memory at its
+// head, and as many at its tail.
+const windowInMemory = 1000
+
+// unsaved marks a slot whose row is about to be journaled: it must not be sent.
+const unsaved = ^journal.Seq(0)
 
 // outqueue is one of a session's two queues of deliveries, with the window of
 // those under way at its head.
@@ -45,6 +58,7 @@ type outqueue struct {
 	next  uint64
 	tail  uint64
 	again uint64 // head <= again <= next: those before it were sent, or sent again, on this connection
+	evict uint64 // messages before it, from a window behind again on, are on disk only
 	slots []slot // ring, its length a power of two
 }
 
@@ -80,8 +94,7 @@ func (q *outqueue) grow() {
 
 // find gives the slot under way with the packet identifier, or nil.
 func (q *outqueue) find(id uint16) *slot {
-	offset := uint64(id-q.base) % q.span
-	seq := q.head + (offset+q.span-q.head%q.span)%q.span
+	seq := q.seqOf(id)
 	if seq >= q.again {
 		return nil
 	}
@@ -102,6 +115,13 @@ func (q *outqueue) trim() {
 	if q.head == q.tail && len(q.slots) > 64 {
 		q.slots = nil
 	}
+}
+
+// seqOf gives the sequence number of the slot under way with the packet
+// identifier.
+func (q *outqueue) seqOf(id uint16) uint64 {
+	offset := uint64(id-q.base) % q.span
+	return q.head + (offset+q.span-q.head%q.span)%q.span
 }
 
 // candidate gives the next slot to send on this connection, skipping what is

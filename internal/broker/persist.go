@@ -2,18 +2,21 @@ package broker
 
 import (
 	"encoding/binary"
-	"fmt"
+	"sync"
 
 	"holdfast/internal/journal"
 )
 
 // On disk a session that outlives its connection is
 //
-//	s|{client ID}        → version 1, sid (8 bytes), expiry interval in seconds (4)
+//	s|{client ID}        → version 1, sid (8 bytes), expiry interval in seconds (4),
+//	                       since when the client is away, wall clock in ms or 0 (8),
+//	                       sequence number up to which messages were sent (8)
 //	u|{sid}|{filter}     → version 1, options (1), subscription identifier (4)
 //
 // with big-endian numbers. The sid is new for each session, so that what an
-// earlier session of the client left can't come back.
+// earlier session of the client left can't come back. Rows whose sid belongs to
+// no session are what a crash left of one that ended; load deletes them.
 const (
 	sessionPrefix      = 's'
 	subscriptionPrefix = 'u'
@@ -31,41 +34,72 @@ func sessionKey(id string) []byte {
 }
 
 func subscriptionKey(sid uint64, filter string) []byte {
-	key := binary.BigEndian.AppendUint64([]byte{subscriptionPrefix, '|'}, sid)
-	key = append(key, '|')
-	return append(key, filter...)
+	return append(append(numberedKey(subscriptionPrefix, sid), '|'), filter...)
 }
 
-// saveSession journals what the session's row should be: present if it outlives
-// its connection, else absent. s.mu is held. It gives 0 if nothing had to change.
+// saveSession journals what the session's rows should be now that its client is
+// connected: present with its will if the session outlives the connection, else
+// absent. s.mu is held. It gives 0 if nothing had to change.
 func (b *Broker) saveSession(s *Session) journal.Seq {
 	if !s.durable() {
-		return b.deleteSession(s)
+		return b.deleteSession(s, false)
 	}
-	fresh := s.sid == 0
-	if fresh {
+	if s.sid == 0 {
 		s.sid = b.lastSID.Add(1)
 	}
-	value := binary.BigEndian.AppendUint64([]byte{rowVersion}, s.sid)
-	value = binary.BigEndian.AppendUint32(value, s.expiry)
 	a := b.journal.Begin()
-	a.Set(sessionKey(s.id), value)
-	if fresh {
-		for _, sub := range s.subs {
-			a.Set(subscriptionKey(s.sid, sub.filter), sub.row())
-		}
+	a.Set(sessionKey(s.id), s.row())
+	if s.will != nil {
+		a.Set(numberedKey(willPrefix, s.sid), s.will.row())
+	} else {
+		a.Delete(numberedKey(willPrefix, s.sid))
 	}
 	return a.End(nil)
 }
 
+// saveAway journals that the client has gone, and what becomes of its will; one
+// that is being published goes with its publication. s.mu is held.
+func (b *Broker) saveAway(s *Session, publishing bool) {
+	a := b.journal.Begin()
+	a.Set(sessionKey(s.id), s.row())
+	switch {
+	case s.will != nil:
+		a.Set(numberedKey(willPrefix, s.sid), s.will.row())
+	case !publishing:
+		a.Delete(numberedKey(willPrefix, s.sid))
+	}
+	a.End(nil)
+}
+
+func (s *Session) row() []byte {
+	row := binary.BigEndian.AppendUint64([]byte{rowVersion}, s.sid)
+	row = binary.BigEndian.AppendUint32(row, s.expiry)
+	row = binary.BigEndian.AppendUint64(row, uint64(s.away))
+	return binary.BigEndian.AppendUint64(row, s.routed.next)
+}
+
+func (w *will) row() []byte {
+	row := binary.BigEndian.AppendUint64([]byte{rowVersion, w.message.qos}, uint64(w.due))
+	if w.message.retain {
+		row[1] |= rowMessageRetain
+	}
+	row = binary.BigEndian.AppendUint32(row, w.delay)
+	return appendMessage(row, w.message, 0)
+}
+
 // deleteSession journals that the session isn't on disk any more; s.mu is held.
-func (b *Broker) deleteSession(s *Session) journal.Seq {
+func (b *Broker) deleteSession(s *Session, keepWill bool) journal.Seq {
 	if s.sid == 0 {
 		return 0
 	}
 	a := b.journal.Begin()
 	a.Delete(sessionKey(s.id))
-	a.DeleteRange(subscriptionKey(s.sid, ""), append(subscriptionKey(s.sid, "")[:10], '|'+1))
+	if !keepWill {
+		a.Delete(numberedKey(willPrefix, s.sid))
+	}
+	for _, prefix := range []byte{subscriptionPrefix, queuePrefix, receivedPrefix} {
+		a.DeleteRange(numberedKey(prefix, s.sid), afterNumber(prefix, s.sid))
+	}
 	s.sid = 0
 	return a.End(nil)
 }
@@ -109,67 +143,6 @@ func (b *Broker) deleteSubscriptions(s *Session, subs []*subscription) journal.S
 	return a.End(nil)
 }
 
-// load restores the sessions on disk. Their expiry counts from now.
-func (b *Broker) load() error {
-	bySID := map[uint64]*Session{}
-	var bad error
-	err := b.journal.Iterate([]byte{sessionPrefix, '|'}, []byte{sessionPrefix, '|' + 1}, func(key, value []byte) bool {
-		if len(value) != 13 || value[0] != rowVersion {
-			bad = fmt.Errorf("session %q on disk has an unknown form", key[2:])
-			return false
-		}
-		s := newSession(b, string(key[2:]))
-		s.sid = binary.BigEndian.Uint64(value[1:])
-		s.expiry = binary.BigEndian.Uint32(value[9:])
-		bySID[s.sid] = s
-		b.sessions[s.id] = s
-		if s.sid > b.lastSID.Load() {
-			b.lastSID.Store(s.sid)
-		}
-		return true
-	})
-	if err == nil && bad == nil {
-		err = b.journal.Iterate([]byte{subscriptionPrefix, '|'}, []byte{subscriptionPrefix, '|' + 1}, func(key, value []byte) bool {
-			bad = b.loadSubscription(bySID, key, value)
-			return bad == nil
-		})
-	}
-	if err == nil {
-		err = bad
-	}
-	if err != nil {
-		return fmt.Errorf("reading sessions: %w", err)
-	}
-	for _, s := range bySID {
-		s.mu.Lock()
-		b.scheduleExpiry(s)
-		s.mu.Unlock()
-	}
-	return nil
-}
-
-func (b *Broker) loadSubscription(bySID map[uint64]*Session, key, value []byte) error {
-	if len(key) < 11 || len(value) != 6 || value[0] != rowVersion {
-		return fmt.Errorf("subscription %q on disk has an unknown form", key)
-	}
-	sid := binary.BigEndian.Uint64(key[2:])
-	s := bySID[sid]
-	if s == nil {
-		return fmt.Errorf("subscription on disk belongs to no session (%d)", sid)
-	}
-	options := value[1]
-	sub := &subscription{
-		session: s, filter: string(key[11:]), qos: options & 3,
-		noLocal:           options&optionNoLocal != 0,
-		retainAsPublished: options&optionRetainAsPublished != 0,
-		id:                binary.BigEndian.Uint32(value[2:]),
-	}
-	s.subs[sub.filter] = sub
-	group, rest := splitShare(sub.filter)
-	b.insert(sub, group, rest)
-	return nil
-}
-
 // waitDurable blocks until the journal batch is durable. For readers, where
 // something happens once per connection or subscription.
 func (b *Broker) waitDurable(seq journal.Seq) {
@@ -184,12 +157,18 @@ type signal chan struct{}
 
 func (s signal) Durable() { close(s) }
 
-// acknowledgeWhenDurable holds the acknowledgement's place until the batch is durable.
-func (c *Conn) acknowledgeWhenDurable(t *Turn, a ack, seq journal.Seq) {
-	w := &heldAck{c: c}
-	w.ticket = c.acks.hold(a)
-	if !c.b.journal.Await(seq, w) {
+// acknowledgeWhenDurable gives an acknowledgement when the batch is durable, in
+// its order. Batch 0 is durable.
+func (c *Conn) acknowledgeWhenDurable(t *Turn, a ack, batch journal.Seq) {
+	if batch == 0 || batch <= c.b.journal.Complete() {
+		c.acknowledge(t, a)
+		return
+	}
+	w := heldAcks.Get().(*heldAck)
+	w.c, w.ticket = c, c.acks.hold(a)
+	if !c.b.journal.Await(batch, w) {
 		c.release(t, w.ticket, func(*ack) {})
+		w.done()
 	}
 }
 
@@ -199,8 +178,17 @@ type heldAck struct {
 	ticket Ticket
 }
 
+var heldAcks = sync.Pool{New: func() any { return new(heldAck) }}
+
+// Durable implements journal.Waiter.
 func (w *heldAck) Durable() {
 	t := w.c.b.lockLater()
 	defer w.c.b.unlockLater()
 	w.c.release(t, w.ticket, func(*ack) {})
+	w.done()
+}
+
+func (w *heldAck) done() {
+	w.c = nil
+	heldAcks.Put(w)
 }

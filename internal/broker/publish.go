@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -41,38 +42,39 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 			return errReceiveMaximum
 		}
 	}
-	code, reason, answered := c.accept(t, p)
+	answer, batch, answered := c.accept(t, p)
 	if answered || p.QoS == 0 {
 		return nil
 	}
-	typ := mqtt.PUBACK
+	answer.typ, answer.id = mqtt.PUBACK, p.PacketID
 	if p.QoS == 2 {
-		typ = mqtt.PUBREC
-		if !code.Failed() {
+		answer.typ = mqtt.PUBREC
+		if !answer.code.Failed() {
 			c.session.receive(c, p.PacketID)
 		}
 	}
-	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, counted: p.QoS == 1 || code.Failed()})
+	answer.counted = p.QoS == 1 || answer.code.Failed()
+	c.acknowledgeWhenDurable(t, answer, batch)
 	return nil
 }
 
-// accept gives the publish to its handler, or routes it. answered: the handler
-// acknowledges it.
-func (c *Conn) accept(t *Turn, p *mqtt.Publish) (code mqtt.ReasonCode, reason string, answered bool) {
+// accept gives the publish to its handler, or routes it. The answer must wait
+// for batch; answered: the handler gives it.
+func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, answered bool) {
 	b := c.b
 	switch {
 	case topicLevels(p.Topic) > b.limits.MaxTopicLevels:
-		return mqtt.TopicNameInvalid, "the topic name has too many levels", false
+		return ack{code: mqtt.TopicNameInvalid, reason: "the topic name has too many levels"}, 0, false
 	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
 		b.stats.Unauthorized.Add(1)
-		return mqtt.NotAuthorized, "not authorized for this topic", false
+		return ack{code: mqtt.NotAuthorized, reason: "not authorized for this topic"}, 0, false
 	}
 	if b.handler != nil && b.handledBytes(p.Topic) {
 		if c.endpoint == nil {
 			c.endpoint = b.handler.Open(c)
 		}
 		c.endpoint.Handle(t, p)
-		return 0, "", true
+		return ack{}, 0, true
 	}
 	o := &t.out
 	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, from: c.session}
@@ -80,15 +82,22 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (code mqtt.ReasonCode, reason st
 		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
 	}
 	defer o.done()
-	matched, code := b.publishAny(t, o)
+	with := alongside{}
+	if p.QoS == 2 && c.session.onDisk() {
+		with.received, with.id = c.session, p.PacketID
+	}
+	if p.QoS > 0 || p.Retain {
+		b.journal.Admit()
+	}
+	matched, batch, code := b.publishAny(t, o, &with)
 	switch {
 	case code == mqtt.QuotaExceeded:
 		b.stats.Rejected.Add(1)
-		return code, "no room for this message", false
+		return ack{code: code, reason: "no room for this message"}, 0, false
 	case matched == 0 && p.QoS > 0:
-		return mqtt.NoMatchingSubscribers, "", false
+		return ack{code: mqtt.NoMatchingSubscribers}, batch, false
 	}
-	return mqtt.Success, "", false
+	return ack{}, batch, false
 }
 
 // resolveAlias learns a topic alias, or puts the topic that it stands for in its
@@ -117,6 +126,13 @@ func (c *Conn) resolveAlias(p *mqtt.Publish) error {
 	return nil
 }
 
+// onDisk says whether the session outlives its connection.
+func (s *Session) onDisk() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sid != 0
+}
+
 func (s *Session) isReceived(id uint16) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,10 +156,18 @@ func (c *Conn) pubrel(t *Turn, id uint16) {
 	s.mu.Lock()
 	on, known := s.received[id]
 	delete(s.received, id)
+	var batch journal.Seq
+	if known && s.sid != 0 {
+		a := c.b.journal.Begin()
+		a.Delete(receivedKey(s.sid, id))
+		batch = a.End(nil)
+	}
 	s.mu.Unlock()
 	if !known {
 		c.writeAck(t, mqtt.PUBCOMP, id, mqtt.PacketIdentifierNotFound, "")
 		return
 	}
-	c.acknowledge(t, ack{typ: mqtt.PUBCOMP, id: id, counted: on == c})
+	// Only when that is on disk: the client may use the identifier again, and
+	// after a crash we would take its next publish for this one.
+	c.acknowledgeWhenDurable(t, ack{typ: mqtt.PUBCOMP, id: id, counted: on == c}, batch)
 }

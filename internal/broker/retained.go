@@ -121,13 +121,14 @@ func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
 	s.mu.Lock()
 	s.replays = append(s.replays, replays...)
 	s.mu.Unlock()
-	b.goOnReplaying(t, s)
+	b.goOn(t, s)
 }
 
-// goOnReplaying feeds a session's replays while its queue has room. Called
-// with no lock held whenever the queue has got shorter; one goroutine does it at
-// a time.
-func (b *Broker) goOnReplaying(t *Turn, s *Session) {
+// goOn feeds a session from what isn't in memory: messages of its queue that
+// are on disk only, retained messages for new subscriptions. Called with no lock
+// held whenever the queue has got shorter; one goroutine does each at a time.
+func (b *Broker) goOn(t *Turn, s *Session) {
+	b.loadMessages(t, s)
 	for {
 		s.mu.Lock()
 		if s.replaying || len(s.replays) == 0 || s.conn == nil || !s.roomToReplay() {
@@ -139,6 +140,7 @@ func (b *Broker) goOnReplaying(t *Turn, s *Session) {
 		s.mu.Unlock()
 
 		more := b.replayPage(t, s, r)
+		b.commit(t, nil)
 
 		s.mu.Lock()
 		s.replaying = false
@@ -192,6 +194,9 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	if m.expiresAt != 0 && m.expiresAt <= b.Now() {
 		b.retained.names.Delete(name)
 		b.retained.note(m, -1)
+		a := b.journal.Begin()
+		a.Delete(topicKey(retainedPrefix, name))
+		a.End(nil)
 		return true
 	}
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package broker
 import (
 	"sync"
 
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 )
 
@@ -21,9 +22,14 @@ type Session struct {
 	sid        uint64 // number on disk; 0: not on disk
 	subs       map[string]*subscription
 	received   map[uint16]*Conn // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
+	awaiting   bool             // Durable will be called, and sends what waits for the disk
+	awaited    journal.Seq      // the batch that it is called for
+	durableTo  journal.Seq      // batches up to this one are on disk
+	loading    bool             // a goroutine reads messages back from the disk
 	will       *will            // of the connection, or delayed
 	expireAt   *timer           // while away
 	willAt     *timer           // while away
+	away       int64            // since when, on the wall clock in ms; 0: connected
 	routed     outqueue         // what was published by anybody
 	direct     outqueue         // what a handler sent
 	orders     uint64           // count of enqueued messages
@@ -54,27 +60,62 @@ func (s *Session) full() bool {
 }
 
 // enqueue puts a QoS 1 or 2 message, of which it takes over one reference,
-// behind those that wait, and sends what can be sent. s.mu is held. At the
-// queue's bound it does what Limits.QueueFull says.
+// behind those that wait. s.mu is held. What belongs on disk is sent when the
+// turn has committed it, everything else as far as it can be. At the queue's
+// bound it does what Limits.QueueFull says.
 func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 	if s.full() && !s.makeRoom(t) {
 		it.msg.release()
 		return
 	}
+	t.overTotal = t.overTotal || s.b.totalFull()
 	s.orders++
 	it.order = s.orders
-	s.bytes += it.msg.size()
+	it.size = uint32(it.msg.size())
+	s.count(&it, 1)
+	if q == &s.routed && s.sid != 0 {
+		it.batch = unsaved
+		it.msg.keep()
+		t.saves = append(t.saves, save{session: s, sid: s.sid, seq: q.tail, it: it})
+		q.push(it)
+		s.evict()
+		return
+	}
 	q.push(it)
-	s.b.stats.Queued.Add(1)
 	s.pump(t)
+}
+
+// evict lets go of messages in the middle of a long queue: they are on disk.
+// s.mu is held.
+func (s *Session) evict() {
+	q := &s.routed
+	done := s.b.journal.Complete()
+	for q.evict = max(q.evict, q.again+windowInMemory); q.evict+windowInMemory < q.tail; q.evict++ {
+		it := q.at(q.evict)
+		if it.msg == nil || it.sub != nil && it.sub.group != nil {
+			continue
+		}
+		if !it.saved || it.batch > done {
+			return
+		}
+		it.msg.release()
+		it.msg = nil
+	}
+}
+
+// count adds a slot to the levels, or with a sign of -1 takes it out.
+func (s *Session) count(it *slot, sign int64) {
+	s.bytes += sign * int64(it.size)
+	s.b.stats.Queued.Add(sign)
+	s.b.stats.QueuedBytes.Add(sign * int64(it.size))
 }
 
 // makeRoom deals with a queue at its bound; s.mu is held.
 func (s *Session) makeRoom(t *Turn) bool {
 	if s.b.limits.QueueFull == DropOldest {
 		for seq := s.routed.next; seq < s.routed.tail; seq++ {
-			if it := s.routed.at(seq); it.state == slotPending {
-				s.drop(it)
+			if it := s.routed.at(seq); it.state == slotPending && it.batch != unsaved {
+				s.drop(&s.routed, seq)
 				s.routed.trim()
 				s.b.stats.Dropped.Add(1)
 				return true
@@ -87,12 +128,26 @@ func (s *Session) makeRoom(t *Turn) bool {
 	return false
 }
 
-// drop finishes a slot and lets go of its message; s.mu is held.
-func (s *Session) drop(it *slot) {
+// drop finishes a slot: its message and its row go. s.mu is held.
+func (s *Session) drop(q *outqueue, seq uint64) {
+	if it := q.at(seq); it.saved && s.sid != 0 {
+		a := s.b.journal.Begin()
+		a.Delete(queueKey(s.sid, seq))
+		a.End(nil)
+	}
+	s.finish(q.at(seq))
+}
+
+// finish lets go of a slot whose row, if it has one, is somebody else's concern;
+// s.mu is held.
+func (s *Session) finish(it *slot) {
 	if it.msg != nil {
-		s.bytes -= it.msg.size()
 		it.msg.release()
 	}
+	if it.number != 0 {
+		s.b.payloads.release(s.b.journal, it.number, 1)
+	}
+	s.count(it, -1)
 	if it.counted {
 		s.inflight--
 	}
@@ -100,7 +155,6 @@ func (s *Session) drop(it *slot) {
 		s.notices--
 	}
 	*it = slot{state: slotDone}
-	s.b.stats.Queued.Add(-1)
 }
 
 // pump sends what the client's Receive Maximum and the room in the connection's
@@ -119,13 +173,20 @@ func (s *Session) pump(t *Turn) {
 		if c.tr.Full() {
 			return // Drained calls again
 		}
+		if it.batch == unsaved || it.qos == 2 && it.state == slotPending && s.awaits(it.batch) {
+			return // commit calls again, or Durable
+		}
+		if it.msg == nil && it.state != slotReleased {
+			t.feed = append(t.feed, s)
+			return // goOn calls again
+		}
 		switch {
 		case it.state == slotReleased:
 			c.writeAck(t, mqtt.PUBREL, q.packetID(q.again), mqtt.Success, "")
 		case s.inflight >= s.receiveMax:
 			return
 		case !s.send(t, c, q, it):
-			s.drop(it)
+			s.drop(q, q.again)
 			q.advance()
 			q.trim()
 			continue
@@ -172,51 +233,89 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 	s.inflight++
 	if !s.durable() && (it.sub == nil || it.sub.group == nil) {
 		// Nobody will ask for it again.
-		s.bytes -= m.size()
 		m.release()
 		it.msg = nil
 	}
 	return true
 }
 
+// awaits says whether a batch isn't on disk yet, and if so arranges for Durable
+// to be called; s.mu is held.
+func (s *Session) awaits(batch journal.Seq) bool {
+	if batch <= s.durableTo || batch <= s.b.journal.Complete() {
+		return false
+	}
+	if !s.awaiting {
+		s.awaited = batch
+		s.awaiting = s.b.journal.Await(batch, s)
+	}
+	return s.awaiting
+}
+
+// Durable implements journal.Waiter: QoS 2 messages leave once they are on disk.
+func (s *Session) Durable() {
+	t := s.b.lockLater()
+	defer s.b.unlockLater()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaiting = false
+	s.durableTo = s.awaited // although the batch isn't complete before its callbacks have run
+	s.pump(t)
+	if s.conn != nil {
+		t.touch(s.conn)
+	}
+}
+
 // acknowledged is the client's PUBACK, PUBREC or PUBCOMP. ok is false if no
-// delivery with this identifier awaits it.
-func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok bool) {
+// delivery with this identifier awaits it. A PUBREL in answer must wait for batch.
+func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok bool, batch journal.Seq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c {
-		return true // taken over meanwhile
+		return true, 0 // taken over meanwhile
 	}
 	q := &s.routed
 	if a.PacketID >= directBase {
 		q = &s.direct
 	}
 	it := q.find(a.PacketID)
+	seq := q.seqOf(a.PacketID)
 	switch {
 	case it == nil:
-		return false
+		return false, 0
 	case typ == mqtt.PUBACK && it.qos == 1 && it.state == slotSent,
 		typ == mqtt.PUBCOMP && it.state == slotReleased,
 		typ == mqtt.PUBREC && it.qos == 2 && a.Code.Failed():
-		s.drop(it)
+		s.drop(q, seq)
 	case typ == mqtt.PUBREC && it.qos == 2:
-		s.release(it)
-		return true
+		s.release(it, seq)
+		return true, it.batch
 	default:
-		return false
+		return false, 0
 	}
 	q.trim()
 	s.pump(t)
-	return true
+	return true, 0
 }
 
 // release notes that the client has a QoS 2 message: only PUBCOMP is awaited.
-func (s *Session) release(it *slot) {
+// PUBREL leaves when that is on disk: after it the client knows the message no
+// more, and would take it for a new one.
+func (s *Session) release(it *slot, seq uint64) {
+	fresh := it.state != slotReleased
 	it.state = slotReleased
 	if it.msg != nil {
-		s.bytes -= it.msg.size()
 		it.msg.release()
 		it.msg = nil
+	}
+	if fresh && it.saved && s.sid != 0 {
+		a := s.b.journal.Begin()
+		a.Set(queueKey(s.sid, seq), []byte{rowVersion, it.qos | rowReleased})
+		it.batch = a.End(nil)
+	}
+	if it.number != 0 {
+		s.b.payloads.release(s.b.journal, it.number, 1)
+		it.number = 0
 	}
 }
 
@@ -236,7 +335,7 @@ func (s *Session) discard() {
 	for _, q := range []*outqueue{&s.routed, &s.direct} {
 		for seq := q.head; seq < q.tail; seq++ {
 			if it := q.at(seq); it.state != slotDone {
-				s.drop(it)
+				s.finish(it)
 			}
 		}
 		q.trim()

@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"cmp"
+	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -24,10 +27,22 @@ type shareGroup struct {
 	turn    atomic.Uint64
 
 	mu          sync.Mutex
-	backlog     []*Message // each with a reference
+	gid         uint64 // number of its rows on disk; 0: it has none
+	backlog     []waiting
+	back        uint64 // sequence number of the next message to come
 	bytes       int64
 	dispatching bool
 }
+
+// waiting is a message in a group's backlog.
+type waiting struct {
+	message *Message // with a reference
+	seq     uint64   // on disk; rising, maybe with gaps
+	saved   bool     // its row is journaled; before that it must not be passed on
+}
+
+// middle is where a group's sequence numbers begin: they grow both ways.
+const middle = 1 << 63
 
 // joinGroup makes sub a member. The session's lock is held.
 func (b *Broker) joinGroup(sub *subscription, name, filter string) {
@@ -36,7 +51,7 @@ func (b *Broker) joinGroup(sub *subscription, name, filter string) {
 	defer b.groupsMu.Unlock()
 	g := b.groups[key]
 	if g == nil {
-		g = &shareGroup{b: b, key: key, filter: filter}
+		g = &shareGroup{b: b, key: key, filter: filter, back: middle}
 		g.proxy = &subscription{group: g, filter: filter}
 		g.members.Store(&[]*subscription{})
 		b.groups[key] = g
@@ -84,9 +99,7 @@ func (g *shareGroup) deliver(t *Turn, o *outgoing) {
 		g.b.stats.Dropped.Add(1)
 		return
 	}
-	if g.add(t, o.message(t)) {
-		g.dispatch(t)
-	}
+	g.add(t, o.message(t)) // dispatched when it is saved
 }
 
 // offer tries the members in turn until one that is connected takes it.
@@ -139,51 +152,96 @@ func (g *shareGroup) full() bool {
 }
 
 // add puts a message, of which it takes over the reference, behind the backlog.
-func (g *shareGroup) add(t *Turn, m *Message) bool {
+func (g *shareGroup) add(t *Turn, m *Message) {
 	if g.full() {
 		if g.b.limits.QueueFull != DropOldest {
 			m.release()
 			for _, member := range *g.members.Load() {
 				t.ending = append(t.ending, member.session)
 			}
-			return false
+			return
 		}
-		if oldest := g.pop(); oldest != nil {
+		if seq, oldest := g.first(); oldest != nil {
+			g.pop(seq)
 			oldest.release()
+			t.deletes = append(t.deletes, queueKey(g.gid, seq))
 			g.b.stats.Dropped.Add(1)
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.backlog = append(g.backlog, m)
+	g.backlog = append(g.backlog, waiting{message: m, seq: g.back})
 	g.bytes += m.size()
-	return true
+	g.save(t, g.back, m)
+	g.back++
 }
 
-func (g *shareGroup) pop() *Message {
+// save notes that a message of the backlog is to be journaled; g.mu is held.
+func (g *shareGroup) save(t *Turn, seq uint64, m *Message) {
+	if g.gid == 0 {
+		g.gid = g.b.lastSID.Add(1)
+		row := binary.BigEndian.AppendUint64([]byte{rowVersion}, g.gid)
+		a := g.b.journal.Begin()
+		a.Set(topicKey(groupPrefix, []byte(g.key)), row)
+		a.End(nil)
+	}
+	m.keep()
+	t.saves = append(t.saves, save{group: g, sid: g.gid, seq: seq, it: slot{msg: m, qos: m.qos}})
+}
+
+// saved notes that a message's row is journaled, and passes on what can be.
+func (g *shareGroup) saved(t *Turn, seq uint64) {
+	g.mu.Lock()
+	i, found := slices.BinarySearchFunc(g.backlog, seq, func(w waiting, seq uint64) int { return cmp.Compare(w.seq, seq) })
+	if found {
+		g.backlog[i].saved = true
+	}
+	g.mu.Unlock()
+	g.dispatch(t)
+}
+
+// first gives the first message of the backlog with a reference, if it is saved.
+func (g *shareGroup) first() (seq uint64, m *Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.backlog) == 0 {
-		return nil
+	if len(g.backlog) == 0 || !g.backlog[0].saved {
+		return 0, nil
 	}
-	m := g.backlog[0]
-	g.backlog[0] = nil
-	g.backlog = g.backlog[1:]
-	g.bytes -= m.size()
-	return m
+	g.backlog[0].message.keep()
+	return g.backlog[0].seq, g.backlog[0].message
 }
 
-// requeue puts messages before the backlog, in order.
-func (g *shareGroup) requeue(messages []*Message) {
-	if len(messages) == 0 {
+// pop takes the message out of the backlog if it is still the first.
+func (g *shareGroup) pop(seq uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.backlog) == 0 || g.backlog[0].seq != seq {
 		return
 	}
+	m := g.backlog[0].message
+	g.backlog[0] = waiting{}
+	g.backlog = g.backlog[1:]
+	g.bytes -= m.size()
+	m.release()
+}
+
+// requeue puts messages before the backlog, in order, to be journaled.
+func (g *shareGroup) requeue(t *Turn, messages []*Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, m := range messages {
-		g.bytes += m.size()
+	backlog := make([]waiting, 0, len(messages)+len(g.backlog))
+	front := g.back
+	if len(g.backlog) > 0 {
+		front = g.backlog[0].seq
 	}
-	g.backlog = append(append(make([]*Message, 0, len(messages)+len(g.backlog)), messages...), g.backlog...)
+	front -= uint64(len(messages))
+	for i, m := range messages {
+		seq := front + uint64(i)
+		backlog = append(backlog, waiting{message: m, seq: seq})
+		g.bytes += m.size()
+		g.save(t, seq, m)
+	}
+	g.backlog = append(backlog, g.backlog...)
 }
 
 // dispatch empties the backlog as long as somebody takes it. One goroutine does
@@ -191,7 +249,7 @@ func (g *shareGroup) requeue(messages []*Message) {
 func (g *shareGroup) dispatch(t *Turn) {
 	for {
 		g.mu.Lock()
-		if g.dispatching || len(g.backlog) == 0 {
+		if g.dispatching || len(g.backlog) == 0 || !g.backlog[0].saved {
 			g.mu.Unlock()
 			return
 		}
@@ -209,23 +267,23 @@ func (g *shareGroup) dispatch(t *Turn) {
 	}
 }
 
+// dispatchOne passes the first message on: its row in the member's queue and the
+// end of the one that it had are in the same batch.
 func (g *shareGroup) dispatchOne(t *Turn) bool {
-	m := g.pop()
+	seq, m := g.first()
 	if m == nil {
 		return false
 	}
-	if m.expiresAt != 0 && secondsLeft(m.expiresAt, g.b.Now()) == 0 {
-		m.release()
-		return true
-	}
+	expired := m.expiresAt != 0 && secondsLeft(m.expiresAt, g.b.Now()) == 0
 	o := m.routed()
 	defer o.done()
-	if g.offer(t, &o) {
-		return true
+	if !expired && !g.offer(t, &o) {
+		return false
 	}
-	m.keep()
-	g.requeue([]*Message{m})
-	return false
+	g.pop(seq)
+	t.deletes = append(t.deletes, queueKey(g.gid, seq))
+	g.b.commit(t, nil)
+	return true
 }
 
 // takeBack collects what a member that left, or lost its connection, was not
@@ -237,7 +295,7 @@ func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 	s.mu.Lock()
 	for seq := s.routed.head; seq < s.routed.tail; seq++ {
 		it := s.routed.at(seq)
-		if it.sub != sub || it.msg == nil {
+		if it.sub != sub || it.msg == nil || it.batch == unsaved {
 			continue
 		}
 		unsent := it.state == slotPending
@@ -245,13 +303,18 @@ func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 		if unsent || unacknowledged {
 			it.msg.keep()
 			messages = append(messages, it.msg)
-			s.drop(it)
+			if it.saved {
+				t.deletes = append(t.deletes, queueKey(s.sid, seq))
+			}
+			s.finish(it)
 		}
 	}
 	s.routed.trim()
 	s.mu.Unlock()
-	g.requeue(messages)
-	g.dispatch(t)
+	if len(messages) > 0 {
+		g.requeue(t, messages)
+		g.b.commit(t, nil)
+	}
 }
 
 func (g *shareGroup) anyConnectedBut(s *Session) bool {
@@ -269,9 +332,19 @@ func (g *shareGroup) anyConnectedBut(s *Session) bool {
 	return false
 }
 
-// discard lets go of the backlog.
+// discard lets go of the backlog, in memory and on disk.
 func (g *shareGroup) discard() {
-	for m := g.pop(); m != nil; m = g.pop() {
-		m.release()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.backlog {
+		w.message.release()
+	}
+	g.backlog, g.bytes = nil, 0
+	if g.gid != 0 {
+		a := g.b.journal.Begin()
+		a.Delete(topicKey(groupPrefix, []byte(g.key)))
+		a.DeleteRange(numberedKey(queuePrefix, g.gid), afterNumber(queuePrefix, g.gid))
+		a.End(nil)
+		g.gid = 0
 	}
 }

@@ -2,8 +2,8 @@ package broker
 
 import "sync/atomic"
 
-// Stats counts what the broker did since it started; Queued and Subscriptions
-// are levels. Each may be read at any time.
+// Stats counts what the broker did since it started; Queued, QueuedBytes
+// and Subscriptions are levels. Each may be read at any time.
 type Stats struct {
 	PacketsIn          atomic.Int64 // packets received
 	MessagesIn         atomic.Int64 // PUBLISH packets received
@@ -22,6 +22,7 @@ type Stats struct {
 	Wills              atomic.Int64 // wills published
 	Panics             atomic.Int64 // connections closed because of a defect
 	Queued             atomic.Int64 // QoS 1 and 2 messages in sessions' queues
+	QueuedBytes        atomic.Int64 // their bytes
 	Subscriptions      atomic.Int64
 }
 

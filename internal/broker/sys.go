@@ -15,5 +15,5 @@ func (b *Broker) PublishSys(name, value string) {
 	defer t.end()
 	o := outgoing{topic: topic, payload: []byte(value), propsReady: true, retain: true}
 	defer o.done()
-	b.publishAny(t, &o)
+	b.publishAny(t, &o, &alongside{})
 }

@@ -22,6 +22,12 @@ type Turn struct {
 	props    []byte
 	dirty    []*Conn
 	ending   []*Session // sessions whose queue passed its bound
+
+	saves     []save     // what was enqueued and belongs on disk, until commit
+	deletes   [][]byte   // keys of rows to go with that
+	row       []byte     // scratch
+	feed      []*Session // sessions that wait for messages from the disk
+	overTotal bool       // all queues together are over their bound
 }
 
 var turns = sync.Pool{New: func() any { return new(Turn) }}
@@ -41,13 +47,25 @@ func (t *Turn) touch(c *Conn) {
 	t.dirty = append(t.dirty, c)
 }
 
-// flush hands the connections with output to the flushers, and ends the
-// sessions whose queue passed its bound.
+// flush hands the connections with output to the flushers, after it has seen to
+// what could not be done under the locks of routing: sessions whose queue passed
+// its bound end, messages that wait on disk are read.
 func (t *Turn) flush() {
-	for len(t.ending) > 0 {
-		s := t.ending[len(t.ending)-1]
-		t.ending = t.ending[:len(t.ending)-1]
-		t.b.endOverflowed(t, s)
+	for len(t.ending)+len(t.feed)+len(t.saves) > 0 || t.overTotal {
+		t.b.commit(t, nil)
+		switch {
+		case len(t.ending) > 0:
+			s := t.ending[len(t.ending)-1]
+			t.ending = t.ending[:len(t.ending)-1]
+			t.b.endOverflowed(t, s)
+		case len(t.feed) > 0:
+			s := t.feed[len(t.feed)-1]
+			t.feed = t.feed[:len(t.feed)-1]
+			t.b.goOn(t, s)
+		case t.overTotal:
+			t.overTotal = false
+			t.b.endHeaviest(t)
+		}
 	}
 	for i, c := range t.dirty {
 		c.tr.FlushSoon()

@@ -1,11 +1,15 @@
 package broker
 
-import "holdfast/internal/mqtt"
+import (
+	"holdfast/internal/journal"
+	"holdfast/internal/mqtt"
+)
 
 // will is what a client left to be published if it goes without saying so.
 type will struct {
 	message *Message // one reference
 	delay   uint32   // seconds
+	due     int64    // on the wall clock in ms, while the client is away; 0: it is connected
 }
 
 // newWill copies the will out of a CONNECT. Its expiry counts from its publication.
@@ -20,30 +24,36 @@ func newWill(w *mqtt.Will) *will {
 	return &will{message: m, delay: w.DelayInterval}
 }
 
-// publishWill publishes a will whose time has come. No lock is held.
-func (b *Broker) publishWill(t *Turn, w *will) {
+// publishWill publishes a will whose time has come. sid says whose it is on disk,
+// 0: it isn't. No lock is held.
+func (b *Broker) publishWill(t *Turn, w *will, sid uint64) {
 	if w.message.expiresAt != 0 {
 		w.message.expiresAt += b.Now() // it was an interval until now
 	}
 	o := w.message.routed()
 	defer o.done()
 	b.stats.Wills.Add(1)
-	b.publishAny(t, &o)
+	b.publishAny(t, &o, &alongside{will: sid})
 }
 
-// publishAny routes a message, and stores it if it is to be retained. It says
-// how many subscriptions matched and, if nobody got it, why.
-func (b *Broker) publishAny(t *Turn, o *outgoing) (matched int, code mqtt.ReasonCode) {
+// publishAny routes a message, stores it if it is to be retained, and journals
+// both with what goes alongside. It says how many subscriptions matched, which
+// batch an acknowledgement must wait for, and, if nobody got it, why.
+func (b *Broker) publishAny(t *Turn, o *outgoing, with *alongside) (matched int, batch journal.Seq, code mqtt.ReasonCode) {
 	if b.limits.QueueFull == Reject && o.qos > 0 && b.anyFull(t, o) {
-		return 0, mqtt.QuotaExceeded
+		return 0, 0, mqtt.QuotaExceeded
 	}
 	if o.retain {
 		stripe := b.retained.stripe(o.topic)
 		stripe.Lock()
 		defer stripe.Unlock()
 		if !b.store(o) {
-			return 0, mqtt.QuotaExceeded
+			return 0, 0, mqtt.QuotaExceeded
+		}
+		if counts(o.topic) {
+			with.retained = o.kept()
 		}
 	}
-	return b.route(t, o), mqtt.Success
+	matched = b.route(t, o)
+	return matched, b.commit(t, with), mqtt.Success
 }

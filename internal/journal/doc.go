@@ -19,13 +19,15 @@
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)
 //	s|client   broker: a session and its number (sid)
-//	u|sid|filter   broker: a subscription
+//	u|sid|filter      broker: a subscription
+//	q|sid|seq         broker: a message in a queue
+//	p|number          broker: a message that is in several queues
+//	i|sid|packet id   broker: a QoS 2 publish received, until its PUBREL
+//	t|topic           broker: a retained message
+//	w|sid             broker: a will
+//	g|group           broker: a shared subscription with a backlog
 //
-// These letters are reserved for what comes next:
-//
-//	r x        remembered messages and their deadlines
-//	q p i      offline queues, shared payloads, packet ids in flight
-//	t w        retained messages, wills
+// The letters r and x are reserved for remembered messages and their deadlines.
 //
 // Pebble's on-disk format is pinned (see format.go); a database written by a
 // newer program is refused rather than guessed at.

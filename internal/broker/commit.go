@@ -1,0 +1,277 @@
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"holdfast/internal/journal"
+)
+
+// save is a message that routing has put into a queue and that belongs on disk.
+type save struct {
+	session *Session    // nil: the group's
+	group   *shareGroup // nil: the session's
+	sid     uint64      // as it was then; a session that ended meanwhile has none
+	seq     uint64
+	it      slot // with a reference to its message
+}
+
+// alongside is what goes to disk in the same batch as a publish's messages.
+type alongside struct {
+	received *Session // a QoS 2 publish of this session is under way
+	id       uint16
+	retained *Message // stored under its topic; one without payload deletes
+	will     uint64   // sid whose will this was
+}
+
+// How a publish gets to disk.
+//
+// Routing puts a message into each matching queue, under one session's lock
+// after the other. Which queues these were is only known at the end, and all
+// their rows must be in one batch, together with what says that a QoS 2 publish
+// has been received: if one could be there without the other, the publish would
+// be lost, or done twice, after a crash. So routing only notes what is to be
+// saved and marks the slots as unsaved, which keeps them from being sent; commit
+// then writes all of it at once, and goes round the sessions a second time to
+// send. A message that goes to several queues is written once, and referred to.
+
+// commit journals what this turn has put into queues, and what goes alongside. It
+// gives the batch to wait for, 0 if there is nothing. No lock of a session is held.
+func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
+	if len(t.saves) == 0 && len(t.deletes) == 0 && (with == nil || with.empty()) {
+		return 0
+	}
+	wall := b.wall()
+	number := uint64(0)
+	if len(t.saves) > 1 && sameMessage(t.saves) {
+		number = b.payloads.add(len(t.saves))
+		t.row = appendMessage(append(t.row[:0], rowVersion), t.saves[0].it.msg, wall)
+	}
+	a := b.journal.Begin()
+	if number != 0 {
+		a.Set(numberedKey(payloadPrefix, number), t.row)
+	}
+	for i := range t.saves {
+		sv := &t.saves[i]
+		t.row = appendQueueRow(t.row[:0], &sv.it, number, wall)
+		a.Set(queueKey(sv.sid, sv.seq), t.row)
+	}
+	for _, key := range t.deletes {
+		a.Delete(key)
+	}
+	if with != nil {
+		t.row = with.append(a, t.row, wall)
+	}
+	batch := a.End(nil)
+	t.deletes = t.deletes[:0]
+
+	saves := t.saves
+	t.saves = nil
+	for i := range saves {
+		sv := &saves[i]
+		if sv.group != nil {
+			sv.group.saved(t, sv.seq)
+		} else {
+			sv.session.saved(t, sv.seq, batch, number)
+		}
+		sv.it.msg.release()
+		*sv = save{}
+	}
+	if t.saves == nil {
+		t.saves = saves[:0]
+	}
+	return batch
+}
+
+func sameMessage(saves []save) bool {
+	for i := range saves {
+		if saves[i].it.msg != saves[0].it.msg || saves[i].group != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *alongside) empty() bool { return w.received == nil && w.retained == nil && w.will == 0 }
+
+func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
+	if w.received != nil {
+		a.Set(receivedKey(w.received.sid, w.id), []byte{rowVersion})
+	}
+	if m := w.retained; m != nil {
+		key := topicKey(retainedPrefix, m.topic())
+		if len(m.payload()) == 0 {
+			a.Delete(key)
+		} else {
+			row = appendMessage(append(row[:0], rowVersion, m.qos), m, wall)
+			a.Set(key, row)
+		}
+	}
+	if w.will != 0 {
+		a.Delete(numberedKey(willPrefix, w.will))
+	}
+	return row
+}
+
+// saved notes that a slot's row is in the batch, and sends what can be sent.
+func (s *Session) saved(t *Turn, seq uint64, batch journal.Seq, number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := &s.routed
+	if seq < q.head || seq >= q.tail || q.at(seq).batch != unsaved {
+		if number != 0 { // the session has ended meanwhile
+			s.b.payloads.release(s.b.journal, number, 1)
+		}
+		return
+	}
+	it := q.at(seq)
+	it.batch, it.saved, it.number = batch, true, number
+	s.pump(t)
+	if s.conn != nil {
+		t.touch(s.conn)
+	}
+}
+
+// payloads counts how many queues refer to each p row.
+type payloads struct {
+	mu   sync.Mutex
+	last uint64         // number given last
+	refs map[uint64]int // by number
+}
+
+func (p *payloads) add(refs int) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	p.refs[p.last] = refs
+	return p.last
+}
+
+// release takes references away; the last one deletes the row.
+func (p *payloads) release(j *journal.Journal, number uint64, n int) {
+	p.mu.Lock()
+	p.refs[number] -= n
+	gone := p.refs[number] <= 0
+	if gone {
+		delete(p.refs, number)
+	}
+	p.mu.Unlock()
+	if gone {
+		a := j.Begin()
+		a.Delete(numberedKey(payloadPrefix, number))
+		a.End(nil)
+	}
+}
+
+// wall is what to add to the broker's clock to get the wall clock, in ms.
+func (b *Broker) wall() int64 { return time.Now().UnixMilli() - b.Now() }
+
+// loadMessages reads messages of the session's queue back from disk, from the
+// next to be sent on.
+func (b *Broker) loadMessages(t *Turn, s *Session) {
+	for {
+		from, to, sid := s.toLoad()
+		if from == to {
+			return
+		}
+		loaded := make(map[uint64]*Message, to-from)
+		err := b.journal.Iterate(queueKey(sid, from), queueKey(sid, to), func(key, value []byte) bool {
+			r, err := decodeQueueRow(value)
+			if err == nil && r.flags&rowReleased == 0 {
+				var m *Message
+				if m, err = r.message(b.journal, b.wall()); err == nil {
+					loaded[keyNumber(key[10:])] = m
+				}
+			}
+			if err != nil {
+				b.log.Error("a queued message can't be read", "client", s.id, "error", err)
+			}
+			return true
+		})
+		if err != nil {
+			b.log.Error("a queue can't be read", "client", s.id, "error", err)
+		}
+		if !s.fill(t, from, to, loaded) {
+			return
+		}
+	}
+}
+
+// toLoad says which part of the queue is to be read, if the next to be sent is
+// on disk only and nobody is reading it.
+func (s *Session) toLoad() (from, to, sid uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := &s.routed
+	it := q.candidate()
+	if it == nil || it.msg != nil || it.state == slotReleased || !it.saved || s.loading || s.conn == nil {
+		return 0, 0, 0
+	}
+	s.loading = true
+	return q.again, min(q.tail, q.again+windowInMemory/4), s.sid
+}
+
+// fill puts loaded messages into their slots and goes on sending. A message
+// that could not be read ends the session: a hole must not be silent. It says
+// whether there may be more to load.
+func (s *Session) fill(t *Turn, from, to uint64, loaded map[uint64]*Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loading = false
+	q := &s.routed
+	for seq := max(from, q.head); seq < min(to, q.tail); seq++ {
+		it := q.at(seq)
+		m := loaded[seq]
+		switch {
+		case it.state == slotDone || it.state == slotReleased || it.msg != nil:
+			continue
+		case m == nil && it.saved && !s.ended:
+			t.ending = append(t.ending, s)
+			return false
+		case m != nil:
+			it.msg = m
+			delete(loaded, seq)
+		}
+	}
+	for _, m := range loaded {
+		m.release()
+	}
+	s.pump(t)
+	if s.conn != nil {
+		t.touch(s.conn)
+	}
+	return true
+}
+
+// totalFull says whether all queues together are at their bound.
+func (b *Broker) totalFull() bool {
+	return b.stats.Queued.Load() >= int64(b.limits.MaxTotalQueued) || b.stats.QueuedBytes.Load() >= b.limits.MaxTotalQueuedBytes
+}
+
+// endHeaviest makes room when all queues together have reached their bound: the
+// session that holds most goes, one whose client is away before one whose isn't.
+func (b *Broker) endHeaviest(t *Turn) {
+	if !b.totalFull() {
+		return
+	}
+	b.mu.Lock()
+	sessions := make([]*Session, 0, len(b.sessions))
+	for _, s := range b.sessions {
+		sessions = append(sessions, s)
+	}
+	b.mu.Unlock()
+	var heaviest *Session
+	var most int64
+	var mostAway bool
+	for _, s := range sessions {
+		s.mu.Lock()
+		bytes, away := s.bytes, s.conn == nil
+		s.mu.Unlock()
+		if bytes > 0 && (heaviest == nil || away && !mostAway || away == mostAway && bytes > most) {
+			heaviest, most, mostAway = s, bytes, away
+		}
+	}
+	if heaviest != nil {
+		b.endOverflowed(t, heaviest)
+	}
+}

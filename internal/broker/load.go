@@ -1,0 +1,304 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"holdfast/internal/journal"
+)
+
+// loader restores what the broker had on disk, before it accepts connections.
+type loader struct {
+	b        *Broker
+	wall     int64
+	sessions map[uint64]*Session    // by sid
+	groups   map[uint64]*shareGroup // by gid
+	sent     map[*Session]uint64    // sequence number up to which messages may have been sent
+	sizes    map[uint64]int         // of p rows, by number
+	wills    []*Session
+	orphans  [][]byte // rows of sessions that have ended
+}
+
+// load restores sessions, subscriptions, queues, retained messages and wills.
+//
+// A client that was connected when the server was killed is away since now: its
+// session's expiry and its will's delay count from here. What it may have been
+// sent and not acknowledged goes out again with DUP.
+func (b *Broker) load() error {
+	l := &loader{
+		b: b, wall: b.wall(), sessions: map[uint64]*Session{}, groups: map[uint64]*shareGroup{},
+		sent: map[*Session]uint64{}, sizes: map[uint64]int{},
+	}
+	for _, part := range []struct {
+		prefix byte
+		what   string
+		row    func(key, value []byte) error // key without the prefix
+	}{
+		{sessionPrefix, "session", l.session},
+		{subscriptionPrefix, "subscription", l.subscription},
+		{groupPrefix, "shared subscription", l.group},
+		{payloadPrefix, "message", l.payload},
+		{queuePrefix, "queued message", l.queued},
+		{receivedPrefix, "received packet identifier", l.received},
+		{retainedPrefix, "retained message", l.retained},
+		{willPrefix, "will", l.will},
+	} {
+		var bad error
+		err := b.journal.Iterate([]byte{part.prefix, '|'}, []byte{part.prefix, '|' + 1}, func(key, value []byte) bool {
+			if bad = part.row(key[2:], value); bad != nil {
+				bad = fmt.Errorf("%s with key %q: %w", part.what, key, bad)
+			}
+			return bad == nil
+		})
+		if err == nil {
+			err = bad
+		}
+		if err != nil {
+			return fmt.Errorf("reading the broker's data: %w", err)
+		}
+	}
+	l.finish()
+	return nil
+}
+
+// keyNumber reads the number that a key has at this place.
+func keyNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key) }
+
+// owner gives the session that a row belongs to, which begins its key; a row
+// whose session has ended is noted for deletion.
+func (l *loader) owner(prefix byte, key []byte) *Session {
+	if len(key) < 8 {
+		return nil
+	}
+	s := l.sessions[keyNumber(key)]
+	if s == nil {
+		l.orphan(prefix, key)
+	}
+	return s
+}
+
+func (l *loader) orphan(prefix byte, key []byte) {
+	l.orphans = append(l.orphans, append([]byte{prefix, '|'}, key...))
+}
+
+func (l *loader) session(key, value []byte) error {
+	if len(value) != 29 || value[0] != rowVersion {
+		return errRow
+	}
+	s := newSession(l.b, string(key))
+	s.sid = binary.BigEndian.Uint64(value[1:])
+	s.expiry = binary.BigEndian.Uint32(value[9:])
+	s.away = int64(binary.BigEndian.Uint64(value[13:]))
+	l.sent[s] = binary.BigEndian.Uint64(value[21:])
+	if s.away == 0 {
+		s.away = time.Now().UnixMilli()
+		l.sent[s] = ^uint64(0) // unknown: whatever the window held
+	}
+	l.sessions[s.sid] = s
+	l.b.sessions[s.id] = s
+	l.b.lastSID.Store(max(l.b.lastSID.Load(), s.sid))
+	return nil
+}
+
+func (l *loader) subscription(key, value []byte) error {
+	s := l.owner(subscriptionPrefix, key)
+	if s == nil {
+		return nil
+	}
+	if len(key) < 10 || len(value) != 6 || value[0] != rowVersion {
+		return errRow
+	}
+	options := value[1]
+	sub := &subscription{
+		session: s, filter: string(key[9:]), qos: options & 3,
+		noLocal:           options&optionNoLocal != 0,
+		retainAsPublished: options&optionRetainAsPublished != 0,
+		id:                binary.BigEndian.Uint32(value[2:]),
+	}
+	s.subs[sub.filter] = sub
+	group, rest := splitShare(sub.filter)
+	l.b.insert(sub, group, rest)
+	return nil
+}
+
+func (l *loader) group(key, value []byte) error {
+	if len(value) != 9 || value[0] != rowVersion {
+		return errRow
+	}
+	gid := keyNumber(value[1:])
+	l.b.lastSID.Store(max(l.b.lastSID.Load(), gid))
+	g := l.b.groups[string(key)]
+	if g == nil { // its last member has gone
+		l.orphan(groupPrefix, key)
+		return nil
+	}
+	g.gid = gid
+	l.groups[gid] = g
+	return nil
+}
+
+func (l *loader) payload(key, value []byte) error {
+	if len(key) != 8 {
+		return errRow
+	}
+	n := keyNumber(key)
+	l.sizes[n] = len(value)
+	l.b.payloads.refs[n] = 0
+	l.b.payloads.last = max(l.b.payloads.last, n)
+	return nil
+}
+
+func (l *loader) queued(key, value []byte) error {
+	if len(key) != 16 {
+		return errRow
+	}
+	sid, seq := keyNumber(key), keyNumber(key[8:])
+	if g := l.groups[sid]; g != nil {
+		return l.queuedForGroup(g, seq, value)
+	}
+	s := l.owner(queuePrefix, key)
+	if s == nil {
+		return nil
+	}
+	r, err := decodeQueueRow(value)
+	if err != nil {
+		return err
+	}
+	q := &s.routed
+	if q.head == q.tail {
+		q.head, q.next, q.again, q.tail = seq, seq, seq, seq
+	}
+	for q.tail < seq { // what was acknowledged out of order
+		q.push(slot{state: slotDone})
+	}
+	it := r.slot
+	it.saved, it.number = true, r.number
+	it.size = uint32(len(r.rest) + l.sizes[r.number])
+	it.dup = seq < l.sent[s] && int(seq-q.head) < l.b.limits.MaxInflight
+	if r.number != 0 {
+		if _, there := l.b.payloads.refs[r.number]; !there {
+			return fmt.Errorf("its message %d is missing", r.number)
+		}
+		l.b.payloads.refs[r.number]++
+	}
+	if r.shared != "" {
+		it.sub = s.subs[r.shared]
+	}
+	if it.state != slotReleased && (q.len() < windowInMemory || it.sub != nil) {
+		if it.msg, err = r.message(l.b.journal, l.wall); err != nil {
+			return err
+		}
+	}
+	s.orders++
+	it.order = s.orders
+	s.count(&it, 1)
+	q.push(it)
+	return nil
+}
+
+func (l *loader) queuedForGroup(g *shareGroup, seq uint64, value []byte) error {
+	r, err := decodeQueueRow(value)
+	if err != nil {
+		return err
+	}
+	m, err := r.message(l.b.journal, l.wall)
+	if err != nil {
+		return err
+	}
+	g.backlog = append(g.backlog, waiting{message: m, seq: seq, saved: true})
+	g.back = seq + 1
+	g.bytes += m.size()
+	return nil
+}
+
+func (l *loader) received(key, value []byte) error {
+	s := l.owner(receivedPrefix, key)
+	if s == nil {
+		return nil
+	}
+	if len(key) != 10 {
+		return errRow
+	}
+	s.receive(nil, binary.BigEndian.Uint16(key[8:]))
+	return nil
+}
+
+func (l *loader) retained(key, value []byte) error {
+	if len(value) < 2 || value[0] != rowVersion {
+		return errRow
+	}
+	m, err := decodeMessage(value[2:], l.wall)
+	if err != nil {
+		return err
+	}
+	kept := newKeptMessage(len(m.buf))
+	kept.buf = append(kept.buf, m.buf...)
+	kept.topicEnd, kept.propsEnd, kept.expiresAt = m.topicEnd, m.propsEnd, m.expiresAt
+	kept.qos, kept.retain = value[1]&3, true
+	m.release()
+	kept.stamp = l.b.retained.stamps.Add(1)
+	l.b.retained.names.Put(string(key), kept)
+	l.b.retained.note(kept, 1)
+	return nil
+}
+
+func (l *loader) will(key, value []byte) error {
+	if len(key) != 8 || len(value) < 14 || value[0] != rowVersion {
+		return errRow
+	}
+	m, err := decodeMessage(value[14:], 0)
+	if err != nil {
+		return err
+	}
+	m.qos, m.retain = value[1]&3, value[1]&rowMessageRetain != 0
+	w := &will{message: m, due: int64(keyNumber(value[2:])), delay: binary.BigEndian.Uint32(value[10:])}
+	sid := keyNumber(key)
+	s := l.sessions[sid]
+	if s == nil { // the session had ended, and its will was about to be published
+		l.b.timers.add(0, func() {
+			t := l.b.turn()
+			defer t.end()
+			l.b.publishWill(t, w, sid)
+		})
+		return nil
+	}
+	if s.will = w; s.will.due == 0 {
+		s.will.due = s.away + int64(s.will.delay)*1000
+	}
+	l.wills = append(l.wills, s)
+	return nil
+}
+
+// finish starts the clocks of what was loaded, and deletes what belongs to nobody.
+func (l *loader) finish() {
+	b := l.b
+	for _, s := range l.sessions {
+		s.mu.Lock()
+		b.scheduleExpiry(s)
+		s.mu.Unlock()
+	}
+	for _, s := range l.wills {
+		s.mu.Lock()
+		b.scheduleWill(s)
+		s.mu.Unlock()
+	}
+	for n, refs := range b.payloads.refs {
+		if refs == 0 {
+			l.orphans = append(l.orphans, numberedKey(payloadPrefix, n))
+			delete(b.payloads.refs, n)
+		}
+	}
+	if len(l.orphans) == 0 {
+		return
+	}
+	for len(l.orphans) > 0 { // in batches that don't keep others waiting
+		n := min(len(l.orphans), 10_000)
+		var a journal.Append = b.journal.Begin()
+		for _, key := range l.orphans[:n] {
+			a.Delete(key)
+		}
+		a.End(nil)
+		l.orphans = l.orphans[n:]
+	}
+}

@@ -1,0 +1,201 @@
+package broker
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"holdfast/internal/journal"
+)
+
+// What the broker keeps on disk besides sessions and subscriptions (persist.go):
+//
+//	q|{sid}|{seq}        → a message in a session's queue, or in a shared group's
+//	p|{message number}   → a message that is in several queues
+//	i|{sid}|{packet id}  → a QoS 2 publish received, between PUBREC and PUBCOMP
+//	t|{topic}            → a retained message
+//	w|{sid}              → a will, with the time at which it is due
+//	g|{name}/{filter}    → a shared group with a backlog, and its sid
+//
+// with big-endian numbers. A row begins with the version of its form.
+const (
+	queuePrefix    = 'q'
+	payloadPrefix  = 'p'
+	receivedPrefix = 'i'
+	retainedPrefix = 't'
+	willPrefix     = 'w'
+	groupPrefix    = 'g'
+)
+
+// Flags of a queue row.
+const (
+	rowSlotQoS       = 3 << 0 // of the delivery
+	rowMessageQoS    = 3 << 2 // as published
+	rowSlotRetain    = 1 << 4
+	rowMessageRetain = 1 << 5
+	rowReleased      = 1 << 6 // PUBREC received; there is no message any more
+	rowElsewhere     = 1 << 7 // the message is a p row
+)
+
+var errRow = errors.New("a row on disk has an unknown form; was it written by a newer version?")
+
+func numberedKey(prefix byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix, '|'}, n)
+}
+
+func queueKey(sid, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(numberedKey(queuePrefix, sid), seq)
+}
+
+func receivedKey(sid uint64, id uint16) []byte {
+	return binary.BigEndian.AppendUint16(numberedKey(receivedPrefix, sid), id)
+}
+
+func topicKey(prefix byte, topic []byte) []byte {
+	return append([]byte{prefix, '|'}, topic...)
+}
+
+// afterNumber is the end of the range of keys that begin with prefix and n.
+func afterNumber(prefix byte, n uint64) []byte { return numberedKey(prefix, n+1) }
+
+// appendMessage appends the message itself: expiry, lengths, bytes. wall is what
+// to add to the broker's clock to get the wall clock.
+func appendMessage(dst []byte, m *Message, wall int64) []byte {
+	expires := int64(0)
+	if m.expiresAt != 0 {
+		expires = m.expiresAt + wall
+	}
+	dst = binary.BigEndian.AppendUint64(dst, uint64(expires))
+	dst = binary.AppendUvarint(dst, uint64(m.topicEnd))
+	dst = binary.AppendUvarint(dst, uint64(m.propsEnd-m.topicEnd))
+	return append(dst, m.buf...)
+}
+
+// decodeMessage reads what appendMessage wrote into a message of its own.
+func decodeMessage(row []byte, wall int64) (*Message, error) {
+	if len(row) < 8 {
+		return nil, errRow
+	}
+	expires := int64(binary.BigEndian.Uint64(row))
+	row = row[8:]
+	topicLen, n := binary.Uvarint(row)
+	if n <= 0 {
+		return nil, errRow
+	}
+	row = row[n:]
+	propsLen, n := binary.Uvarint(row)
+	if n <= 0 || topicLen > uint64(len(row)) || propsLen > uint64(len(row)) || topicLen+propsLen > uint64(len(row)-n) {
+		return nil, errRow
+	}
+	row = row[n:]
+	m := newMessage(len(row))
+	m.buf = append(m.buf, row...)
+	m.topicEnd, m.propsEnd = int(topicLen), int(topicLen+propsLen)
+	if expires != 0 {
+		m.expiresAt = max(1, expires-wall)
+	}
+	return m, nil
+}
+
+// appendQueueRow appends a session's queue row: version, flags, message number
+// or 0, subscription identifiers, the shared subscription's filter, message.
+func appendQueueRow(dst []byte, it *slot, number uint64, wall int64) []byte {
+	m := it.msg
+	flags := it.qos | m.qos<<2
+	if it.retain {
+		flags |= rowSlotRetain
+	}
+	if m.retain {
+		flags |= rowMessageRetain
+	}
+	if number != 0 {
+		flags |= rowElsewhere
+	}
+	dst = append(dst, rowVersion, flags)
+	dst = binary.AppendUvarint(dst, uint64(len(it.subIDs)))
+	for _, id := range it.subIDs {
+		dst = binary.AppendUvarint(dst, uint64(id))
+	}
+	shared := ""
+	if it.sub != nil && it.sub.group != nil {
+		shared = it.sub.filter
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(shared)))
+	dst = append(dst, shared...)
+	if number != 0 {
+		return binary.BigEndian.AppendUint64(dst, number)
+	}
+	return appendMessage(dst, m, wall)
+}
+
+// queueRow is what a queue row says.
+type queueRow struct {
+	slot   slot
+	shared string // filter of the shared subscription, empty: none
+	flags  byte
+	number uint64 // of the p row, 0: the message is here
+	rest   []byte // the message
+}
+
+func decodeQueueRow(row []byte) (r queueRow, err error) {
+	if len(row) < 2 || row[0] != rowVersion {
+		return r, errRow
+	}
+	r.flags = row[1]
+	r.slot.qos = r.flags & 3
+	r.slot.retain = r.flags&rowSlotRetain != 0
+	row = row[2:]
+	if r.flags&rowReleased != 0 {
+		r.slot.state = slotReleased
+		return r, nil
+	}
+	ids, n := binary.Uvarint(row)
+	if n <= 0 || ids > uint64(len(row)) {
+		return r, errRow
+	}
+	row = row[n:]
+	for range ids {
+		id, n := binary.Uvarint(row)
+		if n <= 0 {
+			return r, errRow
+		}
+		r.slot.subIDs = append(r.slot.subIDs, uint32(id))
+		row = row[n:]
+	}
+	length, n := binary.Uvarint(row)
+	if n <= 0 || length > uint64(len(row)-n) {
+		return r, errRow
+	}
+	r.shared = string(row[n : n+int(length)])
+	row = row[n+int(length):]
+	if r.flags&rowElsewhere != 0 {
+		if len(row) != 8 {
+			return r, errRow
+		}
+		r.number = binary.BigEndian.Uint64(row)
+		return r, nil
+	}
+	r.rest = row
+	return r, nil
+}
+
+// message gives the row's message, from the row itself or from its p row.
+func (r *queueRow) message(j *journal.Journal, wall int64) (*Message, error) {
+	row := r.rest
+	if r.number != 0 {
+		var found bool
+		var err error
+		if row, found, err = j.Get(numberedKey(payloadPrefix, r.number)); err != nil {
+			return nil, err
+		} else if !found || len(row) == 0 || row[0] != rowVersion {
+			return nil, errRow
+		}
+		row = row[1:]
+	}
+	m, err := decodeMessage(row, wall)
+	if err != nil {
+		return nil, err
+	}
+	m.qos = r.flags & rowMessageQoS >> 2
+	m.retain = r.flags&rowMessageRetain != 0
+	return m, nil
+}
