@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/statestore"
 )
 
-// On disk a key's row is the letter k and the key; its value is
+// On disk a key's row is k| and the key; its value is
 //
 //	format      1 byte, 1
 //	flags       1 byte: 1 there is a token, 2 there is a deadline
@@ -26,7 +26,8 @@ import (
 //
 // The meta record is the format byte and the text of the last version issued.
 const (
-	keyPrefix    = 'k'
+	keyPrefix    = "k|"
+	afterKeys    = "k}" // the first row that is not a key's
 	entryFormat  = 1
 	metaFormat   = 1
 	flagToken    = 1

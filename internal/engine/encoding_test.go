@@ -90,7 +90,7 @@ func TestOpenNamesTheKeyThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	a := w.j.Begin()
-	a.Set([]byte("kbroken"), []byte{9})
+	a.Set([]byte(keyPrefix+"broken"), []byte{9})
 	a.End(nil)
 	w.j.WaitApplied()
 	_, err := Open(w.o)

@@ -131,7 +131,7 @@ var _ Engine = (*Local)(nil)
 
 // Open loads every key from the journal, deletes those whose time ran out
 // meanwhile, and begins to expire. It owns the journal's meta record and the
-// rows that begin with "k" from here on.
+// rows that begin with "k|" from here on.
 func Open(o Options) (*Local, error) {
 	o.setDefaults()
 	e := &Local{
@@ -198,13 +198,14 @@ func (e *Local) load() error {
 	e.last = last
 	nodes := map[string]string{} // few node IDs, many entries: one copy of each
 	var bad error
-	err = e.journal.Iterate([]byte{keyPrefix}, []byte{keyPrefix + 1}, func(key, value []byte) bool {
+	err = e.journal.Iterate([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
+		key := row[len(keyPrefix):]
 		entry, err := decodeEntry(value, nodes)
 		if err != nil {
-			bad = fmt.Errorf("the record of key %q cannot be read: %w", key[1:], err)
+			bad = fmt.Errorf("the record of key %q cannot be read: %w", key, err)
 			return false
 		}
-		e.add(key[1:], entry)
+		e.add(key, entry)
 		return true
 	})
 	if err == nil {

@@ -74,15 +74,15 @@ func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Rep
 // bounds are those of the rows whose keys begin with prefix and, if resumed,
 // come after the key after.
 func bounds(prefix, after []byte, resumed bool) (lower, upper []byte) {
-	lower = append([]byte{keyPrefix}, prefix...)
+	lower = append([]byte(keyPrefix), prefix...)
 	upper = bytes.Clone(lower)
 	if resumed {
-		next := append(append([]byte{keyPrefix}, after...), 0)
+		next := append(append([]byte(keyPrefix), after...), 0)
 		if bytes.Compare(next, lower) > 0 {
 			lower = next
 		}
 	}
-	for i := len(upper) - 1; ; i-- { // ends at the latest at the letter
+	for i := len(upper) - 1; ; i-- { // ends at the latest at the |
 		if upper[i] < 0xFF {
 			upper[i]++
 			return lower, upper[:i+1]
@@ -92,7 +92,7 @@ func bounds(prefix, after []byte, resumed bool) (lower, upper []byte) {
 
 // visit looks at one row.
 func (p *page) visit(row, _ []byte) bool {
-	key, o := row[1:], &p.s.e.o
+	key, o := row[len(keyPrefix):], &p.s.e.o
 	if p.visited >= maxVisited || len(p.keys) >= o.ScanPageKeys || p.bytes >= o.ScanPageBytes {
 		p.more = true
 		return false

@@ -149,7 +149,7 @@ func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Ent
 // expiry. The shard's lock is held.
 func (t *turn) commit(sh *shard, rec *record, by *session) {
 	e, entry := t.e, t.res.Entry
-	t.row = append(append(t.row[:0], keyPrefix), rec.key...)
+	t.row = append(append(t.row[:0], keyPrefix...), rec.key...)
 	t.shard, t.rec = sh, rec
 	rec.changes++
 	t.change = rec.changes
@@ -182,7 +182,7 @@ func (t *turn) aim(rec *record, by *session) {
 		return
 	}
 	for i := range t.res.NumEvents {
-		t.res.Events[i].Key = t.row[1:] // not the command's, which is gone by then
+		t.res.Events[i].Key = t.row[len(keyPrefix):] // not the command's, which is gone by then
 	}
 	t.watchers = rec.watchers.list
 	if by != nil {

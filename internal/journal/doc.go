@@ -11,9 +11,8 @@
 //
 // # Keys on disk
 //
-// One Pebble database holds everything. A key begins with one letter that says
-// whose it is; what follows is that owner's business ("|" separates fields in
-// this table, it is not part of the key):
+// One Pebble database holds everything. A key begins with a letter that says
+// whose it is, and a "|"; what follows is that owner's business:
 //
 //	m|format   version of this layout, written when the directory is created
 //	m|meta     the record that Options.Meta gives, rewritten when it changed

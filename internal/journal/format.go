@@ -24,8 +24,8 @@ const formatVersion = 1
 const formatPrefix = "holdfast "
 
 var (
-	formatKey = []byte("mformat")
-	metaKey   = []byte("mmeta")
+	formatKey = []byte("m|format")
+	metaKey   = []byte("m|meta")
 )
 
 var (
