@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -142,8 +143,12 @@ func (c *Client) rest(pause time.Duration) time.Duration {
 }
 
 func (c *Client) up(l *link) {
-	c.cfg.logger.Info("connected", "address", c.address, "client_id", c.cfg.clientID)
 	c.mu.Lock()
+	level := slog.LevelDebug // what everybody expects; coming back is news
+	if c.lastErr != nil {
+		level = slog.LevelInfo
+	}
+	c.cfg.logger.Log(c.ctx, level, "connected", "address", c.address, "client_id", c.cfg.clientID)
 	c.link, c.lastErr = l, nil
 	close(c.ready)
 	c.mu.Unlock()

@@ -21,6 +21,7 @@ const shutdownGrace = 10 * time.Second
 
 func newServeCommand() *cobra.Command {
 	cfg := server.Default()
+	cfg.Version = version()
 	var logLevel string
 	cmd := &cobra.Command{
 		Use:   "serve",

@@ -74,7 +74,10 @@ func (c *Conn) read() {
 	need := 0
 	for {
 		if err := c.tr.Fill(need); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, transport.ErrClosed) {
+			if errors.Is(err, transport.ErrClosed) {
+				return // by us: Shut is still writing what the client is to know
+			}
+			if !errors.Is(err, io.EOF) {
 				c.b.log.Debug("connection lost", "client", c.clientID, "remote", c.remote(), "error", err)
 			}
 			c.tr.Close()

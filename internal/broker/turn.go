@@ -94,6 +94,10 @@ func (b *Broker) lockLater() *Turn {
 
 func (b *Broker) unlockLater() { b.laterMu.Unlock() }
 
+// FlushLater is Broker.FlushLater, for a Handler that released an acknowledgement
+// outside the journal's callbacks.
+func (c *Conn) FlushLater() { c.b.FlushLater() }
+
 // FlushLater flushes the connections that completions wrote to. The journal
 // calls it when it has run the callbacks of a batch, so that each connection
 // gets one write for all of them.

@@ -30,6 +30,7 @@ type Config struct {
 	MaxClockSkew         time.Duration // how far ahead of our clock a client's may be
 	AllowClockRegression bool          // start although the clock is behind the last version issued
 
+	Version     string        // of the program, for $SYS
 	SysInterval time.Duration // how often $SYS topics are brought up to date; default 10 s
 	Logger      *slog.Logger
 	Clock       engine.Clock      // nil: the machine's

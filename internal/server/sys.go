@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"time"
 )
@@ -36,7 +35,7 @@ func (s *Server) watch() {
 // other brokers name theirs where they have them.
 func (s *Server) publishSys() {
 	b, levels, store, requests := s.broker.Stats(), s.broker.Levels(), s.engine.Stats(), s.service.Stats()
-	s.broker.PublishSys("broker/version", "holdfast "+Version())
+	s.broker.PublishSys("broker/version", "holdfast "+orDefault(s.config.Version, "development build"))
 	s.broker.PublishSys("broker/uptime", fmt.Sprintf("%d seconds", int(time.Since(s.started).Seconds())))
 	for name, value := range map[string]int64{
 		"broker/clients/connected":         int64(levels.Connections),
@@ -72,12 +71,4 @@ func (s *Server) publishSys() {
 	} {
 		s.broker.PublishSys(name, strconv.FormatInt(value, 10))
 	}
-}
-
-// Version is the version of the program, as its build recorded it.
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "development"
 }

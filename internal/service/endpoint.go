@@ -74,6 +74,10 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
 	cmd.Denied = !ep.permitted(cmd)
 	ep.session.Do(cmd, r)
+	if r.replied.Load() {
+		// There was nothing to wait for, so no batch's completion will flush.
+		ep.conn.FlushLater()
+	}
 }
 
 // permitted asks for the permission to use the key. The keys that SCAN finds

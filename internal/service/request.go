@@ -27,12 +27,14 @@ type request struct {
 	own         []byte // memory of topic and correlation once held
 	cmd         statestore.Command
 	reply       statestore.Reply
+	replied     atomic.Bool  // after it was held
 	users       atomic.Int32 // Handle, and the reply once held: the last one gives the request back
 }
 
 func (r *request) begin(ep *endpoint, t *broker.Turn, p *mqtt.Publish) {
 	r.ep, r.turn, r.publish = ep, t, p
 	r.users.Store(1)
+	r.replied.Store(false)
 	r.dialect = dialectOf(p.Topic)
 	r.topic, r.correlation = p.Props.ResponseTopic, p.Props.CorrelationData
 	r.expiresAt = 0
@@ -58,6 +60,7 @@ func (r *request) Reply(reply *statestore.Reply) {
 		return
 	}
 	r.ep.conn.Release(r.ticket, mqtt.Success, "", response)
+	r.replied.Store(true)
 	r.leave()
 }
 
