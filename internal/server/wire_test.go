@@ -20,7 +20,6 @@ type wire struct {
 	conn    net.Conn
 	in      []byte // buffer
 	r, w    int    // in[r:w] is unread
-	id      uint16
 	acks    []byte
 	publish mqtt.Publish
 }
