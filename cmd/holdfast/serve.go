@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/journal"
 	"holdfast/internal/server"
 )
 
@@ -57,7 +58,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 	if ws := s.WebSocketAddrs(); len(ws) > 0 {
 		fmt.Fprintf(out, "holdfast websocket on %s\n", join(ws))
 	}
-	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%d keys)\n", join(s.Addrs()), cfg.DataDir, s.Keys())
+	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%d keys), durability %s\n", join(s.Addrs()), cfg.DataDir, s.Keys(), cfg.Durability)
 	<-ctx.Done()
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
@@ -82,6 +83,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringArrayVar(&cfg.WebSocket, "ws", nil, "`HOST:PORT` to listen on for MQTT over WebSocket; may be repeated")
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect; may be repeated")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
+	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.BoolVar(&cfg.AllowAnonymous, "allow-anonymous", false, "listen beyond loopback although nobody is asked who they are")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
@@ -112,6 +114,21 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(intBytesValue{&l.OutputBuffer}, "output-buffer", "bytes buffered for a connection before its messages wait in the queue (default 64KiB)")
 	f.DurationVar(&l.ConnectTimeout, "connect-timeout", 10*time.Second, "time that a new connection has for its CONNECT")
 	f.DurationVar(&cfg.SysInterval, "sys-interval", 10*time.Second, "how often $SYS topics are brought up to date")
+}
+
+// durabilityValue is a flag for a journal.Durability.
+type durabilityValue struct{ to *journal.Durability }
+
+func (v durabilityValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return v.to.String()
+}
+func (v durabilityValue) Type() string { return "MODE" }
+func (v durabilityValue) Set(s string) (err error) {
+	*v.to, err = journal.ParseDurability(s)
+	return err
 }
 
 // queueFullValue is a flag of one of three words.

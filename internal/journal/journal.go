@@ -38,6 +38,8 @@ type Options struct {
 	// CommitTimeout is how long a batch may be on its way to disk before the
 	// journal is given up.
 	CommitTimeout time.Duration
+	// Durability says when a batch counts as durable; the zero value is Sync.
+	Durability Durability
 	// Idle is called by the completer each time after a batch's callbacks have
 	// run and the batch is complete: the place to flush what they wrote. It
 	// must not block.
@@ -65,6 +67,8 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
+	synced         atomic.Uint64 // the batch up to which runInterval has synced
+	syncing        atomic.Int64  // since when it waits for an fsync, ns; 0: it does not
 
 	mu       sync.Mutex
 	work     sync.Cond // on mu: the sealer has something to do
@@ -83,6 +87,8 @@ type Journal struct {
 
 	metaNext, metaLast []byte   // the sealer's
 	spare              []Waiter // the completer's
+
+	running sync.WaitGroup // what Close waits for besides the pipeline
 
 	toSync  chan *batch   // sealer to completer
 	drained chan struct{} // closed when the completer has ended
@@ -209,6 +215,9 @@ func (j *Journal) start() {
 	go j.runSealer()
 	go j.runCompleter()
 	go j.runWatchdog()
+	if j.o.Durability.mode == modeInterval {
+		j.running.Go(j.runInterval)
+	}
 }
 
 // Meta returns the meta record as it was found at Open, nil if there was none.
@@ -308,5 +317,6 @@ func (j *Journal) Close() error {
 	if err != nil {
 		return err
 	}
+	j.running.Wait()
 	return errors.Join(j.db.Close(), j.lock.Close())
 }

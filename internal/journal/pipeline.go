@@ -51,6 +51,10 @@ import (
 // wrote, faster than one goroutine can answer, that would never end; so after a
 // few rounds Admit blocks, and each caller gets in one more waiter at most.
 //
+// With another Durability than Sync nobody waits for the disk: the sealer
+// applies without asking for an fsync, and the completer goes straight to the
+// callbacks (durability.go).
+//
 // Failure. When a commit fails, or does not end within CommitTimeout, memory
 // may hold what the disk does not. The journal stops where it is: no further
 // callback runs, and Fatal is called, once, which by default ends the process.
@@ -250,7 +254,7 @@ func (j *Journal) runSealer() {
 			return
 		}
 		j.addMeta(b)
-		if err := j.db.ApplyNoSyncWait(b.rows, pebble.Sync); err != nil {
+		if err := j.apply(b); err != nil {
 			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
 			return
 		}
@@ -319,7 +323,7 @@ func (j *Journal) addMeta(b *batch) {
 func (j *Journal) runCompleter() {
 	defer close(j.drained)
 	for b := range j.toSync {
-		if err := b.rows.SyncWait(); err != nil {
+		if err := j.wait(b); err != nil {
 			j.fail(fmt.Errorf("batch %d could not be synced: %w", b.seq, err))
 			return
 		}
@@ -408,6 +412,9 @@ func (j *Journal) runWatchdog() {
 				stuck = j.sealed[0].seq
 			}
 			j.mu.Unlock()
+			if j.syncHangs(now, limit) {
+				stuck = j.Complete()
+			}
 			if stuck != 0 {
 				j.fail(fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", stuck, limit))
 				return

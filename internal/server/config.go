@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/broker"
 	"holdfast/internal/engine"
+	"holdfast/internal/journal"
 	"holdfast/internal/service"
 )
 
@@ -18,7 +19,8 @@ type Config struct {
 	WebSocket      []string // addresses for MQTT over WebSocket
 	AllowOrigins   []string // web origins that browsers may connect from, as host patterns; loopback listeners accept loopback pages anyway
 	DataDir        string
-	AllowAnonymous bool // listen beyond loopback although everybody who reaches the port may do everything
+	Durability     journal.Durability // when a write counts as durable; zero value: after its fsync
+	AllowAnonymous bool               // listen beyond loopback although everybody who reaches the port may do everything
 
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
 	NodeID string        // of the store, in versions; default "StateStore"

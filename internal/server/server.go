@@ -77,8 +77,14 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 			b.FlushLater()
 		}
 	}
-	if s.journal, err = journal.Open(journal.Options{Dir: cfg.DataDir, Logger: s.log, Idle: idle}); err != nil {
+	s.journal, err = journal.Open(journal.Options{
+		Dir: cfg.DataDir, Logger: s.log, Idle: idle, Durability: cfg.Durability,
+	})
+	if err != nil {
 		return err
+	}
+	if !cfg.Durability.KeepsAcknowledged() {
+		s.log.Warn("a crash loses what was acknowledged last: writes are acknowledged before they are on disk", "durability", cfg.Durability)
 	}
 	nodeID := orDefault(cfg.NodeID, "StateStore")
 	s.engine, err = engine.Open(engine.Options{

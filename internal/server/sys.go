@@ -37,6 +37,7 @@ func (s *Server) publishSys() {
 	b, levels, store, requests := s.broker.Stats(), s.broker.Levels(), s.engine.Stats(), s.service.Stats()
 	s.broker.PublishSys("broker/version", "holdfast "+orDefault(s.config.Version, "development build"))
 	s.broker.PublishSys("broker/uptime", fmt.Sprintf("%d seconds", int(time.Since(s.started).Seconds())))
+	s.broker.PublishSys("store/durability", s.config.Durability.String())
 	for name, value := range map[string]int64{
 		"broker/clients/connected":         int64(levels.Connections),
 		"broker/clients/total":             int64(levels.Sessions),

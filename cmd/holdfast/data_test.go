@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"holdfast/internal/mqtttest"
+)
+
+// daemon is a server of a test's own.
+type daemon struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	port  string
+	ended chan struct{}
+
+	mu   sync.Mutex
+	said strings.Builder // guarded by mu
+}
+
+// serveIn starts a server and waits until it listens.
+func serveIn(t *testing.T, data string, flags ...string) *daemon {
+	t.Helper()
+	d := startIn(t, data, flags...)
+	if d.port == "" {
+		t.Fatalf("the server ended before it listened; it said:\n%s", d.log())
+	}
+	return d
+}
+
+// startIn starts a server and waits until it listens or has ended.
+func startIn(t *testing.T, data string, flags ...string) *daemon {
+	t.Helper()
+	d := &daemon{t: t, ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cmd = exec.CommandContext(ctx, binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, flags...)...)
+	r, w := io.Pipe()
+	d.cmd.Stdout, d.cmd.Stderr = w, w
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); <-d.ended })
+	port := make(chan string, 1)
+	go func() {
+		defer close(d.ended)
+		defer close(port)
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			d.mu.Lock()
+			d.said.WriteString(lines.Text() + "\n")
+			d.mu.Unlock()
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				port <- m[1]
+			}
+		}
+	}()
+	go func() { _ = d.cmd.Wait(); _ = w.Close() }()
+	d.port = <-port
+	return d
+}
+
+func (d *daemon) log() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.said.String()
+}
+
+// stop ends the server with a signal and returns its exit status.
+func (d *daemon) stop(s syscall.Signal) int {
+	_ = d.cmd.Process.Signal(s)
+	<-d.ended
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// run runs a command line against this server.
+func (d *daemon) run(args ...string) result {
+	d.t.Helper()
+	return start(d.t, exec.Command(binary, append(args, "-p", d.port)...), nil)
+}
+
+// sys reads one of the server's own figures.
+func (d *daemon) sys(name string) string {
+	d.t.Helper()
+	c := mqtttest.Connect(d.t, "127.0.0.1:"+d.port)
+	defer c.Disconnect()
+	c.Subscribe("$SYS/"+name, 0)
+	return string(c.Receive().Payload)
+}
+
+func TestDurabilityIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"sync", "interval=500", "none"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			data := t.TempDir()
+			d := serveIn(t, data, "--durability", mode)
+			if !strings.Contains(d.log(), "durability "+mode+"\n") {
+				t.Errorf("it said:\n%s", d.log())
+			}
+			if warned := strings.Contains(d.log(), "a crash loses"); warned != (mode != "sync") {
+				t.Errorf("warned of the mode: %v; it said:\n%s", warned, d.log())
+			}
+			if got := d.sys("store/durability"); got != mode {
+				t.Errorf("$SYS says %q", got)
+			}
+			d.run("set", "k", "v").want(t, "set", 0, "", "")
+			d.stop(syscall.SIGTERM)
+			d = serveIn(t, data)
+			d.run("get", "k").want(t, "get after a clean stop", 0, "v", "")
+		})
+	}
+}

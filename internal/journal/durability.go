@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Durability says when a batch counts as durable, which is when its waiters are
+// called. The zero value is the only one that keeps every promise.
+//
+// In the other two a batch is "durable" once it is applied. Nothing else
+// changes: rows still reach the log in order, a recovered database is still one
+// that existed at some moment, and Close still writes everything. What a crash
+// of the process or of the machine takes away is the end: at most the last
+// interval's, or with none whatever Pebble (up to a block of 32 KiB) and the
+// operating system had not written by themselves.
+type Durability struct {
+	mode     durabilityMode
+	interval time.Duration
+}
+
+type durabilityMode byte
+
+const (
+	modeSync durabilityMode = iota
+	modeInterval
+	modeNone
+)
+
+// The bounds of an interval: below, sync is the better choice, as it shares its
+// fsyncs; above, a mistake is likelier than a wish.
+const (
+	MinSyncInterval = 10 * time.Millisecond
+	MaxSyncInterval = time.Minute
+)
+
+var (
+	// Sync calls a batch durable after its fsync. The default.
+	Sync = Durability{}
+	// NoSync calls a batch durable when it is applied, and asks for no fsync.
+	NoSync = Durability{mode: modeNone}
+)
+
+// SyncEvery calls a batch durable when it is applied, and asks for an fsync at
+// this interval.
+func SyncEvery(interval time.Duration) Durability {
+	return Durability{mode: modeInterval, interval: interval}
+}
+
+// ParseDurability reads "sync", "none" or "interval=" with a number of
+// milliseconds or a duration such as 1s.
+func ParseDurability(s string) (Durability, error) {
+	switch text, isInterval := strings.CutPrefix(s, "interval="); {
+	case s == "sync":
+		return Sync, nil
+	case s == "none":
+		return NoSync, nil
+	case isInterval:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			d, err = time.ParseDuration(text + "ms")
+		}
+		if err == nil && d >= MinSyncInterval && d <= MaxSyncInterval {
+			return SyncEvery(d), nil
+		}
+		return Durability{}, fmt.Errorf("interval %q: want a number of milliseconds from %d to %d, for example interval=1000", text, MinSyncInterval.Milliseconds(), MaxSyncInterval.Milliseconds())
+	}
+	return Durability{}, errors.New("want sync, interval=MS (for example interval=1000) or none")
+}
+
+// String is the form that ParseDurability reads.
+func (d Durability) String() string {
+	switch d.mode {
+	case modeInterval:
+		return fmt.Sprintf("interval=%d", d.interval.Milliseconds())
+	case modeNone:
+		return "none"
+	}
+	return "sync"
+}
+
+// KeepsAcknowledged says whether everything that was called durable survives
+// the loss of power.
+func (d Durability) KeepsAcknowledged() bool { return d.mode == modeSync }
+
+// apply is the sealer's part of a commit: the rows are visible when it returns,
+// and with Sync an fsync has been asked for.
+func (j *Journal) apply(b *batch) error {
+	if j.o.Durability.mode == modeSync {
+		return j.db.ApplyNoSyncWait(b.rows, pebble.Sync)
+	}
+	return j.db.Apply(b.rows, pebble.NoSync)
+}
+
+// wait is the completer's part.
+func (j *Journal) wait(b *batch) error {
+	if j.o.Durability.mode == modeSync {
+		return b.rows.SyncWait()
+	}
+	return nil
+}
+
+// runInterval asks for an fsync whenever the interval has passed and something
+// was applied meanwhile.
+func (j *Journal) runInterval() {
+	tick := time.NewTicker(j.o.Durability.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.drained:
+			return
+		case <-j.failed:
+			return
+		case <-tick.C:
+		}
+		if !j.syncNow() {
+			return
+		}
+	}
+}
+
+// syncNow makes everything that is complete durable. False: the journal failed.
+func (j *Journal) syncNow() bool {
+	target := j.complete.Load()
+	if target == j.synced.Load() {
+		return true
+	}
+	j.syncing.Store(time.Now().UnixNano())
+	err := j.db.LogData(nil, pebble.Sync)
+	j.syncing.Store(0)
+	if err != nil {
+		j.fail(fmt.Errorf("the log could not be synced: %w", err))
+		return false
+	}
+	j.synced.Store(target)
+	return true
+}
+
+// syncHangs says whether an fsync at the interval has been under way for longer
+// than limit.
+func (j *Journal) syncHangs(now time.Time, limit time.Duration) bool {
+	began := j.syncing.Load()
+	return began != 0 && now.Sub(time.Unix(0, began)) > limit
+}
