@@ -54,7 +54,8 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 	for i := range t.saves {
 		sv := &t.saves[i]
 		t.row = appendQueueRow(t.row[:0], &sv.it, number, wall)
-		a.Set(queueKey(sv.sid, sv.seq), t.row)
+		t.key = appendQueueKey(t.key[:0], sv.sid, sv.seq)
+		a.Set(t.key, t.row)
 	}
 	for _, key := range t.deletes {
 		a.Delete(key)

@@ -3,7 +3,6 @@ package broker
 import (
 	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
-	"holdfast/internal/topic"
 )
 
 // Errors that end the connection of a client which breaks a limit that it was told.
@@ -11,7 +10,6 @@ var (
 	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "more QoS 1 and 2 publishes are under way than the server's Receive Maximum"}
 	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
 	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
-	errTopicName      = &mqtt.Error{Code: mqtt.TopicNameInvalid, Reason: "the topic name is invalid"}
 )
 
 // handlePublish handles PUBLISH [MQTT-3.3].
@@ -22,9 +20,6 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	}
 	if err := c.resolveAlias(p); err != nil {
 		return err
-	}
-	if !topic.ValidName(p.Topic) {
-		return errTopicName
 	}
 	c.b.stats.MessagesIn.Add(1)
 	switch p.QoS {

@@ -42,8 +42,11 @@ func numberedKey(prefix byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefix, '|'}, n)
 }
 
-func queueKey(sid, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(numberedKey(queuePrefix, sid), seq)
+func queueKey(sid, seq uint64) []byte { return appendQueueKey(nil, sid, seq) }
+
+func appendQueueKey(dst []byte, sid, seq uint64) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, queuePrefix, '|'), sid)
+	return binary.BigEndian.AppendUint64(dst, seq)
 }
 
 func receivedKey(sid uint64, id uint16) []byte {

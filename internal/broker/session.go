@@ -131,8 +131,9 @@ func (s *Session) makeRoom(t *Turn) bool {
 // drop finishes a slot: its message and its row go. s.mu is held.
 func (s *Session) drop(q *outqueue, seq uint64) {
 	if it := q.at(seq); it.saved && s.sid != 0 {
+		var key [18]byte
 		a := s.b.journal.Begin()
-		a.Delete(queueKey(s.sid, seq))
+		a.Delete(appendQueueKey(key[:0], s.sid, seq))
 		a.End(nil)
 	}
 	s.finish(q.at(seq))

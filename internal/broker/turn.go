@@ -25,7 +25,7 @@ type Turn struct {
 
 	saves     []save     // what was enqueued and belongs on disk, until commit
 	deletes   [][]byte   // keys of rows to go with that
-	row       []byte     // scratch
+	row, key  []byte     // scratch
 	feed      []*Session // sessions that wait for messages from the disk
 	overTotal bool       // all queues together are over their bound
 }
