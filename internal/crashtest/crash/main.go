@@ -1,0 +1,160 @@
+// Command crash kills a broker hundreds of times and says what it lost.
+//
+//	go run ./internal/crashtest/crash -rounds 500 -seed 1
+//
+// runs the whole harness against this project's broker;
+//
+//	go run ./internal/crashtest/crash -broker mosquitto -rounds 100
+//	go run ./internal/crashtest/crash -command 'mybroker --port {port} --dir {dir}' -ready 'listening'
+//
+// run its part for messages, which is plain MQTT 5, against another one. The
+// exit status is 1 if anything was lost.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"holdfast/internal/crashtest"
+)
+
+func main() { os.Exit(run()) }
+
+type flags struct {
+	options             crashtest.Options
+	broker, binary, ext string
+	command, ready      string
+	autosave            int
+	only, json, keep    string
+}
+
+func parse() *flags {
+	f := &flags{}
+	flag.IntVar(&f.options.Rounds, "rounds", 100, "kills; 0: as many as fit into -for")
+	flag.DurationVar(&f.options.For, "for", 0, "longest time to run; 0: until all rounds are done")
+	flag.Uint64Var(&f.options.Seed, "seed", 0, "seed; 0: one of the clock")
+	flag.StringVar(&f.only, "only", "store,sessions,messages", "parts to run, with commas")
+	flag.StringVar(&f.broker, "broker", "holdfast", "holdfast or mosquitto")
+	flag.StringVar(&f.binary, "binary", "", "path of the broker's program; empty: build holdfast, look for mosquitto")
+	flag.StringVar(&f.ext, "flags", "", "more flags for holdfast serve, with spaces")
+	flag.IntVar(&f.autosave, "autosave", 1, "mosquitto: seconds between two saves")
+	flag.StringVar(&f.command, "command", "", "any other broker: its command line, with {port}, {addr} and {dir}")
+	flag.StringVar(&f.ready, "ready", "listening", "with -command: pattern of the line that says that it accepts connections")
+	flag.StringVar(&f.json, "json", "", "file for the summary as JSON; -: standard output")
+	flag.StringVar(&f.keep, "dir", "", "empty directory for data, kept; empty: a temporary one")
+	flag.Parse()
+	return f
+}
+
+func run() int {
+	f := parse()
+	summary, err := f.run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		if summary == nil {
+			return 2
+		}
+	}
+	if err := report(summary, f.json); err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		return 2
+	}
+	switch {
+	case err != nil:
+		return 2
+	case summary.Failed():
+		return 1
+	}
+	return 0
+}
+
+func (f *flags) run() (*crashtest.Summary, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	o := &f.options
+	if o.Seed == 0 {
+		o.Seed = uint64(time.Now().UnixNano())
+	}
+	tmp, remove, err := crashtest.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	o.Dir = tmp
+	if f.keep != "" {
+		o.Dir = f.keep
+	}
+	if o.Program, err = f.program(tmp); err != nil {
+		return nil, err
+	}
+	if err := f.parts(); err != nil {
+		return nil, err
+	}
+	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	return crashtest.Run(ctx, *o)
+}
+
+func (f *flags) parts() error {
+	o := &f.options
+	if f.command != "" || f.broker != "holdfast" {
+		f.only = "messages"
+	}
+	for part := range strings.SplitSeq(f.only, ",") {
+		switch part {
+		case "store":
+			o.Store = true
+		case "sessions":
+			o.Sessions = true
+		case "messages":
+			o.Messages = true
+		default:
+			return fmt.Errorf("-only %q: want store, sessions or messages", part)
+		}
+	}
+	return nil
+}
+
+func (f *flags) program(tmp string) (crashtest.Program, error) {
+	switch {
+	case f.command != "":
+		return crashtest.CommandLine(strings.Fields(f.command + " ?")[0], f.command, f.ready)
+	case f.broker == "mosquitto":
+		if f.binary == "" {
+			f.binary = "mosquitto"
+		}
+		return crashtest.Mosquitto(f.binary, f.autosave), nil
+	case f.broker != "holdfast":
+		return crashtest.Program{}, fmt.Errorf("-broker %q: want holdfast or mosquitto, or give -command", f.broker)
+	}
+	if f.binary == "" {
+		built, err := crashtest.BuildHoldfast(tmp)
+		if err != nil {
+			return crashtest.Program{}, err
+		}
+		f.binary = built
+	}
+	return crashtest.Holdfast(f.binary, strings.Fields(f.ext)...), nil
+}
+
+func report(s *crashtest.Summary, file string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	fmt.Fprintln(os.Stderr, s)
+	switch file {
+	case "":
+		return nil
+	case "-":
+		_, err = os.Stdout.Write(text)
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}

@@ -1,0 +1,130 @@
+package crashtest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Summary is what a run has done and found.
+type Summary struct {
+	Broker  string  `json:"broker"`
+	Seed    uint64  `json:"seed"`
+	Seconds float64 `json:"seconds"`
+	Rounds  int     `json:"rounds"`
+
+	// Kills by what the broker was doing; those while idle close a settlement and
+	// are no rounds.
+	Kills struct {
+		Sending  int `json:"while_sending"`
+		Recovery int `json:"during_recovery"`
+		Resume   int `json:"during_resume"`
+		Idle     int `json:"while_idle"`
+	} `json:"kills"`
+
+	Messages MessageCounts `json:"messages"`
+	Store    StoreCounts   `json:"store"`
+	Sessions SessionCounts `json:"sessions"`
+
+	// Violations are promises broken that aren't counted above, in words.
+	Violations []string `json:"violations"`
+	// Examples are some of the faults counted in Messages, in words.
+	Examples []string `json:"examples,omitempty"`
+}
+
+// MessageCounts counts messages; from Delivered on, each once for each subscriber.
+type MessageCounts struct {
+	Acknowledged        int `json:"acknowledged"`
+	Delivered           int `json:"delivered"`
+	Lost                int `json:"lost"`
+	OutOfOrder          int `json:"out_of_order"`
+	DuplicatesQoS2      int `json:"duplicates_qos2"`
+	DuplicatesQoS1      int `json:"duplicates_qos1_allowed"`
+	RedeliveredUnmarked int `json:"redelivered_without_dup"`
+	OverReceiveMaximum  int `json:"over_receive_maximum"`
+	SessionsLost        int `json:"sessions_lost"`
+	Retained            int `json:"retained_acknowledged"`
+	RetainedLost        int `json:"retained_lost"`
+}
+
+func (m *MessageCounts) add(f *faults) {
+	m.Delivered += f.delivered
+	m.Lost += f.lost
+	m.OutOfOrder += f.outOfOrder
+	m.DuplicatesQoS2 += f.duplicates2
+	m.DuplicatesQoS1 += f.duplicates
+	m.RedeliveredUnmarked += f.withoutDup
+	m.OverReceiveMaximum += f.overReceiving
+	m.SessionsLost += f.sessionsLost
+}
+
+func (m *MessageCounts) faults() int {
+	return m.Lost + m.OutOfOrder + m.DuplicatesQoS2 + m.RedeliveredUnmarked + m.OverReceiveMaximum + m.SessionsLost + m.RetainedLost
+}
+
+// StoreCounts counts requests to the state store.
+type StoreCounts struct {
+	Answered  int `json:"answered"`
+	Unknown   int `json:"unknown_at_a_kill"` // the reply was lost with the broker
+	Keys      int `json:"keys_checked"`
+	Unchecked int `json:"keys_unchecked"` // too hard to search in the time given
+	Notified  int `json:"notifications"`
+	Locks     int `json:"locks_taken"`
+	Archived  int `json:"keys_archived"`
+}
+
+func (s *StoreCounts) add(ops []operation, v verdict, notified, locks int) {
+	for _, op := range ops {
+		if op.fate == answered {
+			s.Answered++
+		} else {
+			s.Unknown++
+		}
+	}
+	s.Keys += v.keys
+	s.Unchecked += v.unchecked
+	s.Notified += notified
+	s.Locks += locks
+}
+
+// SessionCounts counts what roamers did.
+type SessionCounts struct {
+	Resumed int `json:"resumed"`
+	Checks  int `json:"subscriptions_checked"`
+}
+
+// Failed says whether the broker broke a promise.
+func (s *Summary) Failed() bool {
+	return len(s.Violations) > 0 || s.Messages.faults() > 0 || s.Store.Unchecked > 0
+}
+
+// progress is what can be said while the run goes on.
+func (s *Summary) progress() string {
+	return fmt.Sprintf("%s, seed %d: %d kills in %.0f s (%d while sending, %d during recovery, %d during resume), and %d while idle; %d promises broken",
+		s.Broker, s.Seed, s.Rounds, s.Seconds, s.Kills.Sending, s.Kills.Recovery, s.Kills.Resume, s.Kills.Idle, len(s.Violations))
+}
+
+// String is the summary for people.
+func (s *Summary) String() string {
+	var b strings.Builder
+	b.WriteString(s.progress())
+	if m := s.Messages; m.Acknowledged > 0 {
+		fmt.Fprintf(&b, "\n  messages: %d acknowledged, %d delivered to subscribers, %d lost, %d out of order, %d duplicates at QoS 2 (%d at QoS 1), "+
+			"%d redelivered without DUP, %d over Receive Maximum, %d sessions lost; %d retained, %d lost",
+			m.Acknowledged, m.Delivered, m.Lost, m.OutOfOrder, m.DuplicatesQoS2, m.DuplicatesQoS1,
+			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.SessionsLost, m.Retained, m.RetainedLost)
+	}
+	if c := s.Store; c.Answered > 0 {
+		fmt.Fprintf(&b, "\n  state store: %d requests answered, %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
+			c.Answered, c.Unknown, c.Keys, c.Unchecked, c.Notified, c.Locks, c.Archived)
+	}
+	if c := s.Sessions; c.Resumed > 0 {
+		fmt.Fprintf(&b, "\n  sessions: %d resumed, %d subscriptions checked", c.Resumed, c.Checks)
+	}
+	for _, v := range s.Violations {
+		fmt.Fprintf(&b, "\n  BROKEN: %s", v)
+	}
+	for _, e := range s.Examples {
+		fmt.Fprintf(&b, "\n  for example: %s", e)
+	}
+	return b.String()
+}
