@@ -73,17 +73,8 @@ func TestSessionThatEndedDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// needsDurableMessages is for what the design promises of messages and the
-// broker doesn't keep: queues, packets under way and retained messages are in
-// memory (docs/architecture.md).
-func needsDurableMessages(t *testing.T) {
-	t.Helper()
-	t.Skip("messages don't survive a restart; sessions and subscriptions do")
-}
-
 func TestQueuesSurviveARestart(t *testing.T) {
 	t.Parallel()
-	needsDurableMessages(t)
 	n := start(t)
 	connect := func() *client { return n.connect(mqtttest.Persistent("queue"), mqtttest.HoldAcks()) }
 	c := connect()
@@ -110,8 +101,8 @@ func TestQueuesSurviveARestart(t *testing.T) {
 	wantPayloads(t, got, counted(2, 20))
 	for i, m := range got {
 		wantContent(t, m, messages[i+2])
-		if i < 8 && m.PacketID != sent[i+2].PacketID {
-			t.Errorf("got identifier %d for message %d, want the original %d", m.PacketID, i+2, sent[i+2].PacketID)
+		if i < 8 && (m.PacketID != sent[i+2].PacketID || !m.Dup) {
+			t.Errorf("got %v, want DUP and identifier %d [MQTT-4.4.0-1]", m, sent[i+2].PacketID)
 		}
 		c.Acknowledge(m)
 	}
@@ -123,7 +114,6 @@ func TestQueuesSurviveARestart(t *testing.T) {
 
 func TestQoS2SurvivesARestart(t *testing.T) {
 	t.Parallel()
-	needsDurableMessages(t)
 	n := start(t)
 	receiver := n.connect(mqtttest.Persistent("receiver"))
 	receiver.Subscribe("once", 2)
@@ -150,9 +140,95 @@ func TestQoS2SurvivesARestart(t *testing.T) {
 	}
 }
 
+// Of a delivery that the client has received only the release is left.
+func TestReleaseSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	connect := func() *client { return n.connect(mqtttest.Persistent("release"), mqtttest.HoldAcks()) }
+	c := connect()
+	c.Subscribe("release", 2)
+	n.connect().Publish(message{Topic: "release", QoS: 2})
+	m := c.Receive()
+	c.SendAck(mqtt.PUBREC, m.PacketID, mqtt.Success)
+	c.AwaitAck(mqtt.PUBREL, m.PacketID)
+	n.restart()
+
+	c = connect()
+	if p := c.Expect(mqtt.PUBREL); p.Ack.PacketID != m.PacketID {
+		t.Errorf("got %v, want PUBREL %d", p, m.PacketID)
+	}
+	c.SendAck(mqtt.PUBCOMP, m.PacketID, mqtt.Success)
+	c.Quiet()
+	c.Disconnect()
+	n.restart()
+	connect().Quiet()
+}
+
+func TestGroupQueueSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, id := range []string{"one", "two"} {
+		c := n.connect(mqtttest.Persistent(id))
+		c.Subscribe("$share/group/away", 1)
+		c.Disconnect()
+	}
+	publishAll(n.connect(), numbered("away", 1, 10))
+	n.restart()
+	members := []*client{n.connect(mqtttest.Persistent("one")), n.connect(mqtttest.Persistent("two"))}
+	receivedBy(t, members, counted(0, 10))
+}
+
+// Time goes by while no server runs.
+func TestMessagesExpireAcrossARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	c := n.connect(mqtttest.Persistent("expiry"))
+	c.Subscribe("queued/#", 1)
+	c.Disconnect()
+	publisher := n.connect()
+	for _, kind := range []string{"queued", "retained"} {
+		retain := kind == "retained"
+		publisher.Publish(message{Topic: kind + "/short", Payload: "x", QoS: 1, Retain: retain, Expiry: new(uint32(1))})
+		publisher.Publish(message{Topic: kind + "/long", Payload: "x", QoS: 1, Retain: retain, Expiry: new(uint32(100))})
+	}
+	n.down()
+	letPass(2200 * time.Millisecond)
+	n.up()
+
+	c = n.connect(mqtttest.Persistent("expiry"))
+	check := func(topic string) {
+		t.Helper()
+		if m := c.Receive(); m.Topic != topic || m.Expiry == nil || *m.Expiry > 98 || *m.Expiry < 60 {
+			t.Errorf("got %v with expiry %v, want %s with about 98", m, m.Expiry, topic)
+		}
+		c.Quiet()
+	}
+	check("queued/long")
+	c.Subscribe("retained/#", 1)
+	check("retained/long")
+}
+
+func TestDelayedWillSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	m := n.connect(mqtttest.Persistent("mourner"))
+	m.Subscribe("will/#", 1)
+	will := message{Topic: "will/restart", Payload: "x", QoS: 1, User: [][2]string{{"k", "v"}}}
+	n.connect(mqtttest.Persistent("gone"), mqtttest.Will(will, 1)).Drop()
+	n.restart()
+	m = n.connect(mqtttest.Persistent("mourner"))
+	wantContent(t, m.Receive(), will)
+
+	// A client that returns in time has none published, whichever server it returns to.
+	n.connect(mqtttest.Persistent("back"), mqtttest.Will(will, 3600)).Drop()
+	n.restart()
+	n.connect(mqtttest.Persistent("back")).Disconnect()
+	n.connect(mqtttest.ClientID("back")).Ping() // a will that is still there would come now, as the session ends
+	n.connect(mqtttest.Persistent("mourner")).Quiet()
+}
+
 func TestRetainedMessagesSurviveARestart(t *testing.T) {
 	t.Parallel()
-	needsDurableMessages(t)
 	n := start(t)
 	c := n.connect()
 	m := message{Topic: "r/kept", Payload: "x", QoS: 1, Retain: true, User: [][2]string{{"k", "v"}}}
