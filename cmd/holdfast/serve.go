@@ -84,6 +84,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect; may be repeated")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
+	f.Var(bytesValue{&cfg.DiskReserve}, "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
 	f.BoolVar(&cfg.AllowAnonymous, "allow-anonymous", false, "listen beyond loopback although nobody is asked who they are")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")

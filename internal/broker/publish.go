@@ -10,6 +10,7 @@ var (
 	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "more QoS 1 and 2 publishes are under way than the server's Receive Maximum"}
 	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
 	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
+	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
 )
 
 // handlePublish handles PUBLISH [MQTT-3.3].
@@ -40,6 +41,9 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	answer, batch, answered := c.accept(t, p)
 	if answered || p.QoS == 0 {
 		return nil
+	}
+	if c.version == mqtt.V311 && answer.code == mqtt.QuotaExceeded {
+		return errNoRoom // its PUBACK could not say that the message was refused
 	}
 	answer.typ, answer.id = mqtt.PUBACK, p.PacketID
 	if p.QoS == 2 {
@@ -83,6 +87,10 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	}
 	if p.QoS > 0 || p.Retain {
 		b.journal.Admit()
+		if b.journal.Low() && b.needsDisk(t, o, &with) {
+			b.stats.Rejected.Add(1)
+			return ack{code: mqtt.QuotaExceeded, reason: "the server's disk is nearly full"}, 0, false
+		}
 	}
 	matched, batch, code := b.publishAny(t, o, &with)
 	switch {

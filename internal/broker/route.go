@@ -75,6 +75,24 @@ func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
 	return false
 }
 
+// needsDisk says whether o, a client's publish, would be journaled: for the sake
+// of QoS 2, as a retained message, or in the queue of a session on disk.
+func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {
+	if with.received != nil || o.retain && len(o.payload) > 0 {
+		return true
+	}
+	if o.qos == 0 {
+		return false
+	}
+	t.matches = b.filters.Match(o.topic, t.matches[:0])
+	for _, sub := range t.matches {
+		if sub.session == nil && sub.group.anyDurable() || sub.session != nil && sub.qos > 0 && sub.session.onDisk() {
+			return true
+		}
+	}
+	return false
+}
+
 // deliverTo delivers to the session, or group, of the first match, on behalf of
 // all its subscriptions among them.
 func (b *Broker) deliverTo(t *Turn, matches []*subscription, o *outgoing) {

@@ -205,6 +205,41 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// With the disk nearly full nothing is written but what makes room.
+func TestLowDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET k v")
+	a.wait("SET gone v")
+	a.wait("SET lease v PX=100")
+	space := func(free uint64) {
+		w.disk.SetSpace(free, 100<<30)
+		w.j.CheckSpace()
+	}
+	try := func(steps ...[2]string) {
+		t.Helper()
+		for _, step := range steps {
+			if got := show(a.wait(step[0])); got != step[1] {
+				t.Errorf("%s -> %s, want %s", step[0], got, step[1])
+			}
+		}
+	}
+	quota := statestore.QuotaExceeded.Error()
+
+	space(255 << 20)
+	try([2]string{"SET k w", quota}, [2]string{"SET new v", quota}, [2]string{"GET k", "v"},
+		[2]string{"DEL gone", "1"}, [2]string{"SCAN *", "[k lease] more=false"})
+	w.clock.advance(100)
+	w.e.ExpireDue()
+	try([2]string{"GET lease", "nil"}, [2]string{"SCAN *", "[k] more=false"})
+
+	space(257 << 20) // not enough to be sure of it
+	try([2]string{"SET k w", quota})
+	space(1 << 30)
+	try([2]string{"SET k w", "OK"}, [2]string{"GET k", "w"})
+}
+
 func TestExpiryFreesTheQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{MaxKeys: 1})

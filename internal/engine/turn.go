@@ -128,7 +128,7 @@ func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Ent
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.env.Last = e.last
-	t.env.Room = statestore.Room{Keys: e.o.MaxKeys - e.keys, Bytes: e.o.MaxBytes - e.bytes}
+	t.env.Room = statestore.Room{Keys: e.o.MaxKeys - e.keys, Bytes: e.o.MaxBytes - e.bytes, None: e.journal.Low()}
 	rules(t, stored)
 	if !t.res.Changed {
 		return

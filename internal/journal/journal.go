@@ -20,12 +20,15 @@ const (
 	DefaultCommitTimeout = 30 * time.Second
 )
 
+// FS is a file system, for those who don't import Pebble.
+type FS = vfs.FS
+
 // Options of Open. Only Dir is required.
 type Options struct {
 	// Dir is created, for its owner only, if it does not exist.
 	Dir string
 	// FS is the file system; nil is the machine's.
-	FS vfs.FS
+	FS FS
 	// Logger gets Pebble's messages too; nil is slog.Default.
 	Logger *slog.Logger
 	// Fatal is called once, from any goroutine, when a commit has failed or
@@ -48,6 +51,9 @@ type Options struct {
 	// sealer at each batch, after the batch was closed to appends and with no
 	// lock held. See SetMeta.
 	Meta func(dst []byte) []byte
+	// Reserve is how many bytes of the disk are to stay free: with fewer, Low is
+	// true. 0: the smaller of 256 MiB and 5 % of the disk.
+	Reserve int64
 	// ReadOnly opens an existing directory for Get, Iterate and Meta only;
 	// Begin panics.
 	ReadOnly bool
@@ -62,6 +68,8 @@ type Journal struct {
 	db   *pebble.DB
 	lock *pebble.Lock
 	meta []byte
+
+	space space
 
 	complete       atomic.Uint64 // written under mu
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
@@ -102,6 +110,7 @@ func Open(o Options) (*Journal, error) {
 	o.setDefaults()
 	j := &Journal{o: o}
 	j.work.L, j.moved.L = &j.mu, &j.mu
+	j.space.free.Store(-1)
 	if o.Meta != nil {
 		j.SetMeta(o.Meta)
 	}
@@ -211,10 +220,12 @@ func (j *Journal) start() {
 		return
 	}
 	j.filling.rows = j.db.NewBatch()
+	j.CheckSpace()
 	j.toSync = make(chan *batch, maxInFlight)
 	go j.runSealer()
 	go j.runCompleter()
 	go j.runWatchdog()
+	j.running.Go(j.runSpace)
 	if j.o.Durability.mode == modeInterval {
 		j.running.Go(j.runInterval)
 	}

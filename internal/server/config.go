@@ -20,6 +20,7 @@ type Config struct {
 	AllowOrigins   []string // web origins that browsers may connect from, as host patterns; loopback listeners accept loopback pages anyway
 	DataDir        string
 	Durability     journal.Durability // when a write counts as durable; zero value: after its fsync
+	DiskReserve    int64              // bytes of the disk to keep free; default the smaller of 256 MiB and 5 %
 	AllowAnonymous bool               // listen beyond loopback although everybody who reaches the port may do everything
 
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
@@ -36,6 +37,7 @@ type Config struct {
 	SysInterval time.Duration // how often $SYS topics are brought up to date; default 10 s
 	Logger      *slog.Logger
 	Clock       engine.Clock      // nil: the machine's
+	FS          journal.FS        // nil: the machine's
 	Auth        broker.Authorizer // nil: everybody may do everything
 	Keys        service.KeyPolicy // nil: everybody may read and write every key
 }

@@ -78,7 +78,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		}
 	}
 	s.journal, err = journal.Open(journal.Options{
-		Dir: cfg.DataDir, Logger: s.log, Idle: idle, Durability: cfg.Durability,
+		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve,
 	})
 	if err != nil {
 		return err

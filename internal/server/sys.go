@@ -38,6 +38,10 @@ func (s *Server) publishSys() {
 	s.broker.PublishSys("broker/version", "holdfast "+orDefault(s.config.Version, "development build"))
 	s.broker.PublishSys("broker/uptime", fmt.Sprintf("%d seconds", int(time.Since(s.started).Seconds())))
 	s.broker.PublishSys("store/durability", s.config.Durability.String())
+	if free, _, known := s.journal.Free(); known {
+		s.broker.PublishSys("broker/disk/free", strconv.FormatInt(free, 10))
+		s.broker.PublishSys("broker/disk/low", strconv.FormatBool(s.journal.Low()))
+	}
 	for name, value := range map[string]int64{
 		"broker/clients/connected":         int64(levels.Connections),
 		"broker/clients/total":             int64(levels.Sessions),

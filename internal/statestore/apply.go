@@ -250,6 +250,9 @@ func (cmd *Command) conditionHolds(live *Entry) bool {
 // what room there is, and a SET that doesn't grow it is always allowed. A stored
 // entry counts until it is gone, even if its deadline has passed.
 func (room Room) fits(cmd *Command, stored *Entry) bool {
+	if room.None {
+		return false
+	}
 	keys := int64(1)
 	size := int64(len(cmd.Key)) + int64(len(cmd.Value))
 	if stored != nil {

@@ -18,10 +18,12 @@ type Cell struct {
 }
 
 // Room is how much the store may still grow. Negative means that it is over its
-// quota already; a write that doesn't grow it is allowed all the same.
+// quota already; a write that doesn't grow it is allowed all the same, unless
+// there is none at all.
 type Room struct {
 	Keys  int64
 	Bytes int64 // of keys and values
+	None  bool  // not even a write that doesn't grow it: there is nowhere to put it
 }
 
 // Env is the world as a command sees it.

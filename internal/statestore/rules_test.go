@@ -508,6 +508,8 @@ func TestSection6Quota(t *testing.T) {
 		{"a longer value, one byte too many", room{Bytes: 1}, []*statestore.Command{set("a")}, set("abc"), "the quota has been exceeded"},
 		{"a write that does not grow", room{}, []*statestore.Command{set("abc")}, set("xyz"), "OK @0:2 | SET k=xyz @0:2"},
 		{"a write that shrinks, over the quota", room{Keys: -5, Bytes: -5}, []*statestore.Command{set("abc")}, set("a"), "OK @0:2 | SET k=a @0:2"},
+		{"no room at all, for a write that shrinks", room{Keys: 9, Bytes: 9, None: true}, []*statestore.Command{set("abc")}, set("a"), "the quota has been exceeded"},
+		{"no room at all, for a deletion", room{None: true}, []*statestore.Command{set("abc")}, del(), "1 @0:1 | DELETE k @0:2"},
 		{"a deletion, over the quota", room{Keys: -5, Bytes: -5}, []*statestore.Command{set("abc")}, del(), "1 @0:1 | DELETE k @0:2"},
 		{"an expired key gives its room to what replaces it", room{}, []*statestore.Command{set("abc", px(1))}, set("xyz"), "OK @1:2 | DELETE k @1:1 | SET k=xyz @1:2"},
 		{"and no more than that", room{}, []*statestore.Command{set("abc", px(1))}, set("wxyz"), "the quota has been exceeded"},

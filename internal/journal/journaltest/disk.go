@@ -1,6 +1,6 @@
 // Package journaltest has a disk for tests of what is built on a journal: its
 // syncs can be held up, to look at the moment between a write and its
-// durability, and made to fail.
+// durability, and made to fail, and it can claim to be full.
 package journaltest
 
 import (
@@ -20,6 +20,8 @@ type Disk struct {
 	cond sync.Cond
 	held bool  // guarded by mu
 	fail error // guarded by mu
+
+	usage vfs.DiskUsage // guarded by mu: what it says of itself; zero: nothing
 }
 
 // NewDisk returns a disk that keeps its files in fs.
@@ -40,6 +42,23 @@ func (d *Disk) sync(op errorfs.Op) error {
 		d.cond.Wait()
 	}
 	return d.fail
+}
+
+// SetSpace makes the disk say how much of it is free.
+func (d *Disk) SetSpace(free, total uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.usage = vfs.DiskUsage{AvailBytes: free, TotalBytes: total, UsedBytes: total - free}
+}
+
+// GetDiskUsage implements vfs.FS.
+func (d *Disk) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.usage == (vfs.DiskUsage{}) {
+		return d.FS.GetDiskUsage(path)
+	}
+	return d.usage, nil
 }
 
 // Hold makes syncs wait until Release.

@@ -1,0 +1,78 @@
+package journal
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/journal/journaltest"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+func TestLow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		reserve     int64 // the setting
+		free, total uint64
+		want        bool
+	}{
+		{"a large disk", 0, 257 * mib, 100 * gib, false},
+		{"a large disk, nearly full", 0, 255 * mib, 100 * gib, true},
+		{"a small disk", 0, 51 * mib, 1000 * mib, false},
+		{"a small disk, nearly full", 0, 49 * mib, 1000 * mib, true},
+		{"a setting", 2 * gib, 3 * gib, 100 * gib, false},
+		{"less than a setting", 2 * gib, 1 * gib, 100 * gib, true},
+	} {
+		d := journaltest.NewDisk(vfs.NewMem())
+		d.SetSpace(c.free, c.total)
+		j := mustOpen(t, Options{FS: d, Reserve: c.reserve})
+		if j.Low() != c.want {
+			t.Errorf("%s: low is %v", c.name, j.Low())
+		}
+		if free, _, known := j.Free(); free != int64(c.free) || !known {
+			t.Errorf("%s: free %d, %v", c.name, free, known)
+		}
+		putAndWait(j, "k", "the journal itself goes on")
+		mustClose(t, j)
+	}
+}
+
+// It is said once when it begins and once when it ends, which is a little later:
+// files come and go all the time.
+func TestLowIsSaidOnceAndEnds(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	d := journaltest.NewDisk(vfs.NewMem())
+	j := mustOpen(t, Options{FS: d, Reserve: 80 * mib, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for i, step := range []struct {
+		free uint64
+		low  bool
+	}{{100, false}, {79, true}, {70, true}, {81, true}, {89, true}, {90, false}, {81, false}, {79, true}} {
+		d.SetSpace(step.free*mib, gib)
+		j.CheckSpace()
+		if j.Low() != step.low {
+			t.Errorf("step %d, %d MiB free: low is %v", i, step.free, j.Low())
+		}
+	}
+	mustClose(t, j)
+	if full, room := strings.Count(log.String(), "nearly full"), strings.Count(log.String(), "room again"); full != 2 || room != 1 {
+		t.Errorf("said %d times that it is full, %d times that there is room:\n%s", full, room, log.String())
+	}
+}
+
+func TestSpaceOfAFileSystemThatDoesNotTell(t *testing.T) {
+	t.Parallel()
+	j := mustOpen(t, Options{FS: vfs.NewMem(), Reserve: gib})
+	defer mustClose(t, j)
+	if _, _, known := j.Free(); known || j.Low() {
+		t.Errorf("free space known: %v, low: %v", known, j.Low())
+	}
+}
