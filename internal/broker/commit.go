@@ -18,7 +18,7 @@ type save struct {
 
 // alongside is what goes to disk in the same batch as a publish's messages.
 type alongside struct {
-	received *Session // a QoS 2 publish of this session is under way
+	received uint64 // sid of the session from which a QoS 2 publish is under way; 0: none
 	id       uint16
 	retained *Message // stored under its topic; one without payload deletes
 	will     uint64   // sid whose will this was
@@ -73,7 +73,7 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 		if sv.group != nil {
 			sv.group.saved(t, sv.seq)
 		} else {
-			sv.session.saved(t, sv.seq, batch, number)
+			sv.session.saved(t, sv, batch, number)
 		}
 		sv.it.msg.release()
 		*sv = save{}
@@ -81,7 +81,8 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 	if t.saves == nil {
 		t.saves = saves[:0]
 	}
-	return batch
+	// What came too late for its session went back to a group, or from the disk.
+	return max(batch, b.commit(t, nil))
 }
 
 func sameMessage(saves []save) bool {
@@ -93,11 +94,11 @@ func sameMessage(saves []save) bool {
 	return true
 }
 
-func (w *alongside) empty() bool { return w.received == nil && w.retained == nil && w.will == 0 }
+func (w *alongside) empty() bool { return w.received == 0 && w.retained == nil && w.will == 0 }
 
 func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
-	if w.received != nil {
-		a.Set(receivedKey(w.received.sid, w.id), []byte{rowVersion})
+	if w.received != 0 {
+		a.Set(receivedKey(w.received, w.id), []byte{rowVersion})
 	}
 	if m := w.retained; m != nil {
 		key := topicKey(retainedPrefix, m.topic())
@@ -114,19 +115,35 @@ func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
 	return row
 }
 
-// saved notes that a slot's row is in the batch, and sends what can be sent.
-func (s *Session) saved(t *Turn, seq uint64, batch journal.Seq, number uint64) {
+// saved notes that a slot's row is in the batch, and sends what can be sent. If
+// the session has gone meanwhile, a message of a shared subscription goes back to
+// its group: takeBack has passed it over.
+func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
+	var group *shareGroup
+	if sv.it.sub != nil {
+		group = sv.it.sub.group
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := &s.routed
-	if seq < q.head || seq >= q.tail || q.at(seq).batch != unsaved {
-		if number != 0 { // the session has ended meanwhile
-			s.b.payloads.release(s.b.journal, number, 1)
+	if sv.seq < q.head || sv.seq >= q.tail || q.at(sv.seq).batch != unsaved {
+		t.deletes = append(t.deletes, queueKey(sv.sid, sv.seq)) // the session has ended
+		if number != 0 && s.b.payloads.drop(number) {
+			t.deletes = append(t.deletes, numberedKey(payloadPrefix, number))
+		}
+		if group != nil {
+			sv.it.msg.keep()
+			group.requeue(t, sv.it.msg)
 		}
 		return
 	}
-	it := q.at(seq)
+	it := q.at(sv.seq)
 	it.batch, it.saved, it.number = batch, true, number
+	if group != nil && s.conn == nil && group.hasMembers() {
+		group.requeue(t, s.handBack(t, sv.seq))
+		q.trim()
+		return
+	}
 	s.pump(t)
 	if s.conn != nil {
 		t.touch(s.conn)
@@ -148,16 +165,23 @@ func (p *payloads) add(refs int) uint64 {
 	return p.last
 }
 
-// release takes references away; the last one deletes the row.
-func (p *payloads) release(j *journal.Journal, number uint64, n int) {
+// drop takes a reference away, and says whether the row is to be deleted: in the
+// batch in which the referring row goes, or a later one.
+func (p *payloads) drop(number uint64) (gone bool) {
 	p.mu.Lock()
-	p.refs[number] -= n
-	gone := p.refs[number] <= 0
-	if gone {
-		delete(p.refs, number)
+	defer p.mu.Unlock()
+	p.refs[number]--
+	if p.refs[number] > 0 {
+		return false
 	}
-	p.mu.Unlock()
-	if gone {
+	delete(p.refs, number)
+	return true
+}
+
+// release takes a reference away whose row is gone, or going; the last one
+// deletes the row referred to.
+func (p *payloads) release(j *journal.Journal, number uint64) {
+	if p.drop(number) {
 		a := j.Begin()
 		a.Delete(numberedKey(payloadPrefix, number))
 		a.End(nil)
@@ -251,18 +275,31 @@ func (b *Broker) totalFull() bool {
 
 // endHeaviest makes room when all queues together have reached their bound: the
 // session that holds most goes, one whose client is away before one whose isn't.
+// If the backlog of a shared subscription is larger than all of those, its
+// members' sessions go.
 func (b *Broker) endHeaviest(t *Turn) {
 	if !b.totalFull() {
 		return
 	}
+	heaviest, most := b.heaviestSession()
+	group := b.heaviestGroup(most)
+	switch {
+	case group != nil:
+		for _, member := range *group.members.Load() {
+			b.endOverflowed(t, member.session)
+		}
+	case heaviest != nil:
+		b.endOverflowed(t, heaviest)
+	}
+}
+
+func (b *Broker) heaviestSession() (heaviest *Session, most int64) {
 	b.mu.Lock()
 	sessions := make([]*Session, 0, len(b.sessions))
 	for _, s := range b.sessions {
 		sessions = append(sessions, s)
 	}
 	b.mu.Unlock()
-	var heaviest *Session
-	var most int64
 	var mostAway bool
 	for _, s := range sessions {
 		s.mu.Lock()
@@ -272,7 +309,21 @@ func (b *Broker) endHeaviest(t *Turn) {
 			heaviest, most, mostAway = s, bytes, away
 		}
 	}
-	if heaviest != nil {
-		b.endOverflowed(t, heaviest)
+	return heaviest, most
+}
+
+// heaviestGroup gives the shared subscription whose backlog is largest, and
+// larger than most, or nil.
+func (b *Broker) heaviestGroup(most int64) (heaviest *shareGroup) {
+	b.groupsMu.Lock()
+	defer b.groupsMu.Unlock()
+	for _, g := range b.groups {
+		g.mu.Lock()
+		bytes := g.bytes
+		g.mu.Unlock()
+		if bytes > most {
+			heaviest, most = g, bytes
+		}
 	}
+	return heaviest
 }

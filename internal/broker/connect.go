@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -190,10 +191,39 @@ func (b *Broker) find(t *Turn, id string, clean bool, ack *mqtt.Connack) *Sessio
 // begin makes c the session's connection: CONNACK leaves when the session is on
 // disk, and before anything else. It says false if the session has ended.
 func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) bool {
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
+	saved, ok := b.saveBegin(s, p)
+	if !ok {
 		return false
+	}
+	if saved != 0 {
+		t.flush()
+		b.waitDurable(saved)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	c.session = s
+	c.active.Store(b.Now())
+	c.connected.Store(true)
+	c.tr.Lock()
+	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, ack))
+	c.tr.Unlock()
+	s.resume(t, c)
+	return true
+}
+
+// saveBegin stops the clocks of a session whose client is back, gives it what the
+// CONNECT says, and journals that. It says false if the session has ended.
+func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, ok bool) {
+	s.leaving.Lock()
+	defer s.leaving.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return 0, false
 	}
 	b.timers.remove(s.expireAt)
 	b.timers.remove(s.willAt)
@@ -206,24 +236,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 		s.will = newWill(&p.Will)
 	}
 	s.expiry, s.away = p.SessionExpiry, 0
-	saved := b.saveSession(s)
-	s.mu.Unlock()
-	if saved != 0 {
-		b.waitDurable(saved)
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
-	}
-	c.session = s
-	c.connected.Store(true)
-	c.tr.Lock()
-	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, ack))
-	c.tr.Unlock()
-	s.resume(t, c)
-	return true
+	return b.saveSession(s), true
 }
 
 // takeOver closes the connection that a client has, if any, and gives its
@@ -294,11 +307,16 @@ func (b *Broker) scheduleExpiry(s *Session) {
 		return // only if that is what MaxSessionExpiry allows
 	}
 	left := int64(s.expiry)*1000 - (time.Now().UnixMilli() - s.away)
-	s.expireAt = b.timers.add(b.Now()+max(0, left), func() {
+	var due *timer
+	due = b.timers.add(b.Now()+max(0, left), func() {
 		t := b.turn()
 		defer t.end()
-		b.endIfAway(t, s)
+		// The client may have come back meanwhile, and even have left again.
+		if b.endSessionIf(t, s, func() bool { return s.expireAt == due }) {
+			b.stats.SessionsExpired.Add(1)
+		}
 	})
+	s.expireAt = due
 }
 
 // scheduleWill publishes the will after its delay; s.mu is held.
@@ -306,6 +324,10 @@ func (b *Broker) scheduleWill(s *Session) {
 	w := s.will
 	left := w.due - time.Now().UnixMilli()
 	s.willAt = b.timers.add(b.Now()+max(0, left), func() {
+		t := b.turn()
+		defer t.end()
+		s.leaving.Lock() // or the row of the client's next will could go with this one's
+		defer s.leaving.Unlock()
 		s.mu.Lock()
 		due := s.will == w && s.conn == nil
 		if due {
@@ -314,31 +336,25 @@ func (b *Broker) scheduleWill(s *Session) {
 		sid := s.sid
 		s.mu.Unlock()
 		if due {
-			t := b.turn()
-			defer t.end()
 			b.publishWill(t, w, sid)
 		}
 	})
 }
 
-// endIfAway ends a session whose expiry interval has passed.
-func (b *Broker) endIfAway(t *Turn, s *Session) {
-	s.mu.Lock()
-	away := s.conn == nil && s.expireAt != nil
-	s.mu.Unlock()
-	if away {
-		b.stats.SessionsExpired.Add(1)
-		b.endSession(t, s)
-	}
-}
-
 // endSession removes a session that has no connection, or loses it now, with all
-// that belongs to it. Its will, if it is delayed, is published now.
-func (b *Broker) endSession(t *Turn, s *Session) {
+// that belongs to it. Its will, if it is delayed, is published now. When it
+// returns the session is gone, whoever has ended it.
+func (b *Broker) endSession(t *Turn, s *Session) { b.endSessionIf(t, s, func() bool { return true }) }
+
+// endSessionIf ends the session if that is still due, which it asks with the
+// session's lock held, and says whether it did.
+func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
+	s.leaving.Lock()
+	defer s.leaving.Unlock()
 	s.mu.Lock()
-	if s.ended {
+	if s.ended || !due() {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.ended = true
 	c := s.conn
@@ -352,29 +368,31 @@ func (b *Broker) endSession(t *Turn, s *Session) {
 		subs = append(subs, sub)
 	}
 	sid := s.sid
-	// Before anybody can make a new session of this name. A will's row stays until
-	// the will is published.
-	b.deleteSession(s, w != nil)
 	s.replays = nil
 	s.mu.Unlock()
 
-	b.forget(s)
+	// A shared group takes back what it can use, and has that on disk before the
+	// session's own rows go, or a crash between the two would lose it.
 	for _, sub := range subs {
-		b.remove(t, sub) // a shared group takes back what it can use
+		b.remove(t, sub)
 	}
 	s.mu.Lock()
 	for _, sub := range subs {
 		sub.gone = true
 	}
 	clear(s.subs)
+	// A will's row stays until the will is published.
+	b.deleteSession(s, w != nil)
 	s.discard()
 	s.mu.Unlock()
+	b.forget(s) // from here on there may be a new session of this name
 	if w != nil {
 		b.publishWill(t, w, sid)
 	}
 	if c != nil {
 		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full; the session has ended")
 	}
+	return true
 }
 
 // endOverflowed ends a session whose queue passed its bound: a hole in what a

@@ -28,5 +28,7 @@
 //	Session.mu     a session's state
 //	Broker.mu      the registry of sessions and connections; timers.mu; transport's output lock
 //
-// A shared subscription's group lock is taken before its members' Session.mu.
+// Session.leaving, which keeps a CONNECT from a session that is ending, comes
+// right after Broker.later. The lock of a shared subscription's group comes after
+// Session.mu: no session is looked at under it.
 package broker

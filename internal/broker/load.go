@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
-
-	"holdfast/internal/journal"
 )
 
 // loader restores what the broker had on disk, before it accepts connections.
@@ -206,9 +204,12 @@ func (l *loader) queuedForGroup(g *shareGroup, seq uint64, value []byte) error {
 	if err != nil {
 		return err
 	}
+	if len(g.backlog) == 0 {
+		g.front = seq
+	}
 	g.backlog = append(g.backlog, waiting{message: m, seq: seq, saved: true})
 	g.back = seq + 1
-	g.bytes += m.size()
+	g.count(m, 1)
 	return nil
 }
 
@@ -255,6 +256,7 @@ func (l *loader) will(key, value []byte) error {
 	w := &will{message: m, due: int64(keyNumber(value[2:])), delay: binary.BigEndian.Uint32(value[10:])}
 	sid := keyNumber(key)
 	s := l.sessions[sid]
+	l.b.lastSID.Store(max(l.b.lastSID.Load(), sid))
 	if s == nil { // the session had ended, and its will was about to be published
 		l.b.timers.add(0, func() {
 			t := l.b.turn()
@@ -289,12 +291,20 @@ func (l *loader) finish() {
 			delete(b.payloads.refs, n)
 		}
 	}
-	if len(l.orphans) == 0 {
-		return
+	l.deleteOrphans()
+	t := b.turn()
+	defer t.end()
+	for _, s := range l.sessions { // what nobody had been sent when the server was killed may go to any member
+		for _, sub := range s.sharedSubscriptions() {
+			sub.group.takeBack(t, sub)
+		}
 	}
+}
+
+func (l *loader) deleteOrphans() {
 	for len(l.orphans) > 0 { // in batches that don't keep others waiting
 		n := min(len(l.orphans), 10_000)
-		var a journal.Append = b.journal.Begin()
+		a := l.b.journal.Begin()
 		for _, key := range l.orphans[:n] {
 			a.Delete(key)
 		}

@@ -37,14 +37,17 @@ func subscriptionKey(sid uint64, filter string) []byte {
 	return append(append(numberedKey(subscriptionPrefix, sid), '|'), filter...)
 }
 
-// saveSession journals what the session's rows should be now that its client is
-// connected: present with its will if the session outlives the connection, else
-// absent. s.mu is held. It gives 0 if nothing had to change.
+// saveSession journals the session, now that its client is connected, with its
+// will. s.mu is held. It gives 0 if the session isn't one for the disk.
+//
+// One that has been on disk stays there although it is to end with this
+// connection: part of its queue may be nowhere else. After a crash it has
+// expired.
 func (b *Broker) saveSession(s *Session) journal.Seq {
-	if !s.durable() {
-		return b.deleteSession(s, false)
-	}
 	if s.sid == 0 {
+		if !s.durable() {
+			return 0
+		}
 		s.sid = b.lastSID.Add(1)
 	}
 	a := b.journal.Begin()

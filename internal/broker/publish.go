@@ -82,8 +82,8 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	}
 	defer o.done()
 	with := alongside{}
-	if p.QoS == 2 && c.session.onDisk() {
-		with.received, with.id = c.session, p.PacketID
+	if p.QoS == 2 {
+		with.received, with.id = c.session.onDisk(), p.PacketID
 	}
 	if p.QoS > 0 || p.Retain {
 		b.journal.Admit()
@@ -129,11 +129,11 @@ func (c *Conn) resolveAlias(p *mqtt.Publish) error {
 	return nil
 }
 
-// onDisk says whether the session outlives its connection.
-func (s *Session) onDisk() bool {
+// onDisk gives the number of the session on disk, 0 if it isn't there.
+func (s *Session) onDisk() (sid uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sid != 0
+	return s.sid
 }
 
 func (s *Session) isReceived(id uint16) bool {

@@ -79,9 +79,10 @@ func (o *outgoing) kept() *Message {
 		}
 		m := newKeptMessage(len(o.topic) + len(props) + len(o.payload))
 		o.fill(m, props)
+		// What these were views of may be the message that is let go.
+		o.topic, o.props, o.payload, o.propsReady = m.topic(), m.props(), m.payload(), true
 		o.done()
 		o.msg = m
-		o.props, o.propsReady = m.props(), true
 	}
 	return o.msg
 }

@@ -60,7 +60,7 @@ func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
 	t.matches = b.filters.Match(o.topic, t.matches[:0])
 	for _, sub := range t.matches {
 		if sub.session == nil {
-			if sub.group.full() {
+			if sub.group.full() || sub.group.membersFull() {
 				return true
 			}
 			continue
@@ -78,7 +78,7 @@ func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
 // needsDisk says whether o, a client's publish, would be journaled: for the sake
 // of QoS 2, as a retained message, or in the queue of a session on disk.
 func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {
-	if with.received != nil || o.retain && len(o.payload) > 0 {
+	if with.received != 0 || o.retain && len(o.payload) > 0 {
 		return true
 	}
 	if o.qos == 0 {
@@ -86,7 +86,7 @@ func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {
 	}
 	t.matches = b.filters.Match(o.topic, t.matches[:0])
 	for _, sub := range t.matches {
-		if sub.session == nil && sub.group.anyDurable() || sub.session != nil && sub.qos > 0 && sub.session.onDisk() {
+		if sub.session == nil && sub.group.anyDurable() || sub.session != nil && sub.qos > 0 && sub.session.onDisk() != 0 {
 			return true
 		}
 	}

@@ -14,6 +14,11 @@ type Session struct {
 	b  *Broker
 	id string
 
+	// Held while the session ends, or its delayed will is published; whoever
+	// wants to go on with the session waits for that. Outside of every other lock
+	// but Broker.later, and never while waiting for the disk.
+	leaving sync.Mutex
+
 	mu sync.Mutex // guards everything below
 
 	conn       *Conn  // nil while the client is away
@@ -146,7 +151,7 @@ func (s *Session) finish(it *slot) {
 		it.msg.release()
 	}
 	if it.number != 0 {
-		s.b.payloads.release(s.b.journal, it.number, 1)
+		s.b.payloads.release(s.b.journal, it.number)
 	}
 	s.count(it, -1)
 	if it.counted {
@@ -315,7 +320,7 @@ func (s *Session) release(it *slot, seq uint64) {
 		it.batch = a.End(nil)
 	}
 	if it.number != 0 {
-		s.b.payloads.release(s.b.journal, it.number, 1)
+		s.b.payloads.release(s.b.journal, it.number)
 		it.number = 0
 	}
 }

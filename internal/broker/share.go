@@ -27,11 +27,14 @@ type shareGroup struct {
 	turn    atomic.Uint64
 
 	mu          sync.Mutex
+	ended       bool   // the last member has left: nothing is kept any more
 	gid         uint64 // number of its rows on disk; 0: it has none
 	backlog     []waiting
+	front       uint64 // lowest sequence number ever given: one that went may still have its row
 	back        uint64 // sequence number of the next message to come
 	bytes       int64
-	dispatching bool
+	dispatching bool // a goroutine empties the backlog
+	again       bool // and is to look once more before it stops
 }
 
 // waiting is a message in a group's backlog.
@@ -51,7 +54,7 @@ func (b *Broker) joinGroup(sub *subscription, name, filter string) {
 	defer b.groupsMu.Unlock()
 	g := b.groups[key]
 	if g == nil {
-		g = &shareGroup{b: b, key: key, filter: filter, back: middle}
+		g = &shareGroup{b: b, key: key, filter: filter, front: middle, back: middle}
 		g.proxy = &subscription{group: g, filter: filter}
 		g.members.Store(&[]*subscription{})
 		b.groups[key] = g
@@ -78,13 +81,12 @@ func (b *Broker) leaveGroup(t *Turn, sub *subscription) {
 	if len(members) == 0 {
 		delete(b.groups, g.key)
 		b.filters.Remove(g.filter, g.proxy)
+		g.discard() // before there may be a new group of this name, which would share its row
 	}
 	b.groupsMu.Unlock()
-	if len(members) == 0 {
-		g.discard()
-		return
+	if len(members) > 0 {
+		g.takeBack(t, sub)
 	}
-	g.takeBack(t, sub)
 }
 
 // deliver gives the message to one member, or keeps it until one is there.
@@ -118,11 +120,17 @@ func (g *shareGroup) offer(t *Turn, o *outgoing) bool {
 	return false
 }
 
-// offerShared delivers to a member if it is connected.
+// offerShared delivers to a member if it is connected and has room: others may.
 func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil || sub.gone {
+		return false
+	}
+	if policy := s.b.limits.QueueFull; policy != DropOldest && min(o.qos, sub.qos) > 0 && s.full() {
+		if policy == EndSession {
+			t.ending = append(t.ending, s)
+		}
 		return false
 	}
 	t.subIDs = t.subIDs[:0]
@@ -145,10 +153,35 @@ func (g *shareGroup) anyDurable() bool {
 	return false
 }
 
+// hasMembers says whether there is anybody to hand a message back for.
+func (g *shareGroup) hasMembers() bool { return len(*g.members.Load()) > 0 }
+
 func (g *shareGroup) full() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.backlog) >= g.b.limits.MaxQueued || g.bytes >= g.b.limits.MaxQueuedBytes
+}
+
+// membersFull says whether there are members connected and none of them has room.
+func (g *shareGroup) membersFull() (full bool) {
+	for _, m := range *g.members.Load() {
+		m.session.mu.Lock()
+		connected := m.session.conn != nil
+		room := connected && (m.qos == 0 || !m.session.full())
+		m.session.mu.Unlock()
+		if room {
+			return false
+		}
+		full = full || connected
+	}
+	return full
+}
+
+// count adds a message to the levels, or with a sign of -1 takes it out; g.mu is held.
+func (g *shareGroup) count(m *Message, sign int64) {
+	g.bytes += sign * m.size()
+	g.b.stats.Queued.Add(sign)
+	g.b.stats.QueuedBytes.Add(sign * m.size())
 }
 
 // add puts a message, of which it takes over the reference, behind the backlog.
@@ -168,10 +201,15 @@ func (g *shareGroup) add(t *Turn, m *Message) {
 			g.b.stats.Dropped.Add(1)
 		}
 	}
+	t.overTotal = t.overTotal || g.b.totalFull()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.ended {
+		m.release()
+		return
+	}
 	g.backlog = append(g.backlog, waiting{message: m, seq: g.back})
-	g.bytes += m.size()
+	g.count(m, 1)
 	g.save(t, g.back, m)
 	g.back++
 }
@@ -221,50 +259,52 @@ func (g *shareGroup) pop(seq uint64) {
 	m := g.backlog[0].message
 	g.backlog[0] = waiting{}
 	g.backlog = g.backlog[1:]
-	g.bytes -= m.size()
+	g.count(m, -1)
 	m.release()
 }
 
-// requeue puts messages before the backlog, in order, to be journaled.
-func (g *shareGroup) requeue(t *Turn, messages []*Message) {
+// requeue puts messages, whose references it takes over, before the backlog, in
+// order, to be journaled.
+func (g *shareGroup) requeue(t *Turn, messages ...*Message) {
+	t.overTotal = t.overTotal || g.b.totalFull()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	backlog := make([]waiting, 0, len(messages)+len(g.backlog))
-	front := g.back
-	if len(g.backlog) > 0 {
-		front = g.backlog[0].seq
+	if g.ended {
+		for _, m := range messages {
+			m.release()
+		}
+		return
 	}
-	front -= uint64(len(messages))
+	backlog := make([]waiting, 0, len(messages)+len(g.backlog))
+	g.front -= uint64(len(messages))
 	for i, m := range messages {
-		seq := front + uint64(i)
+		seq := g.front + uint64(i)
 		backlog = append(backlog, waiting{message: m, seq: seq})
-		g.bytes += m.size()
+		g.count(m, 1)
 		g.save(t, seq, m)
 	}
 	g.backlog = append(backlog, g.backlog...)
 }
 
 // dispatch empties the backlog as long as somebody takes it. One goroutine does
-// it at a time, so that the order holds; what is added meanwhile it finds.
+// it at a time, so that the order holds; it looks once more if somebody came
+// while it found no taker.
 func (g *shareGroup) dispatch(t *Turn) {
-	for {
-		g.mu.Lock()
-		if g.dispatching || len(g.backlog) == 0 || !g.backlog[0].saved {
-			g.mu.Unlock()
-			return
-		}
-		g.dispatching = true
-		g.mu.Unlock()
-
-		taken := g.dispatchOne(t)
-
-		g.mu.Lock()
-		g.dispatching = false
-		g.mu.Unlock()
-		if !taken {
-			return
-		}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.dispatching {
+		g.again = true
+		return
 	}
+	g.dispatching = true
+	for more := true; more && len(g.backlog) > 0 && g.backlog[0].saved; {
+		g.again = false
+		g.mu.Unlock()
+		taken := g.dispatchOne(t)
+		g.mu.Lock()
+		more = taken || g.again
+	}
+	g.dispatching = false
 }
 
 // dispatchOne passes the first message on: its row in the member's queue and the
@@ -287,7 +327,9 @@ func (g *shareGroup) dispatchOne(t *Turn) bool {
 }
 
 // takeBack collects what a member that left, or lost its connection, was not
-// sent, and gives it to the others.
+// sent, and gives it to the others: also what it was sent at QoS 1 and hasn't
+// acknowledged, if it won't come back for it or somebody else is there now. At
+// QoS 2 nobody else may get that [MQTT-4.8.2-5].
 func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 	s := sub.session
 	others := g.anyConnectedBut(s)
@@ -298,23 +340,38 @@ func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 		if it.sub != sub || it.msg == nil || it.batch == unsaved {
 			continue
 		}
-		unsent := it.state == slotPending
-		unacknowledged := it.state == slotSent && it.qos == 1 && s.conn == nil && others
+		unsent := it.state == slotPending && !it.dup
+		unacknowledged := it.state <= slotSent && it.qos == 1 && s.conn == nil && (others || s.ended)
 		if unsent || unacknowledged {
-			it.msg.keep()
-			messages = append(messages, it.msg)
-			if it.saved {
-				t.deletes = append(t.deletes, queueKey(s.sid, seq))
-			}
-			s.finish(it)
+			messages = append(messages, s.handBack(t, seq))
 		}
 	}
 	s.routed.trim()
 	s.mu.Unlock()
 	if len(messages) > 0 {
-		g.requeue(t, messages)
+		g.requeue(t, messages...)
 		g.b.commit(t, nil)
 	}
+}
+
+// handBack finishes a slot of the routed queue and gives its message, with a
+// reference. Its rows go with the next commit of the turn: the batch that has
+// them elsewhere. s.mu is held.
+func (s *Session) handBack(t *Turn, seq uint64) *Message {
+	it := s.routed.at(seq)
+	m := it.msg
+	m.keep()
+	if it.saved {
+		t.deletes = append(t.deletes, queueKey(s.sid, seq))
+	}
+	if it.number != 0 {
+		if s.b.payloads.drop(it.number) {
+			t.deletes = append(t.deletes, numberedKey(payloadPrefix, it.number))
+		}
+		it.number = 0
+	}
+	s.finish(it)
+	return m
 }
 
 func (g *shareGroup) anyConnectedBut(s *Session) bool {
@@ -332,14 +389,16 @@ func (g *shareGroup) anyConnectedBut(s *Session) bool {
 	return false
 }
 
-// discard lets go of the backlog, in memory and on disk.
+// discard ends the group: it lets go of the backlog, in memory and on disk.
 func (g *shareGroup) discard() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.ended = true
 	for _, w := range g.backlog {
+		g.count(w.message, -1)
 		w.message.release()
 	}
-	g.backlog, g.bytes = nil, 0
+	g.backlog = nil
 	if g.gid != 0 {
 		a := g.b.journal.Begin()
 		a.Delete(topicKey(groupPrefix, []byte(g.key)))

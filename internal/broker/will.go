@@ -33,7 +33,11 @@ func (b *Broker) publishWill(t *Turn, w *will, sid uint64) {
 	o := w.message.routed()
 	defer o.done()
 	b.stats.Wills.Add(1)
-	b.publishAny(t, &o, &alongside{will: sid})
+	if _, _, code := b.publishAny(t, &o, &alongside{will: sid}); code.Failed() {
+		b.stats.Rejected.Add(1)
+		b.log.Warn("a will found no room", "topic", string(o.topic))
+		b.commit(t, &alongside{will: sid}) // or it would be published after the next start
+	}
 }
 
 // publishAny routes a message, stores it if it is to be retained, and journals

@@ -316,3 +316,22 @@ func TestDirectoryBelongsToOneServer(t *testing.T) {
 	}
 	n.connect().Ping()
 }
+
+// What a member of a shared subscription may have been sent at QoS 2 is for
+// nobody else, even if its session ends [MQTT-4.8.2-5]: a restart in between
+// doesn't change that.
+func TestSharedQoS2IsForOneMemberAcrossARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	chosen := n.connect(mqtttest.Persistent("chosen"), mqtttest.HoldAcks())
+	chosen.Subscribe("$share/group/once", 2)
+	n.connect().Publish(message{Topic: "once", Payload: "x", QoS: 2})
+	chosen.Receive()
+
+	n.restart()
+
+	other := n.connect(mqtttest.Persistent("other"))
+	other.Subscribe("$share/group/once", 2)
+	n.connect(mqtttest.ClientID("chosen")) // a clean start: the session ends
+	other.Quiet()
+}

@@ -259,3 +259,34 @@ func TestDisconnectWithReasonCode(t *testing.T) {
 	c.DisconnectWith(mqtt.Disconnect{Code: mqtt.UnspecifiedError})
 	m.Receive()
 }
+
+// A client that comes back only to fetch what waits for it, and wants its
+// session to end with that connection, gets all of it, however much it is.
+func TestLastConnectionOfASessionGetsTheWholeQueue(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	c := n.connect(mqtttest.Persistent("last"))
+	c.Subscribe("queue", 1)
+	c.Disconnect()
+	const count = 5000
+	publishAll(n.connect(), numbered("queue", 1, count))
+
+	c = n.connect(mqtttest.ClientID("last"), mqtttest.Resume())
+	wantPresent(t, c, true)
+	wantPayloads(t, c.ReceiveN(count), counted(0, count))
+	c.Disconnect()
+	wantPresent(t, n.connect(mqtttest.Persistent("last")), false)
+}
+
+func TestLastConnectionOfASessionEndsItAcrossARestart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	c := n.connect(mqtttest.Persistent("last"))
+	c.Subscribe("queue", 1)
+	c.Disconnect()
+	c = n.connect(mqtttest.ClientID("last"), mqtttest.Resume())
+	wantPresent(t, c, true)
+	n.restart()
+	wantPresent(t, n.connect(mqtttest.Persistent("last")), false)
+	wantCode(t, "PUBACK", n.connect().Offer(message{Topic: "queue", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
+}

@@ -1,0 +1,154 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/mqtttest"
+)
+
+// node is a broker on a file system that can crash.
+type node struct {
+	t       *testing.T
+	journal *journal.Journal
+	broker  *Broker
+	addr    string
+}
+
+// run starts a broker on fs, until the test ends or stop.
+func run(t *testing.T, fs vfs.FS, limits Limits) *node {
+	t.Helper()
+	n := &node{t: t}
+	var started sync.WaitGroup
+	started.Add(1)
+	idle := func() {
+		started.Wait()
+		n.broker.FlushLater()
+	}
+	var err error
+	if n.journal, err = journal.Open(journal.Options{Dir: "data", FS: fs, Idle: idle}); err != nil {
+		t.Fatal(err)
+	}
+	if n.broker, err = New(Options{Journal: n.journal, Limits: limits}); err != nil {
+		started.Done()
+		t.Fatal(err)
+	}
+	started.Done()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.addr = l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- n.broker.Serve(l) }()
+	t.Cleanup(func() {
+		if n.journal == nil {
+			return
+		}
+		n.stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *node) stop() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), mqtttest.Deadline)
+	defer cancel()
+	if err := n.broker.Close(ctx); err != nil {
+		n.t.Errorf("closing the broker: %v", err)
+	}
+	if err := n.journal.Close(); err != nil {
+		n.t.Errorf("closing the journal: %v", err)
+	}
+	n.journal = nil
+}
+
+func (n *node) connect(opts ...mqtttest.Option) *mqtttest.Client {
+	n.t.Helper()
+	return mqtttest.Connect(n.t, n.addr, opts...)
+}
+
+// crashes is a file system that keeps what a crash after each of its syncs would
+// leave, from when it is told to record.
+type crashes struct {
+	vfs.FS
+	mem *vfs.MemFS
+
+	mu        sync.Mutex
+	recording bool         // guarded by mu
+	left      []*vfs.MemFS // guarded by mu
+}
+
+func newCrashes() *crashes {
+	mem := vfs.NewCrashableMem()
+	return &crashes{FS: mem, mem: mem}
+}
+
+func (c *crashes) record() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recording = true
+	c.left = append(c.left, c.clone())
+}
+
+// stop gives what was recorded, and what a crash now would leave.
+func (c *crashes) stop() []*vfs.MemFS {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recording = false
+	return append(c.left, c.clone())
+}
+
+func (c *crashes) clone() *vfs.MemFS {
+	return c.mem.CrashClone(vfs.CrashCloneCfg{RNG: rand.New(rand.NewPCG(1, 2))})
+}
+
+func (c *crashes) synced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.recording {
+		c.left = append(c.left, c.clone())
+	}
+}
+
+func (c *crashes) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.Create(name, category)
+	return crashFile{f, c}, err
+}
+
+func (c *crashes) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.ReuseForWrite(old, name, category)
+	return crashFile{f, c}, err
+}
+
+type crashFile struct {
+	vfs.File
+	c *crashes
+}
+
+func (f crashFile) Sync() error {
+	err := f.File.Sync()
+	f.c.synced()
+	return err
+}
+
+func (f crashFile) SyncData() error {
+	err := f.File.SyncData()
+	f.c.synced()
+	return err
+}
+
+func (f crashFile) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	f.c.synced()
+	return full, err
+}
