@@ -20,6 +20,8 @@ type life struct {
 	number int
 	settle bool // finish what is open, look at everything, and return
 
+	patience time.Duration
+
 	killedAt atomic.Int64  // when the kill was sent; 0 before
 	dead     chan struct{} // closed after the burial
 	diedAt   atomic.Int64  // set before that
@@ -56,7 +58,7 @@ func (l *life) ended(who string, cause error) error {
 	if errors.Is(cause, errBroken) || errors.Is(cause, errRefused) {
 		return fmt.Errorf("%s, life %d: %w", who, l.number, cause)
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(2 * l.patience) // the life's own end comes first
 	defer late.Stop()
 	select {
 	case <-l.dead:

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// patience is how long anything may take before it counts as never happening.
+// patience is how long anything may take before it counts as never happening,
+// unless a run says otherwise.
 const patience = 30 * time.Second
 
 // Program is how to start a broker on a data directory and an address.

@@ -22,6 +22,10 @@ type Options struct {
 	Sessions bool // roamers
 	Messages bool // publishers, subscribers, retained messages
 
+	// Patience is how long a life may be without an end, and anything in it may
+	// take; 0: 30 s.
+	Patience time.Duration
+
 	// Between is called while the broker is down, with its directory: for tests of
 	// this harness, which must notice what a lying disk would do.
 	Between func(dir string)
@@ -75,6 +79,9 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
+	}
+	if o.Patience == 0 {
+		o.Patience = patience
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
 	r.sum = Summary{Broker: o.Program.Name, Seed: o.Seed}
@@ -288,7 +295,7 @@ func (r *run) live(settle bool, work, news int64) error {
 	}
 	r.startup = time.Since(began)
 	r.num++
-	l := &life{addr: r.addr, number: r.num, settle: settle, dead: make(chan struct{})}
+	l := &life{addr: r.addr, number: r.num, settle: settle, patience: r.Patience, dead: make(chan struct{})}
 	l.work.arm(work)
 	l.news.arm(news)
 	l.attended.arm(int64(len(r.subs)))
@@ -319,6 +326,9 @@ func (r *run) checkRetained(l *life) error {
 	for _, p := range append(r.publishers[:len(r.publishers):len(r.publishers)], r.retainers...) {
 		p.prepare()
 	}
+	for _, s := range r.subs {
+		s.forgetUnsafe()
+	}
 	if len(r.retainers) == 0 || !l.settle && r.rng.IntN(4) > 0 {
 		return nil
 	}
@@ -343,7 +353,7 @@ func (r *run) awaitKill(l *life, p *process, living *sync.WaitGroup) {
 		living.Wait()
 		close(all)
 	}()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(r.Patience)
 	defer late.Stop()
 	select {
 	case <-p.done:
@@ -353,7 +363,7 @@ func (r *run) awaitKill(l *life, p *process, living *sync.WaitGroup) {
 	case <-l.work.fired:
 	case <-l.news.fired:
 	case <-late.C:
-		r.violate("life %d: no end of it after %v (settling: %v); the broker said:\n%s", l.number, patience, l.settle, p.said.text())
+		r.violate("life %d: no end of it after %v (settling: %v); the broker said:\n%s", l.number, r.Patience, l.settle, p.said.text())
 		return
 	}
 	// Somewhere between the stages of what is on its way.

@@ -11,7 +11,8 @@ import (
 
 // subscriber has a session with one subscription to all publishers' messages, and
 // keeps the books of what it was handed. One that is offline connects only when
-// the run settles: all that came meanwhile must be waiting for it.
+// the run settles, and in a life now and then: all that came meanwhile must be
+// waiting for it.
 type subscriber struct {
 	name    string
 	qos     byte
@@ -42,12 +43,11 @@ func newSubscriber(name string, qos byte, offline bool, rng *rand.Rand, pubs []*
 	return s
 }
 
-// sighted is when a packet identifier brought a message for the first time, and
-// on which connection the last time.
+// sighted is what a packet identifier brought.
 type sighted struct {
 	message
-	ordinal uint64
-	time    int
+	ordinal uint64 // its place in the order of deliveries
+	time    int    // the connection on which it came last
 }
 
 // faults are what a subscriber has counted against the broker.
@@ -90,7 +90,7 @@ type connection struct {
 }
 
 func (s *subscriber) live(l *life) error {
-	if s.offline && s.ready && !l.settle {
+	if s.offline && s.ready && !l.settle && s.rng.IntN(5) > 0 {
 		return nil
 	}
 	c, err := s.connect(l)
@@ -253,18 +253,34 @@ func (s *subscriber) checkFlow(c *connection, d *mqtt.Publish) {
 	}
 }
 
+// forgetUnsafe forgets, between two lives, sightings of what the broker may have
+// lost. A message at QoS 1 may be delivered before it is safe on disk; what its
+// publisher then sends again is new to the broker, wherever it stands in the
+// queue now.
+func (s *subscriber) forgetUnsafe() {
+	for id, before := range s.seen {
+		p := s.pubs[before.publisher]
+		if min(s.qos, p.qos) == 1 && !p.wasSafe(before.seq) {
+			delete(s.seen, id)
+		}
+	}
+}
+
 // checkRedelivery looks at a message that this packet identifier has brought
-// before: it must be marked, come once a connection, and in its old order. A
-// message at QoS 1 may have come before it was safe on disk, and then been lost
-// with the broker; what its publisher sends again is new to the broker.
+// before: it must be marked, come once a connection, and in its old order.
 func (s *subscriber) checkRedelivery(c *connection, d *mqtt.Publish, m message) {
 	before, is := s.seen[d.PacketID]
-	if is && before.message == m && !d.Dup && (d.QoS == 2 || s.pubs[m.publisher].wasSafe(m.seq)) {
+	if is && before.message == m && !d.Dup && before.time != s.times {
 		s.blame(&s.faults.withoutDup, "%v came again with packet identifier %d, without DUP", m, d.PacketID)
 	}
-	if !is || before.message != m || !d.Dup {
+	switch {
+	case !d.Dup:
 		s.ordinal++
 		s.seen[d.PacketID] = sighted{m, s.ordinal, s.times}
+		return
+	case !is || before.message != m:
+		// Sent before, and lost on the way or forgotten: its place is here, among the others.
+		s.seen[d.PacketID] = sighted{m, c.resent, s.times}
 		return
 	}
 	if before.time == s.times {

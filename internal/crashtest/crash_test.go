@@ -1,0 +1,101 @@
+package crashtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What concurrent clients of the state store see, over as many kills as fit,
+// must be what one request after the other would have done.
+func TestLinearizableOverKills(t *testing.T) {
+	t.Parallel()
+	s := runFor(t, Options{For: duration(15 * time.Second), Store: true})
+	mustHold(t, s)
+	if s.Rounds == 0 || s.Store.Answered == 0 || s.Store.Notified == 0 || s.Store.Locks == 0 || s.Store.Archived == 0 {
+		t.Errorf("the run has proved little: %v", s)
+	}
+}
+
+// What is acknowledged is delivered, in order, and at QoS 2 once; sessions,
+// subscriptions, retained messages, keys and locks are what they were.
+func TestNothingIsLostOverKills(t *testing.T) {
+	t.Parallel()
+	s := runFor(t, Options{For: duration(30 * time.Second), Store: true, Sessions: true, Messages: true})
+	mustHold(t, s)
+	if s.Rounds == 0 || s.Messages.Delivered == 0 || s.Messages.Retained == 0 || s.Sessions.Resumed == 0 || s.Store.Answered == 0 {
+		t.Errorf("the run has proved little: %v", s)
+	}
+}
+
+// The harness itself: a disk that forgets what it was told is found out by every part.
+func TestAnOldDiskIsNoticed(t *testing.T) {
+	t.Parallel()
+	var copies []string
+	forgetful := func(dir string) {
+		// Given a copy of the data from some kills ago, then that copy takes their place.
+		data, old := filepath.Join(dir, "data"), filepath.Join(t.TempDir(), "data")
+		if err := os.CopyFS(old, os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		if copies = append(copies, old); len(copies)%7 != 0 {
+			return
+		}
+		if err := errors.Join(os.RemoveAll(data), os.Rename(copies[len(copies)-4], data)); err != nil {
+			t.Error(err)
+		}
+	}
+	s := runFor(t, Options{Rounds: 30, Store: true, Sessions: true, Messages: true, Patience: 2 * time.Second, Between: forgetful})
+	if !s.Failed() {
+		t.Fatal("nothing was noticed")
+	}
+	m := s.Messages
+	if m.Lost == 0 && m.DuplicatesQoS2 == 0 && m.SessionsLost == 0 {
+		t.Errorf("no message was missed: %+v", m)
+	}
+	broken := strings.Join(s.Violations, "\n")
+	for _, part := range []string{"archive/", "no order of the", "roamer"} {
+		if !strings.Contains(broken, part) {
+			t.Errorf("none of the violations speaks of %q", part)
+		}
+	}
+}
+
+// The part for messages drives any broker.
+func TestAnotherBroker(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("mosquitto")
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/mosquitto"); err != nil {
+			t.Skip("mosquitto is not installed")
+		}
+	}
+	s := runFor(t, Options{Program: Mosquitto(path, 1), Rounds: 5, Messages: true})
+	if s.Messages.Acknowledged == 0 || s.Messages.Delivered == 0 {
+		t.Errorf("nobody has worked: %v", s)
+	}
+}
+
+// The command prints a summary that a program can read.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("go", "run", "./crash", "-binary", built, "-rounds", "3", "-seed", "7", "-json", "-")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Summary
+	if err := json.Unmarshal(out, &s); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if s.Broker != "holdfast" || s.Seed != 7 || s.Rounds != 3 || s.Failed() {
+		t.Errorf("got %+v", s)
+	}
+}

@@ -1,0 +1,74 @@
+package crashtest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 0, "seed of the runs; 0: one of the clock")
+	forFlag  = flag.Duration("for", 0, "how long each run takes; 0: linearizability 15s, crashes 30s, each a tenth of it with -short")
+)
+
+// built is the broker under test, built once.
+var built string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	flag.Parse()
+	dir, remove, err := TempDir()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	if built, err = BuildHoldfast(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func seed() uint64 {
+	if *seedFlag != 0 {
+		return *seedFlag
+	}
+	return uint64(time.Now().UnixNano())
+}
+
+func duration(usual time.Duration) time.Duration {
+	switch {
+	case *forFlag > 0:
+		return *forFlag
+	case testing.Short():
+		return usual / 10
+	}
+	return usual
+}
+
+// runFor runs the harness, and says how to do it again.
+func runFor(t *testing.T, o Options) *Summary {
+	t.Helper()
+	o.Dir, o.Seed = t.TempDir(), seed()
+	if o.Program.Name == "" {
+		o.Program = Holdfast(built)
+	}
+	summary, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("seed %d: %v", o.Seed, err)
+	}
+	t.Logf("%v", summary)
+	return summary
+}
+
+// mustHold fails the test if a promise was broken.
+func mustHold(t *testing.T, s *Summary) {
+	t.Helper()
+	if s.Failed() {
+		t.Errorf("promises broken; to run it again: go test ./internal/crashtest -run '%s' -seed %d", t.Name(), s.Seed)
+	}
+}

@@ -1,0 +1,194 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"holdfast/client"
+	"holdfast/hlc"
+	"holdfast/internal/mqtttest"
+)
+
+// server is the broker on a directory and an address of its own.
+type server struct {
+	t       *testing.T
+	dir     string
+	addr    string
+	process *process
+}
+
+func startServer(t *testing.T) *server {
+	t.Helper()
+	addr, err := freeAddress(func(n int) int { return int(time.Now().UnixNano()) % n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, dir: t.TempDir(), addr: addr}
+	s.start()
+	t.Cleanup(func() { s.process.kill() })
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	p, err := Holdfast(built).start(s.dir, s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.process = p
+	if err := p.awaitReady(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// restart kills the broker and starts it on the same directory and address.
+func (s *server) restart() {
+	s.t.Helper()
+	s.process.kill()
+	s.start()
+}
+
+func (s *server) client() *client.Client {
+	s.t.Helper()
+	c, err := client.Dial(s.t.Context(), s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func set(t *testing.T, c *client.Client, key, value string, opts ...client.SetOption) hlc.Timestamp {
+	t.Helper()
+	version, applied, err := c.Set(t.Context(), key, []byte(value), opts...)
+	if err != nil || !applied {
+		t.Fatalf("set %q: applied %v, %v", key, applied, err)
+	}
+	return version
+}
+
+func get(ctx context.Context, t *testing.T, c *client.Client, key string) (value string, version hlc.Timestamp, found bool) {
+	t.Helper()
+	v, found, err := c.Get(ctx, key)
+	if err != nil {
+		t.Fatalf("get %q: %v", key, err)
+	}
+	return string(v.Bytes), v.Version, found
+}
+
+func TestKilledStoreKeepsEveryWrite(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.client()
+	token := hlc.Timestamp{Wall: uint64(time.Now().UnixMilli()), Counter: 1, Node: "lock"}
+
+	// Given keys that were written, protected, given time, and deleted.
+	versions := map[string]hlc.Timestamp{}
+	var highest hlc.Timestamp
+	for i := range 200 {
+		key := fmt.Sprint("kept/", i)
+		versions[key] = set(t, c, key, fmt.Sprint("value of ", i))
+		highest = versions[key]
+	}
+	set(t, c, "fenced", "by a token", client.Fencing(token))
+	set(t, c, "leased", "for an hour", client.Expiry(time.Hour))
+	set(t, c, "deleted", "soon")
+	if _, err := c.Del(t.Context(), "deleted"); err != nil {
+		t.Fatal(err)
+	}
+
+	// When the broker is killed,
+	s.restart()
+	c = s.client()
+
+	// then they are what they were,
+	for key, version := range versions {
+		value, got, found := get(t.Context(), t, c, key)
+		if want := "value of " + key[len("kept/"):]; !found || value != want || got != version {
+			t.Errorf("%q is %q version %v, found %v; want %q version %v", key, value, got, found, want, version)
+		}
+	}
+	if _, _, found := get(t.Context(), t, c, "leased"); !found {
+		t.Error("a key with an hour to live is gone")
+	}
+	if _, _, found := get(t.Context(), t, c, "deleted"); found {
+		t.Error("a deleted key is back")
+	}
+	if _, _, err := c.Set(t.Context(), "fenced", []byte("without")); err == nil {
+		t.Error("the fencing token is forgotten")
+	}
+	// and versions go on rising.
+	if v := set(t, c, "kept/0", "again"); v.Compare(highest) <= 0 {
+		t.Errorf("version %v after the kill, %v before", v, highest)
+	}
+}
+
+func TestExpiredKeysStayGone(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.client()
+
+	// Given a key that expires while the broker runs, and one that will while it doesn't.
+	set(t, c, "seen", "briefly", client.Expiry(20*time.Millisecond))
+	w, err := c.Watch(t.Context(), "seen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, found := get(t.Context(), t, c, "seen"); found {
+		if e := <-w.Events(); e.Kind != client.KeyDeleted {
+			t.Fatalf("got %+v, want the expiry", e)
+		}
+	}
+	deadline := time.Now().Add(100 * time.Millisecond)
+	set(t, c, "unseen", "briefly", client.Expiry(100*time.Millisecond))
+
+	// When it is killed and started, until the deadline has passed, and once more,
+	for rounds := 0; rounds < 2 || time.Now().Before(deadline.Add(time.Duration(clockSlack))); rounds++ {
+		s.restart()
+	}
+	s.restart()
+	c = s.client()
+
+	// then both are gone, to whoever reads and whoever sets.
+	for _, key := range []string{"seen", "unseen"} {
+		if value, _, found := get(t.Context(), t, c, key); found {
+			t.Errorf("%q is back: %q", key, value)
+		}
+		set(t, c, key, "new", client.NX())
+	}
+}
+
+func TestKilledBrokerKeepsSessions(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+
+	// Given a session with subscriptions, one of them ended, and a session that has ended.
+	c := mqtttest.Connect(t, s.addr, mqtttest.Persistent("stays"))
+	if c.Connack.SessionPresent {
+		t.Fatal("a session before there was one")
+	}
+	c.Subscribe("kept/+", 1)
+	c.Subscribe("left", 1)
+	c.Unsubscribe("left")
+	mqtttest.Connect(t, s.addr, mqtttest.ClientID("goes"), mqtttest.SessionExpiry(0))
+
+	// When the broker is killed,
+	s.restart()
+
+	// then the one is there without being asked for again, and the other isn't.
+	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("stays"))
+	if !c.Connack.SessionPresent {
+		t.Error("the session is gone")
+	}
+	p := mqtttest.Connect(t, s.addr, mqtttest.ClientID("publisher"))
+	p.Publish(mqtttest.Message{Topic: "left", Payload: "nobody wants this", QoS: 1})
+	p.Publish(mqtttest.Message{Topic: "kept/1", Payload: "this comes", QoS: 1})
+	if m := c.Receive(); m.Payload != "this comes" {
+		t.Errorf("got %v", m)
+	}
+	if mqtttest.Connect(t, s.addr, mqtttest.Persistent("goes")).Connack.SessionPresent {
+		t.Error("a session that was to end with its connection is there")
+	}
+}
