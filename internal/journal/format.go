@@ -97,7 +97,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 
 // inspect looks at a directory before Pebble opens it, because opening writes.
 // It returns whether there is a database in it.
-func inspect(fsys vfs.FS, dir string) (exists bool, err error) {
+func inspect(fsys vfs.FS, dir string, lock *pebble.Lock) (exists bool, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
@@ -107,7 +107,7 @@ func inspect(fsys vfs.FS, dir string) (exists bool, err error) {
 	}
 	if desc.Exists {
 		if desc.FormatMajorVersion < pebbleFormat {
-			return true, checkReadOnly(fsys, dir)
+			return true, checkReadOnly(fsys, dir, lock)
 		}
 		return true, nil
 	}
@@ -139,8 +139,8 @@ func expected(name string) bool {
 
 // checkReadOnly makes sure that a database of an older Pebble format is ours
 // before an ordinary open raises its format for good.
-func checkReadOnly(fsys vfs.FS, dir string) error {
-	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}})
+func checkReadOnly(fsys vfs.FS, dir string, lock *pebble.Lock) error {
+	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock})
 	if err != nil {
 		return fmt.Errorf("%w: the database in %s cannot be opened: %w", ErrForeign, dir, err)
 	}

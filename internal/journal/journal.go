@@ -75,6 +75,7 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
+	corrupt        sync.Map      // files that were said to be damaged, by path
 	synced         atomic.Uint64 // the batch up to which runInterval has synced
 	syncing        atomic.Int64  // since when it waits for an fsync, ns; 0: it does not
 
@@ -104,11 +105,11 @@ type Journal struct {
 }
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
-// ErrNewerFormat or ErrForeign, each with a sentence on what to do, or with
+// ErrNewerFormat, ErrForeign or ErrDamaged, each with a sentence on what to do, or with
 // what Pebble or the file system say.
 func Open(o Options) (*Journal, error) {
 	o.setDefaults()
-	j := &Journal{o: o}
+	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{})}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
 	if o.Meta != nil {
@@ -150,8 +151,11 @@ func (o *Options) setDefaults() {
 // openDB opens the database, checks that it is ours, and reads the meta record.
 func (j *Journal) openDB() error {
 	o := &j.o
-	exists, err := inspect(o.FS, o.Dir)
+	exists, err := inspect(o.FS, o.Dir, j.lock)
 	if err != nil {
+		return err
+	}
+	if err := refuseDamage(o.FS, o.Dir, j.lock); err != nil {
 		return err
 	}
 	if o.ReadOnly && !exists {
@@ -159,6 +163,9 @@ func (j *Journal) openDB() error {
 	}
 	db, err := pebble.Open(o.Dir, j.pebbleOptions())
 	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 		return fmt.Errorf("database in %s cannot be opened: %w", o.Dir, err)
 	}
 	found, err := readFormat(db, o.Dir)
@@ -203,7 +210,7 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		EventListener:               &pebble.EventListener{BackgroundError: j.backgroundError},
+		EventListener:               &pebble.EventListener{BackgroundError: j.backgroundError, DataCorruption: j.dataCorruption},
 	}
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -213,8 +220,6 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 
 func (j *Journal) start() {
 	j.filling = &batch{seq: 1}
-	j.drained = make(chan struct{})
-	j.failed = make(chan struct{})
 	if j.o.ReadOnly {
 		close(j.drained)
 		return

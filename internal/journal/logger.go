@@ -1,6 +1,10 @@
 package journal
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
 
 // pebbleLogger routes Pebble's messages: its running commentary is for
 // debugging, its errors are for the person on call.
@@ -27,6 +31,17 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
 	j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", err)
+}
+
+// dataCorruption says that a table does not match its checksums; who wanted to
+// read it gets an error. Pebble's own reaction would be Fatalf, but what is in
+// memory and in other tables is sound, and a server that goes on is worth more
+// than one that cannot be started any more.
+func (j *Journal) dataCorruption(info pebble.DataCorruptionInfo) {
+	if _, again := j.corrupt.LoadOrStore(info.Path, true); !again {
+		j.o.Logger.Error("a file is damaged: restore a backup before the server is restarted, it will not start with it",
+			"dir", j.o.Dir, "file", info.Path, "error", info.Details)
+	}
 }
 
 // silent drops the messages of a database that is only being looked at.

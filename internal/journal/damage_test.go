@@ -1,0 +1,246 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// tree is a directory's files by name.
+type tree map[string][]byte
+
+func readTree(t testing.TB, fs vfs.FS) tree {
+	t.Helper()
+	names, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := tree{}
+	for _, name := range names {
+		f, err := fs.Open("data/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[name], err = io.ReadAll(f); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	return files
+}
+
+func (files tree) plant(t testing.TB) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("data", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		f, err := fs.Create("data/"+name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(bytes.Clone(content)); err != nil { // MemFS may overwrite what it is given
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	return fs
+}
+
+// grown is a data directory with tables, a manifest of several records, and a
+// log with rows in several blocks and a last block of its own; and the rows.
+func grown(t testing.TB) (killed, stopped tree, rows map[string]string) {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: fs})
+	rows = map[string]string{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	write := func(n, size int) {
+		for range n {
+			value := make([]byte, rng.IntN(size))
+			for i := range value {
+				value[i] = byte(rng.Uint32())
+			}
+			key := fmt.Sprintf("k|%04d", rng.IntN(10_000))
+			putAndWait(j, key, string(value))
+			rows[key] = string(value)
+		}
+	}
+	for range 3 {
+		write(60, 400)
+		if err := j.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(100, 1500)
+	write(20, 100)
+	killed = readTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
+	mustClose(t, j)
+	stopped = readTree(t, fs)
+	return killed, stopped, rows
+}
+
+// open opens what a tree holds and returns its rows, or what opening or reading
+// said. It does not say what is wrong twice.
+func (files tree) open(t testing.TB) (rows map[string]string, err error) {
+	t.Helper()
+	j, err := Open(Options{Dir: "data", FS: files.plant(t), Logger: slog.New(slog.DiscardHandler), Fatal: func(error) {}})
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	rows = map[string]string{}
+	err = j.Iterate([]byte("k"), []byte("l"), func(k, v []byte) bool {
+		rows[string(k)] = string(v)
+		return true
+	})
+	return rows, err
+}
+
+func sameRows(got, want map[string]string) bool {
+	if len(got) != len(want) {
+		return false
+	}
+	for k, v := range want {
+		if got[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Whatever bit is flipped: either somebody says so, or every acknowledged row is
+// there as it was.
+func TestFlippedBitsAreNeverServed(t *testing.T) {
+	t.Parallel()
+	killed, stopped, rows := grown(t)
+	for name, files := range map[string]tree{"killed": killed, "stopped": stopped} {
+		if got, err := files.open(t); err != nil || !sameRows(got, rows) {
+			t.Fatalf("%s: %d rows of %d, %v", name, len(got), len(rows), err)
+		}
+		for file, content := range files {
+			t.Run(name+"/"+file, func(t *testing.T) {
+				t.Parallel()
+				flipBits(t, files, file, content, rows)
+			})
+		}
+	}
+}
+
+// flips is how many bits of each file are flipped, one at a time; of the first
+// and the last bytes all are.
+const flips = 24
+
+func flipBits(t *testing.T, files tree, file string, content []byte, rows map[string]string) {
+	bits := len(content) * 8
+	if bits == 0 {
+		return
+	}
+	rng := rand.New(rand.NewPCG(uint64(bits), 7))
+	where := make([]int, 0, flips)
+	for i := range min(bits, flips) {
+		switch {
+		case bits <= flips || i < flips/6:
+			where = append(where, i)
+		case i < flips/3:
+			where = append(where, bits-1-(i-flips/6))
+		default:
+			where = append(where, rng.IntN(bits))
+		}
+	}
+	for _, bit := range where {
+		damaged := tree{}
+		for name, c := range files {
+			damaged[name] = c
+		}
+		broken := append([]byte(nil), content...)
+		broken[bit/8] ^= 1 << (bit % 8)
+		damaged[file] = broken
+		got, err := damaged.open(t)
+		if err == nil && !sameRows(got, rows) {
+			t.Errorf("bit %d of byte %d of %d: %d of %d rows, and nobody said anything", bit%8, bit/8, len(content), len(got), len(rows))
+		}
+		_, isLog := logNumber(file)
+		if (isLog || strings.HasPrefix(file, "MANIFEST")) && err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("bit %d of byte %d: %v, want ErrDamaged", bit%8, bit/8, err)
+		}
+	}
+}
+
+// The end of a log that a crash cut off is no damage, wherever it was cut.
+func TestTornEndIsForgiven(t *testing.T) {
+	t.Parallel()
+	killed, _, rows := grown(t)
+	log := lastLog(t, killed)
+	content := killed[log]
+	for cut := len(content); cut >= 0; cut -= max(1, (len(content)-cut)/3) {
+		torn := tree{}
+		for name, c := range killed {
+			torn[name] = c
+		}
+		torn[log] = content[:cut]
+		got, err := torn.open(t)
+		if err != nil {
+			t.Fatalf("cut at %d of %d: %v", cut, len(content), err)
+		}
+		for k := range got {
+			if _, was := rows[k]; !was {
+				t.Errorf("cut at %d: row %q was never written", cut, k)
+			}
+		}
+		// Old content may follow, of a log whose file was used again.
+		torn[log] = append(append([]byte(nil), content[:cut]...), strings.Repeat("\x00\xff", 3000)...)
+		if _, err := torn.open(t); err != nil {
+			t.Fatalf("cut at %d of %d, with something else behind: %v", cut, len(content), err)
+		}
+	}
+}
+
+func lastLog(t testing.TB, files tree) (last string) {
+	t.Helper()
+	for name := range files {
+		if _, isLog := logNumber(name); isLog && name > last {
+			last = name
+		}
+	}
+	if last == "" {
+		t.Fatal("there is no log")
+	}
+	return last
+}
+
+// A log whose rows are in tables already does not matter any more.
+func TestDamageInALogThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	killed, _, rows := grown(t)
+	content := append([]byte(nil), killed[lastLog(t, killed)]...)
+	content[100] ^= 1
+	killed["000001.log"] = content
+	if got, err := killed.open(t); err != nil || !sameRows(got, rows) {
+		t.Errorf("%d of %d rows, %v", len(got), len(rows), err)
+	}
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	t.Parallel()
+	killed, _, _ := grown(t)
+	log := lastLog(t, killed)
+	at := len(killed[log]) - 5 // in the last chunk
+	content := append([]byte(nil), killed[log]...)
+	content[at] ^= 1 << 3
+	killed[log] = content
+	_, err := killed.open(t)
+	for _, part := range []string{log, fmt.Sprintf("bit 3 of byte %d", at), "restore a backup", "data"} {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), part) {
+			t.Errorf("Open: %v, want %q in it", err, part)
+		}
+	}
+}
