@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// etcdClient asks etcd through its own client. A window's requests travel on one
+// connection at once, each in a goroutine, as the client's users do it.
+type etcdClient struct {
+	client *clientv3.Client
+	script *script
+	keys   [][]string
+	at     int
+}
+
+func dialEtcd(addr string, s *script) (*etcdClient, error) {
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{addr}, DialTimeout: patience, DialOptions: []grpc.DialOption{grpc.WithBlock()}, //nolint:staticcheck // connected when it returns
+		Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &etcdClient{client: c, script: s, keys: s.windows()}, nil
+}
+
+func (c *etcdClient) exchange(h *histogram) error {
+	keys := c.keys[c.at]
+	c.at = (c.at + 1) % len(c.keys)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	type answer struct {
+		took time.Duration
+		err  error
+	}
+	answers := make(chan answer, len(keys))
+	for _, key := range keys {
+		ask := func() {
+			start := time.Now()
+			err := c.ask(ctx, key)
+			answers <- answer{time.Since(start), err}
+		}
+		if len(keys) == 1 {
+			ask()
+		} else {
+			go ask()
+		}
+	}
+	for range keys {
+		a := <-answers
+		if a.err != nil {
+			return a.err
+		}
+		h.add(a.took, 1)
+	}
+	return nil
+}
+
+func (c *etcdClient) ask(ctx context.Context, key string) error {
+	if c.script.verb == "SET" {
+		_, err := c.client.Put(ctx, key, c.script.value)
+		return err
+	}
+	r, err := c.client.Get(ctx, key)
+	if err == nil && (len(r.Kvs) != 1 || len(r.Kvs[0].Value) != len(c.script.value)) {
+		err = fmt.Errorf("answer %v", r.Kvs)
+	}
+	return err
+}
+
+func (c *etcdClient) close() { c.client.Close() }

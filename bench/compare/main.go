@@ -1,0 +1,164 @@
+// Command compare measures Holdfast beside what people would use in its place,
+// on one machine, in one session, the servers taking turns:
+//
+//	go run -C bench/compare .          (from the repository's root; under 15 minutes)
+//	go run -C bench/compare . -quick   (one short round of everything, for checking that it works)
+//
+// It builds Holdfast and the servers below server/, starts them and what Debian
+// has (mosquitto, redis-server) on 127.0.0.1, loads them, and ends each by its
+// process ID. What can't be had is skipped and named. The load generator is this
+// process: it encodes beforehand and parses no more than it must, but it shares
+// the cores with the servers, so the servers' processor time per million
+// requests is the fair figure and requests per second the familiar one.
+//
+// The report goes to docs/performance: compare.json, compare.md and a chart.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bench is one run.
+type bench struct {
+	lab       *laboratory
+	report    *Report
+	roundTime time.Duration
+	quick     bool
+}
+
+// works are the parts of a run, in order.
+var works = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"requests", (*bench).requests},
+	{"routing", (*bench).routingWork},
+	{"idle", (*bench).idle},
+	{"notify", (*bench).notify},
+	{"retained", (*bench).retained},
+	{"keys", (*bench).manyKeys},
+}
+
+func main() {
+	quick := flag.Bool("quick", false, "one short round of everything, with small numbers; writes no report unless -out is given")
+	out := flag.String("out", "", "`DIR` for the report (default docs/performance of the repository)")
+	only := flag.String("only", "", "comma-separated parts: "+workNames())
+	rounds := flag.Int("rounds", 5, "rounds of each measurement")
+	seconds := flag.Float64("seconds", 0.5, "length of a round")
+	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	b := &bench{report: &Report{Rounds: *rounds, RoundSeconds: *seconds}, quick: *quick}
+	if *quick {
+		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
+	}
+	b.roundTime = time.Duration(b.report.RoundSeconds * float64(time.Second))
+	if err := b.run(ctx, *dir, *out, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func workNames() string {
+	var names []string
+	for _, w := range works {
+		names = append(names, w.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (b *bench) run(ctx context.Context, dir, out, only string) error {
+	repository, err := findRepository()
+	if err != nil {
+		return err
+	}
+	if out == "" && !b.quick {
+		out = filepath.Join(repository, "docs/performance")
+	}
+	work, err := os.MkdirTemp(dir, "holdfast-compare-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	warnAboutMemoryDisk(work)
+	b.lab = &laboratory{repository: repository, dir: work, built: map[string]string{}, versions: map[string]string{}, skipped: map[string]string{}}
+	b.report.describeMachine()
+	start := time.Now()
+	for _, w := range works {
+		if only != "" && !slices.Contains(strings.Split(only, ","), w.name) {
+			continue
+		}
+		logf("== %s (%.0f s)", w.name, time.Since(start).Seconds())
+		if err := w.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	r := b.report
+	r.Elapsed = time.Since(start).Seconds()
+	r.Versions, r.Skipped, r.Durability = b.lab.versions, b.lab.skipped, map[string]string{}
+	for _, k := range kinds {
+		r.Durability[k.name] = k.durability
+	}
+	r.Goals = r.goals()
+	fmt.Print(r.markdown())
+	if out == "" {
+		return nil
+	}
+	return r.write(out)
+}
+
+// write writes the report's files.
+func (r *Report) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	data, err := r.json()
+	return errors.Join(err,
+		os.WriteFile(filepath.Join(dir, "compare.json"), data, 0o644),
+		os.WriteFile(filepath.Join(dir, "compare.md"), []byte(r.markdown()), 0o644),
+		os.WriteFile(filepath.Join(dir, "compare.svg"), r.chart(), 0o644))
+}
+
+// findRepository looks upwards for Holdfast's own module.
+func findRepository() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		b, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if strings.HasPrefix(string(b), "module holdfast\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run this inside Holdfast's repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
+
+// warnAboutMemoryDisk says so if an fsync would cost nothing.
+func warnAboutMemoryDisk(dir string) {
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
+		logf("warning: %s is in memory, so an fsync costs nothing there: choose another with -dir", dir)
+	}
+}
+
+func (b *bench) shapes() []shape {
+	if b.quick {
+		return []shape{{1, 1, 64}, {50, 1, 64}, {50, 16, 64}, {200, 1, 64}, {50, 16, 4096}}
+	}
+	return shapes
+}

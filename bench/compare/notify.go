@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast/bench/compare/wire"
+)
+
+// notifyWork names the notifications to n watchers.
+func notifyWork(n int) string { return fmt.Sprintf("NOTIFY to %d watchers", n) }
+
+// watchCounts is how many connections watch the key.
+func (b *bench) watchCounts() []int {
+	if b.quick {
+		return []int{1, 100, 1000}
+	}
+	return []int{1, 100, 10_000}
+}
+
+// notify measures how long after a SET its watchers hear of it, and what other
+// clients feel meanwhile. The bare loop writes the same bytes to one after the
+// other, without an fsync before.
+func (b *bench) notify(ctx context.Context) error {
+	sizes := map[string]int{}
+	for _, name := range []string{holdfast, bareLoop} {
+		t := b.lab.start(ctx, name)
+		if t == nil {
+			continue
+		}
+		for _, n := range b.watchCounts() {
+			size, err := b.notifyAt(ctx, t, n)
+			if err != nil {
+				t.stop()
+				return fmt.Errorf("%s, %d watchers: %w", name, n, err)
+			}
+			sizes[name] = size
+		}
+		t.stop()
+	}
+	if h, l := sizes[holdfast], sizes[bareLoop]; h != 0 && l != 0 && h != l {
+		return fmt.Errorf("a notification of the bare loop has %d bytes, Holdfast's %d: bring wire.AppendNotification up to date", l, h)
+	}
+	return nil
+}
+
+// watchers are connections that watch one key, read by one thread with epoll:
+// a goroutine each would measure Go's scheduler on this side.
+type watchers struct {
+	sockets []*socket // by file descriptor
+	poll    int
+	count   atomic.Int64
+	size    atomic.Int64 // bytes of the last notification
+	first   atomic.Int64 // when the first and the last of a round came, since epoch
+	last    atomic.Int64
+	want    int64
+	epoch   time.Time
+	round   chan struct{} // a round's last notification has come
+	stop    atomic.Bool
+	err     error // once done is closed
+	done    chan struct{}
+}
+
+const watchedKey = "bench-watched-key-00000000000000"
+
+func newWatchers(addr string, n int) (*watchers, error) {
+	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	w := &watchers{poll: poll, want: int64(n), epoch: time.Now(), round: make(chan struct{}, 1), done: make(chan struct{})}
+	scratch := make([]byte, 4096)
+	for i := range n {
+		s, err := dialSocket(addr)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		for len(w.sockets) <= s.fd {
+			w.sockets = append(w.sockets, nil)
+		}
+		w.sockets[s.fd] = s
+		id := fmt.Sprintf("watcher-%05d", i)
+		out := wire.AppendConnect(nil, id, 0, 0)
+		out = wire.AppendSubscribe(out, 1, responseTopic(id), 1)
+		out = wire.AppendRequest(out, 2, responseTopic(id), "", "KEYNOTIFY", watchedKey)
+		err = errors.Join(s.write(out), s.await(scratch, 4), // CONNACK, SUBACK, PUBACK, response
+			s.write(wire.AppendAck(nil, wire.Puback, 1)),
+			unix.SetNonblock(s.fd, true),
+			unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.fd)}))
+		if err != nil {
+			w.close()
+			return nil, fmt.Errorf("watcher %d: %w", i, err)
+		}
+	}
+	go w.receive()
+	return w, nil
+}
+
+func (w *watchers) close() {
+	w.stop.Store(true)
+	if w.count.Load() > 0 {
+		<-w.done
+	}
+	for _, s := range w.sockets {
+		if s != nil {
+			s.close()
+		}
+	}
+	unix.Close(w.poll)
+}
+
+// receive takes the notifications and acknowledges each.
+func (w *watchers) receive() {
+	defer close(w.done)
+	var events [256]unix.EpollEvent
+	scratch := make([]byte, 64<<10)
+	var ack []byte
+	for !w.stop.Load() {
+		n, err := unix.EpollWait(w.poll, events[:], 100)
+		if err != nil && err != unix.EINTR {
+			w.err = err
+			return
+		}
+		for _, e := range events[:max(n, 0)] {
+			s := w.sockets[e.Fd]
+			ack = ack[:0]
+			err := s.read(scratch, func(header byte, body []byte) {
+				if header&0xF0 == wire.Publish {
+					var m wire.Message
+					m.Parse(header, body)
+					ack = wire.AppendAck(ack, wire.Puback, m.ID)
+					w.size.Store(int64(len(body)))
+					w.arrived()
+				}
+			})
+			if err == nil && len(ack) > 0 {
+				err = s.write(ack)
+			}
+			if err != nil && err != unix.EAGAIN {
+				w.err = err
+				return
+			}
+		}
+	}
+}
+
+func (w *watchers) arrived() {
+	now := int64(time.Since(w.epoch))
+	switch n := w.count.Add(1); {
+	case w.want == 1:
+		w.first.Store(now)
+		fallthrough
+	case n%w.want == 0:
+		w.last.Store(now)
+		w.round <- struct{}{}
+	case n%w.want == 1:
+		w.first.Store(now)
+	}
+}
+
+// bystanders are clients that do something else meanwhile: a GET each ms.
+type bystanders struct {
+	busy             atomic.Bool // notifications are under way
+	stop             atomic.Bool
+	wait             sync.WaitGroup
+	mu               sync.Mutex
+	quiet, meanwhile histogram // under mu
+	err              error     // under mu
+}
+
+func (b *bystanders) run(c client) {
+	defer c.close()
+	for !b.stop.Load() {
+		var h histogram
+		before := b.busy.Load()
+		start := time.Now()
+		err := c.exchange(&h)
+		took := time.Since(start)
+		b.mu.Lock()
+		switch {
+		case err != nil:
+			b.err = err
+		case before || b.busy.Load():
+			b.meanwhile.add(took, 1)
+		default:
+			b.quiet.add(took, 1)
+		}
+		b.mu.Unlock()
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (b *bench) notifyAt(ctx context.Context, t *target, n int) (size int, err error) {
+	keys := keyNames(100)
+	value := strings.Repeat("v", 64)
+	if err := t.preload(keys, value, 1, 50); err != nil {
+		return 0, err
+	}
+	w, err := newWatchers(t.addr, n)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	others, err := t.dialAll(4, script{verb: "GET", value: value, window: 1}, keys)
+	if err != nil {
+		return 0, err
+	}
+	writer, err := t.dial(99, &script{verb: "SET", keys: []string{watchedKey}, value: value, window: 1})
+	if err != nil {
+		closeAll(others)
+		return 0, err
+	}
+	defer writer.close()
+	var by bystanders
+	defer func() { by.stop.Store(true); by.wait.Wait() }()
+	for _, c := range others {
+		by.wait.Go(func() { by.run(c) })
+	}
+	time.Sleep(2 * b.roundTime) // quiet
+	var first, last histogram
+	rounds := 4 * b.report.Rounds
+	for range rounds {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		f, l, err := w.once(writer, &by)
+		if err != nil {
+			return 0, err
+		}
+		first.add(f, 1)
+		last.add(l, 1)
+		time.Sleep(20 * time.Millisecond)
+	}
+	by.mu.Lock()
+	defer by.mu.Unlock()
+	if by.err != nil {
+		return 0, by.err
+	}
+	m := func(what string, h *histogram, p float64) {
+		b.report.measure(notifyWork(n), t.name, what, microseconds(h.percentile(p))/1e3, "ms")
+	}
+	m("SET to the first NOTIFY, median", &first, 0.5)
+	m("SET to the last NOTIFY, median", &last, 0.5)
+	m("SET to the last NOTIFY, worst", &last, 1-1e-9)
+	m("other clients' GET p99, quiet", &by.quiet, 0.99)
+	m("other clients' GET p99, meanwhile", &by.meanwhile, 0.99)
+	return int(w.size.Load()), nil
+}
+
+// once sets the key and waits until every watcher has heard of it.
+func (w *watchers) once(writer client, by *bystanders) (first, last time.Duration, err error) {
+	by.busy.Store(true)
+	defer by.busy.Store(false)
+	start := time.Since(w.epoch)
+	var h histogram
+	if err := writer.exchange(&h); err != nil {
+		return 0, 0, err
+	}
+	select {
+	case <-w.round:
+	case <-w.done:
+		return 0, 0, fmt.Errorf("watchers: %w", w.err)
+	case <-time.After(patience):
+		return 0, 0, fmt.Errorf("%d notifications have come, not %d each round", w.count.Load(), w.want)
+	}
+	return time.Duration(w.first.Load()) - start, time.Duration(w.last.Load()) - start, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast/bench/compare/wire"
+)
+
+// socket is a bare TCP socket without a goroutine or a buffer: what ten thousand
+// connections are made of. Its calls block, for at most patience.
+type socket struct {
+	fd   int
+	rest []byte // of a packet whose end has not come yet
+}
+
+func dialSocket(addr string) (*socket, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket (see ulimit -n): %w", err)
+	}
+	timeout := unix.NsecToTimeval(patience.Nanoseconds())
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &socket{fd: fd}, nil
+}
+
+func (s *socket) close() { unix.Close(s.fd) }
+
+func (s *socket) write(b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(s.fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// read reads once and calls packet for each whole packet. EAGAIN means that
+// nothing is there.
+func (s *socket) read(scratch []byte, packet func(header byte, body []byte)) error {
+	kept := copy(scratch, s.rest)
+	n, err := unix.Read(s.fd, scratch[kept:])
+	switch {
+	case err == unix.EINTR:
+		return nil
+	case err != nil:
+		return err
+	case n == 0:
+		return io.EOF
+	}
+	unread := scratch[:kept+n]
+	for {
+		header, body, n := wire.Split(unread)
+		if n == 0 {
+			break
+		}
+		packet(header, body)
+		unread = unread[n:]
+	}
+	s.rest = append(s.rest[:0], unread...)
+	return nil
+}
+
+// await reads until n packets have come.
+func (s *socket) await(scratch []byte, n int) error {
+	for n > 0 {
+		if err := s.read(scratch, func(byte, []byte) { n-- }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeSockets closes all of them.
+func closeSockets(all []*socket) {
+	for _, s := range all {
+		s.close()
+	}
+}
+
+// settle gives a server time to return what it doesn't need.
+func settle() { time.Sleep(2 * time.Second) }
