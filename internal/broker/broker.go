@@ -87,7 +87,7 @@ type Broker struct {
 	listeners []net.Listener
 	closed    bool
 
-	readers sync.WaitGroup
+	readers sync.WaitGroup // readers of connections, and whoever else works for one
 	stop    chan struct{}
 	loops   sync.WaitGroup
 }
@@ -107,7 +107,7 @@ func New(o Options) (*Broker, error) {
 	for _, t := range o.Handled {
 		b.handledSet[t] = true
 	}
-	b.later.b = b
+	b.later.b, b.later.hurried = b, true
 	b.payloads.refs = make(map[uint64]int)
 	b.retained.seed = maphash.MakeSeed()
 	b.timers.wake = make(chan struct{}, 1)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -194,6 +195,12 @@ func (b *Broker) wall() int64 { return time.Now().UnixMilli() - b.Now() }
 // loadMessages reads messages of the session's queue back from disk, from the
 // next to be sent on.
 func (b *Broker) loadMessages(t *Turn, s *Session) {
+	if t.hurried {
+		if s.waitsForDisk() {
+			b.background(func(t *Turn) { b.goOn(t, s) })
+		}
+		return
+	}
 	for {
 		from, to, sid := s.toLoad()
 		if from == to {
@@ -213,6 +220,9 @@ func (b *Broker) loadMessages(t *Turn, s *Session) {
 			}
 			return true
 		})
+		if errors.Is(err, journal.ErrClosed) {
+			return // the server stops; nobody is missing anything
+		}
 		if err != nil {
 			b.log.Error("a queue can't be read", "client", s.id, "error", err)
 		}
@@ -227,13 +237,40 @@ func (b *Broker) loadMessages(t *Turn, s *Session) {
 func (s *Session) toLoad() (from, to, sid uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := &s.routed
-	it := q.candidate()
-	if it == nil || it.msg != nil || it.state == slotReleased || !it.saved || s.loading || s.conn == nil {
+	if !s.lacksNext() {
 		return 0, 0, 0
 	}
+	q := &s.routed
 	s.loading = true
 	return q.again, min(q.tail, q.again+windowInMemory/4), s.sid
+}
+
+// lacksNext says whether the next message to be sent is on disk only and nobody
+// is reading it; s.mu is held.
+func (s *Session) lacksNext() bool {
+	it := s.routed.candidate()
+	return it != nil && it.msg == nil && it.state != slotReleased && it.saved && !s.loading && s.conn != nil
+}
+
+func (s *Session) waitsForDisk() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lacksNext()
+}
+
+// background does something for a connection that whoever noticed it must not
+// wait for.
+func (b *Broker) background(do func(t *Turn)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.readers.Go(func() {
+		t := b.turn()
+		defer t.end()
+		do(t)
+	})
 }
 
 // fill puts loaded messages into their slots and goes on sending. A message

@@ -31,7 +31,7 @@ type Conn struct {
 
 	acks      ackRing
 	receiving atomic.Int32 // QoS 1 and 2 publishes from the client under way
-	active    atomic.Int64 // time of the last bytes from the client, on the broker's clock
+	active    atomic.Int64 // time of the last bytes from the client, before CONNECT that of its coming, on the broker's clock
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
@@ -83,7 +83,9 @@ func (c *Conn) read() {
 			c.tr.Close()
 			return
 		}
-		c.active.Store(c.b.Now())
+		if c.session != nil {
+			c.active.Store(c.b.Now())
+		}
 		var err error
 		if need, err = c.handleBuffered(); err != nil {
 			c.fail(err)
@@ -97,8 +99,11 @@ func (c *Conn) read() {
 func (c *Conn) handleBuffered() (need int, err error) {
 	t := c.b.turn()
 	t.self = c
-	defer t.end()
-	defer c.tr.Flush()
+	defer func() {
+		c.tr.Flush()
+		t.end()
+		c.tr.Flush() // what the end of the turn had for this client, too
+	}()
 	for {
 		header, body, n, need, err := mqtt.Split(c.tr.Buffered(), c.maxIncoming())
 		if err != nil || n == 0 {
@@ -110,15 +115,42 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if c.tr.Size() >= c.b.limits.OutputBuffer {
-			// The client doesn't take the answers that it asks for.
-			c.tr.Flush()
-			if err := c.tr.WaitOutput(c.b.limits.OutputBuffer); err != nil {
-				return 0, errGone
-			}
+		if err := c.waitForRoom(t); err != nil {
+			return 0, err
 		}
 	}
 }
+
+// waitForRoom holds the reader up if the client doesn't take the answers that it
+// asks for, or asks for more than the disk keeps up with. What it has sent to
+// others leaves before that.
+func (c *Conn) waitForRoom(t *Turn) error {
+	l := &c.b.limits
+	if int(c.acks.pending.Load()) > l.ReceiveMaximum+l.MaxInflight+spareAcks {
+		t.flush()
+		c.tr.Flush()
+		c.b.waitDurable(c.b.journal.Last()) // whatever an acknowledgement waits for is in there
+	}
+	if c.tr.Size() >= l.OutputBuffer {
+		t.flush()
+		c.tr.Flush()
+		if err := c.tr.WaitOutput(l.OutputBuffer); err != nil {
+			return errGone
+		}
+	}
+	if len(t.dirty) > maxDirty {
+		t.flush()
+	}
+	return nil
+}
+
+// spareAcks is how many acknowledgements may wait for the disk beyond those that
+// Receive Maximum and inflight account for: of SUBSCRIBE, of what is sent again.
+const spareAcks = 64
+
+// maxDirty is how many connections a turn of a reader writes to before it has
+// them flushed, although there is more to read.
+const maxDirty = 4096
 
 // maxIncoming bounds the packets of a client; before CONNECT it bounds that.
 func (c *Conn) maxIncoming() int {
@@ -284,6 +316,7 @@ func (c *Conn) drained() {
 		return
 	}
 	t := c.b.turn()
+	t.hurried = true
 	defer t.end()
 	s.mu.Lock()
 	if s.conn == c {
@@ -328,13 +361,17 @@ func (c *Conn) alias(d *mqtt.Delivery) {
 		d.Alias, d.Topic = a, nil
 		return
 	}
-	if len(c.aliasOut) >= c.aliasOutMax || c.maxPacket > 0 && mqtt.DeliverySize(c.version, d)+3 > c.maxPacket {
+	if len(c.aliasOut) >= c.aliasOutMax {
+		return
+	}
+	d.Alias = uint16(len(c.aliasOut) + 1)
+	if c.maxPacket > 0 && mqtt.DeliverySize(c.version, d) > c.maxPacket {
+		d.Alias = 0 // the client would never see it
 		return
 	}
 	if c.aliasOut == nil {
 		c.aliasOut = make(map[string]uint16)
 	}
-	d.Alias = uint16(len(c.aliasOut) + 1)
 	c.aliasOut[string(d.Topic)] = d.Alias
 }
 

@@ -21,6 +21,7 @@ func (c *Conn) connect(t *Turn, body []byte) error {
 		return c.refuseMalformed(t, &p, err)
 	}
 	c.version = p.Version
+	c.maxPacket = int(p.MaximumPacketSize)
 	if code, reason := c.judge(&p); code.Failed() {
 		return c.refuse(t, code, reason)
 	}
@@ -98,7 +99,6 @@ func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
 	l := &c.b.limits
 	c.problemInfo = p.RequestProblemInfo
 	c.receiveMax = min(int(p.ReceiveMaximum), l.MaxInflight)
-	c.maxPacket = int(p.MaximumPacketSize)
 	c.aliasOutMax = min(int(p.TopicAliasMaximum), l.TopicAliasMaximum)
 	c.keepAlive = time.Duration(p.KeepAlive) * time.Second
 	if l.MaxKeepAlive > 0 && (c.keepAlive == 0 || c.keepAlive > l.MaxKeepAlive) && p.Version == mqtt.V5 {

@@ -25,7 +25,7 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	c.b.stats.MessagesIn.Add(1)
 	switch p.QoS {
 	case 1:
-		if int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum {
+		if c.receivesTooMuch() {
 			return errReceiveMaximum
 		}
 	case 2:
@@ -34,7 +34,7 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 			c.acknowledge(t, ack{typ: mqtt.PUBREC, id: p.PacketID})
 			return nil
 		}
-		if int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum {
+		if c.receivesTooMuch() {
 			return errReceiveMaximum
 		}
 	}
@@ -55,6 +55,13 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	answer.counted = p.QoS == 1 || answer.code.Failed()
 	c.acknowledgeWhenDurable(t, answer, batch)
 	return nil
+}
+
+// receivesTooMuch counts a QoS 1 or 2 publish against our Receive Maximum. A
+// client of MQTT 3.1.1 hasn't been told of one: it is only held up, by
+// waitForRoom.
+func (c *Conn) receivesTooMuch() bool {
+	return int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum && c.version == mqtt.V5
 }
 
 // accept gives the publish to its handler, or routes it. The answer must wait

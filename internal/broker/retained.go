@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -120,10 +121,20 @@ func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
 		return
 	}
 	s.mu.Lock()
+	for _, r := range replays {
+		r.sub.replay = r
+	}
 	s.replays = append(s.replays, replays...)
+	if len(s.replays) > 2*b.limits.MaxSubscriptions { // a client may subscribe again and again, and take nothing
+		s.replays = slices.DeleteFunc(s.replays, (*replay).stale)
+	}
 	s.mu.Unlock()
 	b.goOn(t, s)
 }
+
+// stale says whether the subscription is gone, or has been made again since,
+// which begins another replay. Its session's lock is held.
+func (r *replay) stale() bool { return r.sub.gone || r.sub.replay != r }
 
 // goOn feeds a session from what isn't in memory: messages of its queue that
 // are on disk only, retained messages for new subscriptions. Called with no lock
@@ -183,7 +194,7 @@ func (s *Session) outputFull() bool {
 
 // replayOne enqueues the retained message of one topic, unless it was stored
 // after the subscription was made and has thus been routed to it. It says false
-// if the subscription is gone.
+// if nobody wants the rest.
 func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	stripe := b.retained.stripe(name)
 	stripe.Lock()
@@ -202,7 +213,7 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.sub.gone || s.ended {
+	if r.stale() || s.ended {
 		return false
 	}
 	m.keep()

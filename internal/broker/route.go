@@ -1,6 +1,10 @@
 package broker
 
-import "holdfast/internal/mqtt"
+import (
+	"slices"
+
+	"holdfast/internal/mqtt"
+)
 
 // route delivers o to everybody whose subscriptions match, and says how many
 // there were.
@@ -11,39 +15,47 @@ func (b *Broker) route(t *Turn, o *outgoing) (matched int) {
 		return 0
 	}
 	if sameFilter(matches) { // nobody can be in it twice
+		t.chain = t.chain[:0]
 		for i := range matches {
-			b.deliverTo(t, matches[i:i+1], o)
+			b.deliverTo(t, matches, i, o)
 		}
 		return len(matches)
 	}
 	// A client whose subscriptions overlap gets one copy, at the highest QoS and
 	// with the identifiers of all of them [MQTT-3.3.4-2, 3.3.4-3].
+	chain := t.chainMatches(matches)
+	for i := range matches {
+		if !chain[i].follows {
+			b.deliverTo(t, matches, i, o)
+		}
+	}
+	return len(matches)
+}
+
+// link leads from one match to the next of the same session.
+type link struct {
+	next    int  // 0: there is none
+	follows bool // another match leads here
+}
+
+// chainMatches links the matches of each session.
+func (t *Turn) chainMatches(matches []*subscription) []link {
 	if t.seen == nil {
 		t.seen = make(map[*Session]int)
 	}
 	clear(t.seen)
-	overlap := false
+	t.chain = slices.Grow(t.chain[:0], len(matches))[:len(matches)]
+	clear(t.chain)
 	for i, sub := range matches {
 		if sub.session == nil {
 			continue
 		}
-		if _, again := t.seen[sub.session]; again {
-			overlap = true
-			continue
+		if last, again := t.seen[sub.session]; again {
+			t.chain[last].next, t.chain[i].follows = i, true
 		}
 		t.seen[sub.session] = i
 	}
-	for i, sub := range matches {
-		if overlap && sub.session != nil && t.seen[sub.session] != i {
-			continue
-		}
-		if overlap {
-			b.deliverTo(t, matches[i:], o)
-		} else {
-			b.deliverTo(t, matches[i:i+1], o)
-		}
-	}
-	return len(matches)
+	return t.chain
 }
 
 func sameFilter(matches []*subscription) bool {
@@ -93,10 +105,10 @@ func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {
 	return false
 }
 
-// deliverTo delivers to the session, or group, of the first match, on behalf of
-// all its subscriptions among them.
-func (b *Broker) deliverTo(t *Turn, matches []*subscription, o *outgoing) {
-	first := matches[0]
+// deliverTo delivers to the session, or group, of match i, on behalf of all
+// subscriptions that t.chain leads to from there.
+func (b *Broker) deliverTo(t *Turn, matches []*subscription, i int, o *outgoing) {
+	first := matches[i]
 	if first.session == nil {
 		first.group.deliver(t, o)
 		return
@@ -109,15 +121,17 @@ func (b *Broker) deliverTo(t *Turn, matches []*subscription, o *outgoing) {
 	}
 	qos, retain, any := byte(0), false, false
 	t.subIDs = t.subIDs[:0]
-	for _, sub := range matches {
-		if sub.session != s || sub.gone || sub.noLocal && o.from == s {
-			continue
+	for more := true; more; {
+		if sub := matches[i]; !sub.gone && !(sub.noLocal && o.from == s) {
+			any = true
+			qos = max(qos, sub.qos)
+			retain = retain || sub.retainAsPublished
+			if sub.id != 0 {
+				t.subIDs = append(t.subIDs, sub.id)
+			}
 		}
-		any = true
-		qos = max(qos, sub.qos)
-		retain = retain || sub.retainAsPublished
-		if sub.id != 0 {
-			t.subIDs = append(t.subIDs, sub.id)
+		if more = i < len(t.chain) && t.chain[i].next != 0; more {
+			i = t.chain[i].next
 		}
 	}
 	if any {
@@ -189,10 +203,9 @@ func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
 	s := c.session
 	matches := b.filters.Match(o.topic, t.matches[:0])
 	t.matches = matches
-	for i, sub := range matches {
-		if sub.session == s {
-			b.deliverTo(t, matches[i:], &o)
-			return
-		}
+	matches = slices.DeleteFunc(matches, func(sub *subscription) bool { return sub.session != s })
+	if len(matches) > 0 {
+		t.chainMatches(matches)
+		b.deliverTo(t, matches, 0, &o)
 	}
 }

@@ -15,8 +15,9 @@ type subscription struct {
 	qos               byte
 	noLocal           bool
 	retainAsPublished bool
-	id                uint32 // Subscription Identifier; 0: none
-	gone              bool   // unsubscribed
+	id                uint32  // Subscription Identifier; 0: none
+	gone              bool    // unsubscribed
+	replay            *replay // the latest one asked for
 }
 
 // subscribe handles SUBSCRIBE [MQTT-3.8.4].
@@ -26,8 +27,13 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 	var fresh []*subscription
 	var replays []*replay
 	s := c.session
+	c.b.journal.Admit()
 	for i := range p.Subscriptions {
 		o := &p.Subscriptions[i]
+		if i >= c.b.limits.MaxSubscriptions {
+			codes[i], reason = mqtt.QuotaExceeded, "too many subscriptions"
+			continue
+		}
 		sub, isNew, code, why := c.subscribeOne(o, p.SubscriptionID)
 		codes[i] = code
 		if why != "" {
@@ -46,6 +52,7 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 		c.acknowledge(t, answer)
 	} else if c.b.anyRetained(replays) {
 		// Retained messages follow the SUBACK, which waits for the disk.
+		t.flush()
 		c.b.waitDurable(seq)
 		c.acknowledge(t, answer)
 	} else {
@@ -137,6 +144,7 @@ func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) {
 	s := c.session
 	codes := make([]mqtt.ReasonCode, len(p.Filters))
 	var gone []*subscription
+	c.b.journal.Admit()
 	s.mu.Lock()
 	for i, filter := range p.Filters {
 		sub := s.subs[string(filter)]

@@ -17,7 +17,7 @@ type Turn struct {
 	delivery mqtt.Delivery
 	out      outgoing
 	matches  []*subscription
-	seen     map[*Session]int // position in matches, when one session matched more than once
+	seen     map[*Session]int // scratch of route: position in matches
 	subIDs   []uint32
 	props    []byte
 	dirty    []*Conn
@@ -28,6 +28,9 @@ type Turn struct {
 	row, key  []byte     // scratch
 	feed      []*Session // sessions that wait for messages from the disk
 	overTotal bool       // all queues together are over their bound
+	hurried   bool       // others wait for this goroutine: it must not read the disk
+
+	chain []link // scratch of route: matches of the same session
 }
 
 var turns = sync.Pool{New: func() any { return new(Turn) }}
@@ -77,9 +80,9 @@ func (t *Turn) flush() {
 // end flushes and gives the turn back.
 func (t *Turn) end() {
 	t.flush()
-	t.self, t.b = nil, nil
-	t.out = outgoing{}
-	if cap(t.matches) > 4096 || cap(t.props) > 64<<10 {
+	t.self, t.b, t.hurried = nil, nil, false
+	t.out, t.publish, t.delivery = outgoing{}, mqtt.Publish{}, mqtt.Delivery{}
+	if max(cap(t.matches), cap(t.dirty), cap(t.saves)) > 2*maxDirty || max(cap(t.props), cap(t.row)) > 64<<10 {
 		return // an unusual turn; don't keep its memory
 	}
 	turns.Put(t)

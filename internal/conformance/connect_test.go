@@ -502,6 +502,33 @@ func TestConnectTimeout(t *testing.T) {
 	halfway.ExpectClosed()
 }
 
+// The time is for the whole CONNECT, however busily its bytes trickle in.
+func TestConnectTimeoutForATrickle(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.ConnectTimeout = 200 * time.Millisecond })
+	c := n.dial()
+	packet := c.EncodeConnect(mqtttest.ClientID(strings.Repeat("x", 200)))
+	sent := 0
+	for sent < len(packet)-1 && c.WriteErr(packet[sent:sent+1]) == nil {
+		sent++
+		letPass(10 * time.Millisecond)
+	}
+	if sent == len(packet)-1 {
+		t.Error("the connection was still open after two seconds")
+	}
+	c.ExpectClosed()
+}
+
+func TestRefusalFitsTheClientsMaximumPacketSize(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	ack := mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid,
+		mqtttest.ClientID(strings.Repeat("x", 2000)), mqtttest.MaximumPacketSize(20))
+	if ack.ReasonString != "" {
+		t.Errorf("got the Reason String %q in a packet that is too large [MQTT-3.2.2-19]", ack.ReasonString)
+	}
+}
+
 func TestReasonStringsOnlyIfAskedFor(t *testing.T) {
 	t.Parallel()
 	n := start(t)

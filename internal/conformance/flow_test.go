@@ -304,3 +304,46 @@ func TestQueueBoundDropsTheOldest(t *testing.T) {
 	wantPresent(t, c, true)
 	wantPayloads(t, collect(c, 10), counted(5, 15))
 }
+
+// MQTT 3.1.1 has no Receive Maximum: such a client can't know how much may be
+// under way, so it isn't disconnected for more.
+func TestNoReceiveMaximumBefore5(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.ReceiveMaximum, c.Limits.MaxInflight = 5, 5 })
+	receiver := n.connect(mqtttest.Persistent("receiver"))
+	receiver.Subscribe("window", 2)
+	c := n.connect(mqtttest.V311())
+	const count = 300
+	for id := uint16(1); id <= count; id++ {
+		c.SendPublish(message{Topic: "window", QoS: 2, PacketID: id, Payload: fmt.Sprint(id - 1)})
+	}
+	for id := uint16(1); id <= count; id++ {
+		c.AwaitAck(mqtt.PUBREC, id)
+	}
+	for id := uint16(1); id <= count; id++ {
+		c.Release(id)
+	}
+	for _, m := range numbered("window", 1, count) {
+		m.PacketID = uint16(1)
+		c.SendPublish(m)
+	}
+	for range count {
+		c.AwaitAck(mqtt.PUBACK, 1)
+	}
+	wantPayloads(t, receiver.ReceiveN(2*count), append(counted(0, count), counted(0, count)...))
+}
+
+// What a packet sets off for its own sender, at the very end, leaves as well.
+func TestPublisherHearsOfTheWillThatItSetOff(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxQueued = 1 })
+	c := n.connect()
+	c.Subscribe("will", 0)
+	full := n.connect(mqtttest.Persistent("full"), mqtttest.Will(message{Topic: "will", Payload: "gone"}, 3600))
+	full.Subscribe("queue", 1)
+	full.Drop()
+	c.Publish(message{Topic: "queue", QoS: 1})
+	c.SendPublish(message{Topic: "queue", QoS: 1, PacketID: 9}) // the queue is full, the session ends, its will is due
+	c.AwaitAck(mqtt.PUBACK, 9)
+	wantContent(t, c.Receive(), message{Topic: "will", Payload: "gone"})
+}

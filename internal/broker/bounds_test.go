@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/journal/journaltest"
+	"holdfast/internal/mqtt"
+	"holdfast/internal/mqtttest"
+)
+
+// until waits for what another goroutine is about to do.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for began := time.Now(); !done(); runtime.Gosched() {
+		if time.Since(began) > mqtttest.Deadline {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func (n *node) conn(id string) *Conn {
+	s := n.broker.lookup(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// While the disk hangs, a client that asks for more and more answers is not read
+// from: answers that wait are bounded, and in the end all of them come.
+func TestAnswersThatWaitForTheDiskAreBounded(t *testing.T) {
+	t.Parallel()
+	disk := journaltest.NewDisk(vfs.NewMem())
+	n := run(t, disk, Limits{ReceiveMaximum: 1, MaxInflight: 1})
+	client := n.connect(mqtttest.Persistent("c"))
+	c := n.conn("c")
+	const bound, count = 1 + 1 + spareAcks, 1000
+
+	disk.Hold()
+	for range count {
+		client.SendSubscribe(0, mqtttest.Sub{Filter: "a", QoS: 1})
+	}
+	until(t, "the bound to be reached", func() bool { return c.acks.pending.Load() > bound })
+	disk.Release(nil)
+
+	for range count {
+		client.Expect(mqtt.SUBACK)
+	}
+	c.acks.mu.Lock()
+	defer c.acks.mu.Unlock()
+	if places := len(c.acks.places); places > 2*bound {
+		t.Errorf("there have been %d places for answers, the bound is %d", places, bound)
+	}
+}
+
+// A client that doesn't take what it asked for is not read from; what it sent to
+// others before that is not held up with it.
+func TestStalledPublisherHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{OutputBuffer: 40 << 10}) // full in the middle of what one read takes
+	other := n.connect()
+	other.Subscribe("other", 0)
+	socket, err := net.Dial("tcp", n.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := socket.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	stalled := mqtttest.NewClient(t, socket)
+	stalled.Connect()
+	stalled.Subscribe("self", 0)
+
+	pair := mqtttest.EncodePublish(mqtt.V5, message{Topic: "other"})
+	pair = append(pair, mqtttest.EncodePublish(mqtt.V5, message{Topic: "self", Payload: strings.Repeat("x", 1000)})...)
+	const pairs = 10 // in one read
+	in := &n.broker.Stats().MessagesIn
+	for sent := int64(0); in.Load() == sent; {
+		stalled.Write(bytes.Repeat(pair, pairs))
+		sent += 2 * pairs
+		for began := time.Now(); in.Load() < sent && time.Since(began) < time.Second; runtime.Gosched() {
+		}
+		other.ReceiveN(int(in.Load()-(sent-2*pairs)+1) / 2)
+	}
+}
+
+// A client that subscribes again and again to retained messages that it doesn't
+// take makes the broker remember no more than one replay for each subscription.
+func TestReplaysAreBounded(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxSubscriptions: 3})
+	publisher := n.connect()
+	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+		for range 4 { // more than a replay keeps in the queue
+			name += "/" + name
+			publisher.Publish(message{Topic: "r/" + name, Payload: "x", QoS: 1, Retain: true})
+		}
+	}
+	c := n.connect(mqtttest.Persistent("c"), mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
+	for range 100 {
+		c.Subscribe("r/#", 1)
+		c.Subscribe("r/a/#", 1)
+		c.Unsubscribe("r/a/#")
+	}
+	s := n.broker.lookup("c")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.replays) > 2*3+1 {
+		t.Errorf("the session has %d replays before it", len(s.replays))
+	}
+}
+
+// An alias that stands in a packet which the client is not sent would be unknown
+// to it afterwards.
+func TestAliasIsGivenOnlyIfItIsSent(t *testing.T) {
+	t.Parallel()
+	for props := range 140 {
+		for room := range 8 {
+			d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: []byte("topic"), Payload: []byte("payload")}
+			d.Props = mqtt.AppendUserProp(nil, "", make([]byte, props))
+			c := &Conn{version: mqtt.V5, aliasOutMax: 1}
+			c.maxPacket = mqtt.DeliverySize(c.version, &d) + room
+			c.alias(&d)
+			if size := mqtt.DeliverySize(c.version, &d); size > c.maxPacket {
+				t.Errorf("properties of %d bytes, room for %d: the packet has %d bytes, the client takes %d", props, room, size, c.maxPacket)
+			}
+			if given := len(c.aliasOut) == 1; given != (d.Alias == 1) {
+				t.Errorf("properties of %d bytes, room for %d: the alias is %d in the packet, given: %v", props, room, d.Alias, given)
+			}
+		}
+	}
+}
