@@ -34,7 +34,7 @@ func (r *Report) goals() []Goal {
 		f, ok := r.median(work, name)
 		o, ok2 := r.median(work, other)
 		v := ratio(f.PerSecond, o.PerSecond)
-		goal(work, fmt.Sprintf("≥ %.3g × %s", bound, other), v, bound, ok && ok2, false, "%.2f × (%.0f/s : %.0f/s)", v, f.PerSecond, o.PerSecond)
+		goal(work, fmt.Sprintf("≥ %.3g × %s", bound, other), v, bound, ok && ok2 && o.PerSecond > 0, false, "%.2f × (%.0f/s : %.0f/s)", v, f.PerSecond, o.PerSecond)
 	}
 	cpu := func(work, name, otherWork, other string, bound float64) {
 		f, ok := r.median(work, name)

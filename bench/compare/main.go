@@ -55,6 +55,7 @@ func main() {
 	quick := flag.Bool("quick", false, "one short round of everything, with small numbers; writes no report unless -out is given")
 	out := flag.String("out", "", "`DIR` for the report (default docs/performance of the repository)")
 	only := flag.String("only", "", "comma-separated parts: "+workNames())
+	servers := flag.String("servers", "", "comma-separated parts of the names of the servers to measure (default all)")
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
 	seconds := flag.Float64("seconds", 0.5, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
@@ -66,10 +67,18 @@ func main() {
 		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
 	}
 	b.roundTime = time.Duration(b.report.RoundSeconds * float64(time.Second))
-	if err := b.run(ctx, *dir, *out, *only); err != nil {
+	if err := b.run(ctx, *dir, *out, split(*only), split(*servers)); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
+}
+
+// split takes a comma-separated list apart; nil if there is none.
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
 }
 
 func workNames() string {
@@ -80,7 +89,7 @@ func workNames() string {
 	return strings.Join(names, ", ")
 }
 
-func (b *bench) run(ctx context.Context, dir, out, only string) error {
+func (b *bench) run(ctx context.Context, dir, out string, only, servers []string) error {
 	repository, err := findRepository()
 	if err != nil {
 		return err
@@ -94,11 +103,15 @@ func (b *bench) run(ctx context.Context, dir, out, only string) error {
 	}
 	defer os.RemoveAll(work)
 	warnAboutMemoryDisk(work)
-	b.lab = &laboratory{repository: repository, dir: work, built: map[string]string{}, versions: map[string]string{}, skipped: map[string]string{}}
+	b.lab = &laboratory{repository: repository, dir: work, built: map[string]string{}, versions: map[string]string{}, skipped: map[string]string{}, only: servers}
 	b.report.describeMachine()
 	start := time.Now()
+	logf("building")
+	if err := b.lab.prepare(ctx); err != nil {
+		return err
+	}
 	for _, w := range works {
-		if only != "" && !slices.Contains(strings.Split(only, ","), w.name) {
+		if len(only) > 0 && !slices.Contains(only, w.name) {
 			continue
 		}
 		logf("== %s (%.0f s)", w.name, time.Since(start).Seconds())

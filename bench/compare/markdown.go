@@ -27,7 +27,7 @@ func (r *Report) markdown() string {
 	r.goalTable(&b)
 	p("\n## Rounds\n\nLatencies are from the write of a window of requests to the read that brought the answer; for routing, from publish to delivery. CPU is the server's processes', per million.\n")
 	work := ""
-	for _, row := range r.Rows {
+	for _, row := range byWork(r.Rows) {
 		if len(row.Rounds) == 0 && row.Failed == "" {
 			continue
 		}
@@ -59,6 +59,17 @@ func (r *Report) goalTable(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", g.Work, g.Goal, g.Measured, met)
 	}
+}
+
+// byWork brings the rows of one work together, in the order of their first.
+func byWork(rows []*Row) []*Row {
+	first := map[string]int{}
+	for i, row := range rows {
+		if _, ok := first[row.Work]; !ok {
+			first[row.Work] = i
+		}
+	}
+	return slices.SortedStableFunc(slices.Values(rows), func(a, b *Row) int { return first[a.Work] - first[b.Work] })
 }
 
 // measureTables gives the single figures: a table per work, a column per server.

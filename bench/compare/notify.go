@@ -80,7 +80,7 @@ func newWatchers(addr string, n int) (*watchers, error) {
 	for i := range n {
 		s, err := dialSocket(addr)
 		if err != nil {
-			w.close()
+			w.release()
 			return nil, err
 		}
 		for len(w.sockets) <= s.fd {
@@ -96,7 +96,7 @@ func newWatchers(addr string, n int) (*watchers, error) {
 			unix.SetNonblock(s.fd, true),
 			unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.fd)}))
 		if err != nil {
-			w.close()
+			w.release()
 			return nil, fmt.Errorf("watcher %d: %w", i, err)
 		}
 	}
@@ -106,9 +106,12 @@ func newWatchers(addr string, n int) (*watchers, error) {
 
 func (w *watchers) close() {
 	w.stop.Store(true)
-	if w.count.Load() > 0 {
-		<-w.done
-	}
+	<-w.done
+	w.release()
+}
+
+// release closes the sockets, which nobody reads any more.
+func (w *watchers) release() {
 	for _, s := range w.sockets {
 		if s != nil {
 			s.close()

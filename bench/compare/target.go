@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -87,13 +88,14 @@ type laboratory struct {
 	built      map[string]string
 	versions   map[string]string // server → version
 	skipped    map[string]string // server → why
+	only       []string          // parts of servers' names; empty: all
 	started    int
 }
 
 // start starts a server with a fresh directory. nil: it can't be had, and
 // skipped says why.
 func (l *laboratory) start(ctx context.Context, name string) *target {
-	if l.skipped[name] != "" {
+	if l.skipped[name] != "" || !l.wanted(name) {
 		return nil
 	}
 	l.started++
@@ -113,6 +115,13 @@ func (l *laboratory) start(ctx context.Context, name string) *target {
 		l.versions[name] = t.version
 	}
 	return t
+}
+
+// wanted says whether a server is to take part in this run.
+func (l *laboratory) wanted(name string) bool {
+	return len(l.only) == 0 || slices.ContainsFunc(l.only, func(part string) bool {
+		return strings.Contains(strings.ToLower(name), strings.ToLower(part))
+	})
 }
 
 // stop ends a server and removes what it kept.
@@ -140,6 +149,19 @@ func (l *laboratory) build(ctx context.Context, dir, pkg string) (string, error)
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return line
+}
+
+// prepare builds everything, so that no compiler runs beside a measurement.
+func (l *laboratory) prepare(ctx context.Context) error {
+	if _, err := l.build(ctx, l.repository, "./cmd/holdfast"); err != nil {
+		return err
+	}
+	for _, server := range []string{"bare", "responder", "mochi", "nats", "etcd"} {
+		if _, err := l.build(ctx, filepath.Join(l.repository, "bench/compare"), "./server/"+server); err != nil {
+			logf("%v", err) // whoever needs it is skipped and named
+		}
+	}
+	return nil
 }
 
 // own builds and starts one of this module's servers.
