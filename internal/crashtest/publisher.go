@@ -23,7 +23,6 @@ type publisher struct {
 	session bool // the broker has confirmed one
 	next    uint64
 	open    []*outgoing // in the order sent
-	lastID  uint16
 
 	sent         uint64          // when the life began: the last message that had been sent,
 	unsafe       map[uint64]bool // and those of them that the broker had not taken over
@@ -32,6 +31,10 @@ type publisher struct {
 	acknowledged int             // by PUBACK or PUBREC: the broker has taken them over
 	sessionsLost int
 }
+
+// dropRarity is after how many packets, on the average, a client drops a
+// connection that was good, and makes another.
+const dropRarity = 400
 
 // outgoing is a message under way.
 type outgoing struct {
@@ -68,26 +71,40 @@ func (p *publisher) live(l *life) error {
 			return nil
 		}
 	}
+	for {
+		again, err := p.work(l, last)
+		if err != nil {
+			return l.ended(p.name, err)
+		}
+		if !again {
+			return nil
+		}
+	}
+}
+
+// work is one connection. again: the publisher has dropped it and wants another.
+func (p *publisher) work(l *life, last uint64) (again bool, err error) {
 	k, err := p.connect(l)
 	if err != nil {
-		return l.ended(p.name, err)
+		return false, err
 	}
 	defer k.close()
-	for {
+	for p.rng.IntN(dropRarity) > 0 {
 		for len(p.open) < p.window && p.next < last {
 			p.send(k)
 		}
 		if len(p.open) == 0 && p.next == last {
-			return k.goodbye(mqtt.Disconnect{})
+			return false, k.goodbye(mqtt.Disconnect{})
 		}
 		in, err := k.exchange()
-		if err == nil {
-			err = p.handle(l, k, in)
-		}
 		if err != nil {
-			return l.ended(p.name, err)
+			return false, err
+		}
+		if err := p.handle(l, k, in); err != nil {
+			return false, err
 		}
 	}
+	return true, nil
 }
 
 // connect resumes the session and sends again what is open.
@@ -132,10 +149,12 @@ func (p *publisher) publish(k *link, o *outgoing, dup bool) {
 	})
 }
 
+// freeID is the lowest packet identifier that is free: the sooner one is used
+// again, the sooner it shows if the broker takes it for the one before.
 func (p *publisher) freeID() uint16 {
-	for {
-		if p.lastID++; p.lastID != 0 && p.find(p.lastID) < 0 {
-			return p.lastID
+	for id := uint16(1); ; id++ {
+		if p.find(id) < 0 {
+			return id
 		}
 	}
 }

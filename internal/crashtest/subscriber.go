@@ -27,6 +27,7 @@ type subscriber struct {
 	streams  []stream           // by publisher
 	ordinal  uint64
 	times    int // connections made
+	attended *life
 
 	faults   faults
 	examples []string
@@ -93,23 +94,34 @@ func (s *subscriber) live(l *life) error {
 	if s.offline && s.ready && !l.settle && s.rng.IntN(5) > 0 {
 		return nil
 	}
-	c, err := s.connect(l)
-	if err != nil {
-		return l.ended(s.name, err)
-	}
-	defer c.close()
 	for {
-		if l.settle && s.complete() {
-			s.release(c)
-			if err := c.flush(); err != nil {
-				return l.ended(s.name, err)
-			}
-			return c.goodbye(mqtt.Disconnect{})
-		}
-		if err := s.handleNext(l, c); err != nil {
+		again, err := s.work(l)
+		if err != nil {
 			return l.ended(s.name, err)
 		}
+		if !again {
+			return nil
+		}
 	}
+}
+
+// work is one connection. again: the subscriber has dropped it and wants another.
+func (s *subscriber) work(l *life) (again bool, err error) {
+	c, err := s.connect(l)
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	for s.rng.IntN(dropRarity) > 0 {
+		if l.settle && s.complete() {
+			s.release(c)
+			return false, c.goodbye(mqtt.Disconnect{})
+		}
+		if err := s.handleNext(l, c); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // complete says whether the last message of every publisher has come.
@@ -143,7 +155,7 @@ func (s *subscriber) connect(l *life) (*connection, error) {
 	}
 	s.session = true
 	if s.ready {
-		l.attended.count()
+		s.attend(l)
 		return c, nil
 	}
 	code, err := k.subscribe(messageFilter, s.qos, func(p packet) error { return s.handle(l, c, p) })
@@ -155,8 +167,16 @@ func (s *subscriber) connect(l *life) (*connection, error) {
 		return nil, err
 	}
 	s.ready = true
-	l.attended.count()
+	s.attend(l)
 	return c, nil
+}
+
+// attend says, once in a life, that the subscriber is there.
+func (s *subscriber) attend(l *life) {
+	if s.attended != l {
+		s.attended = l
+		l.attended.count()
+	}
 }
 
 // handleNext reads and handles a packet, and lets go of acknowledgements: at
