@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,4 +117,58 @@ func TestDurabilityIsSaid(t *testing.T) {
 			d.run("get", "k").want(t, "get after a clean stop", 0, "v", "")
 		})
 	}
+}
+
+func holdfastAlone(t *testing.T, args ...string) result {
+	t.Helper()
+	return start(t, exec.Command(binary, args...), nil)
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	holdfastAlone(t, "check", "--data", data).want(t, "nothing there", 2, "", "there is no data directory")
+
+	d := serveIn(t, data)
+	d.run("set", "k", "value").want(t, "set", 0, "", "")
+	holdfastAlone(t, "check", "--data", data).want(t, "in use", 2, "", "another process has "+data+" open; stop it")
+	d.stop(syscall.SIGKILL)
+	holdfastAlone(t, "check", "--data", data).want(t, "killed", 0,
+		data+" is sound: 1 keys (6 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
+
+	logs, err := filepath.Glob(filepath.Join(data, "*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
+	}
+	content, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)-1] ^= 1
+	if err := os.WriteFile(logs[0], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := holdfastAlone(t, "check", "--data", data)
+	if got.code != 1 || !strings.HasPrefix(got.out, "problem: "+filepath.Base(logs[0])) || !strings.Contains(got.err, "1 problems found") {
+		t.Errorf("a flipped bit: %+v", got)
+	}
+	d = startIn(t, data)
+	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "data directory is damaged: "+data+": "+filepath.Base(logs[0])) {
+		t.Errorf("serve with a flipped bit: status %d, it said:\n%s", code, d.log())
+	}
+}
+
+func TestNewerDataIsRefused(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	serveIn(t, data).stop(syscall.SIGTERM)
+	if err := os.WriteFile(filepath.Join(data, "marker.format-version.000999.999"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := startIn(t, data)
+	const says = "needs a newer version of this program"
+	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), data+" "+says) {
+		t.Errorf("status %d, it said:\n%s", code, d.log())
+	}
+	holdfastAlone(t, "check", "--data", data).want(t, "check", 2, "", says)
 }

@@ -81,14 +81,13 @@ func (l *loader) orphan(prefix byte, key []byte) {
 }
 
 func (l *loader) session(key, value []byte) error {
-	if len(value) != 29 || value[0] != rowVersion {
-		return errRow
+	r, err := decodeSessionRow(value)
+	if err != nil {
+		return err
 	}
 	s := newSession(l.b, string(key))
-	s.sid = binary.BigEndian.Uint64(value[1:])
-	s.expiry = binary.BigEndian.Uint32(value[9:])
-	s.away = int64(binary.BigEndian.Uint64(value[13:]))
-	l.sent[s] = binary.BigEndian.Uint64(value[21:])
+	s.sid, s.expiry, s.away = r.sid, r.expiry, r.away
+	l.sent[s] = r.sent
 	if s.away == 0 {
 		s.away = time.Now().UnixMilli()
 		l.sent[s] = ^uint64(0) // unknown: whatever the window held
@@ -104,16 +103,11 @@ func (l *loader) subscription(key, value []byte) error {
 	if s == nil {
 		return nil
 	}
-	if len(key) < 10 || len(value) != 6 || value[0] != rowVersion {
-		return errRow
+	sub, err := decodeSubscriptionRow(key, value)
+	if err != nil {
+		return err
 	}
-	options := value[1]
-	sub := &subscription{
-		session: s, filter: string(key[9:]), qos: options & 3,
-		noLocal:           options&optionNoLocal != 0,
-		retainAsPublished: options&optionRetainAsPublished != 0,
-		id:                binary.BigEndian.Uint32(value[2:]),
-	}
+	sub.session = s
 	s.subs[sub.filter] = sub
 	group, rest := splitShare(sub.filter)
 	l.b.insert(sub, group, rest)
@@ -121,10 +115,10 @@ func (l *loader) subscription(key, value []byte) error {
 }
 
 func (l *loader) group(key, value []byte) error {
-	if len(value) != 9 || value[0] != rowVersion {
-		return errRow
+	gid, err := decodeGroupRow(value)
+	if err != nil {
+		return err
 	}
-	gid := keyNumber(value[1:])
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), gid))
 	g := l.b.groups[string(key)]
 	if g == nil { // its last member has gone
@@ -226,17 +220,14 @@ func (l *loader) received(key, value []byte) error {
 }
 
 func (l *loader) retained(key, value []byte) error {
-	if len(value) < 2 || value[0] != rowVersion {
-		return errRow
-	}
-	m, err := decodeMessage(value[2:], l.wall)
+	m, err := decodeRetainedRow(value, l.wall)
 	if err != nil {
 		return err
 	}
 	kept := newKeptMessage(len(m.buf))
 	kept.buf = append(kept.buf, m.buf...)
 	kept.topicEnd, kept.propsEnd, kept.expiresAt = m.topicEnd, m.propsEnd, m.expiresAt
-	kept.qos, kept.retain = value[1]&3, true
+	kept.qos, kept.retain = m.qos, true
 	m.release()
 	kept.stamp = l.b.retained.stamps.Add(1)
 	l.b.retained.names.Put(string(key), kept)
@@ -245,15 +236,10 @@ func (l *loader) retained(key, value []byte) error {
 }
 
 func (l *loader) will(key, value []byte) error {
-	if len(key) != 8 || len(value) < 14 || value[0] != rowVersion {
-		return errRow
-	}
-	m, err := decodeMessage(value[14:], 0)
+	w, err := decodeWillRow(key, value)
 	if err != nil {
 		return err
 	}
-	m.qos, m.retain = value[1]&3, value[1]&rowMessageRetain != 0
-	w := &will{message: m, due: int64(keyNumber(value[2:])), delay: binary.BigEndian.Uint32(value[10:])}
 	sid := keyNumber(key)
 	s := l.sessions[sid]
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), sid))

@@ -202,3 +202,68 @@ func (r *queueRow) message(j *journal.Journal, wall int64) (*Message, error) {
 	m.retain = r.flags&rowMessageRetain != 0
 	return m, nil
 }
+
+// sessionRow is what a session's row says.
+type sessionRow struct {
+	sid    uint64
+	expiry uint32 // seconds
+	away   int64  // since when, on the wall clock in ms; 0: the client was connected
+	sent   uint64 // sequence number up to which messages were sent
+}
+
+func decodeSessionRow(row []byte) (r sessionRow, err error) {
+	if len(row) != 29 || row[0] != rowVersion {
+		return r, errRow
+	}
+	return sessionRow{
+		sid:    binary.BigEndian.Uint64(row[1:]),
+		expiry: binary.BigEndian.Uint32(row[9:]),
+		away:   int64(binary.BigEndian.Uint64(row[13:])),
+		sent:   binary.BigEndian.Uint64(row[21:]),
+	}, nil
+}
+
+// decodeSubscriptionRow reads a subscription, whose session is the caller's to
+// find; key begins with the sid.
+func decodeSubscriptionRow(key, row []byte) (*subscription, error) {
+	if len(key) < 10 || len(row) != 6 || row[0] != rowVersion {
+		return nil, errRow
+	}
+	options := row[1]
+	return &subscription{
+		filter: string(key[9:]), qos: options & 3,
+		noLocal:           options&optionNoLocal != 0,
+		retainAsPublished: options&optionRetainAsPublished != 0,
+		id:                binary.BigEndian.Uint32(row[2:]),
+	}, nil
+}
+
+func decodeGroupRow(row []byte) (gid uint64, err error) {
+	if len(row) != 9 || row[0] != rowVersion {
+		return 0, errRow
+	}
+	return binary.BigEndian.Uint64(row[1:]), nil
+}
+
+func decodeRetainedRow(row []byte, wall int64) (*Message, error) {
+	if len(row) < 2 || row[0] != rowVersion {
+		return nil, errRow
+	}
+	m, err := decodeMessage(row[2:], wall)
+	if err == nil {
+		m.qos, m.retain = row[1]&3, true
+	}
+	return m, err
+}
+
+func decodeWillRow(key, row []byte) (*will, error) {
+	if len(key) != 8 || len(row) < 14 || row[0] != rowVersion {
+		return nil, errRow
+	}
+	m, err := decodeMessage(row[14:], 0)
+	if err != nil {
+		return nil, err
+	}
+	m.qos, m.retain = row[1]&3, row[1]&rowMessageRetain != 0
+	return &will{message: m, due: int64(keyNumber(row[2:])), delay: binary.BigEndian.Uint32(row[10:])}, nil
+}

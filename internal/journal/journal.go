@@ -109,6 +109,12 @@ type Journal struct {
 // what Pebble or the file system say.
 func Open(o Options) (*Journal, error) {
 	o.setDefaults()
+	return open(o, false)
+}
+
+// open opens the journal; damaged: although its log or manifest is damaged, to
+// look at what is left.
+func open(o Options, damaged bool) (*Journal, error) {
 	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{})}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
@@ -119,7 +125,7 @@ func Open(o Options) (*Journal, error) {
 	if j.lock, err = lock(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
-	if err := j.openDB(); err != nil {
+	if err := j.openDB(damaged); err != nil {
 		return nil, errors.Join(err, j.lock.Close())
 	}
 	j.start()
@@ -149,14 +155,16 @@ func (o *Options) setDefaults() {
 }
 
 // openDB opens the database, checks that it is ours, and reads the meta record.
-func (j *Journal) openDB() error {
+func (j *Journal) openDB(damaged bool) error {
 	o := &j.o
 	exists, err := inspect(o.FS, o.Dir, j.lock)
 	if err != nil {
 		return err
 	}
-	if err := refuseDamage(o.FS, o.Dir, j.lock); err != nil {
-		return err
+	if !damaged {
+		if err := refuseDamage(o.FS, o.Dir, j.lock); err != nil {
+			return err
+		}
 	}
 	if o.ReadOnly && !exists {
 		return fmt.Errorf("%w: %s holds no database", ErrForeign, o.Dir)

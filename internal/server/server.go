@@ -50,15 +50,19 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: cfg, log: cfg.Logger, stop: make(chan struct{}), started: time.Now()}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Server{config: cfg, log: logger(cfg), stop: make(chan struct{}), started: time.Now()}
 	if err := s.open(ctx, wire); err != nil {
 		s.close(context.Background())
 		return nil, err
 	}
 	return s, nil
+}
+
+func logger(cfg Config) *slog.Logger {
+	if cfg.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return cfg.Logger
 }
 
 func orDefault(value, otherwise string) string {
