@@ -17,6 +17,8 @@
 //	m|format   version of this layout, written when the directory is created
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)
+//	r|len|key|message     state store: a remembered message of a key
+//	x|deadline|len|key|message   state store: when it may be forgotten
 //	s|client   broker: a session and its number (sid)
 //	u|sid|filter      broker: a subscription
 //	q|sid|seq         broker: a message in a queue
@@ -25,8 +27,6 @@
 //	t|topic           broker: a retained message
 //	w|sid             broker: a will
 //	g|group           broker: a shared subscription with a backlog
-//
-// The letters r and x are reserved for remembered messages and their deadlines.
 //
 // Pebble's on-disk format is pinned (see format.go); a database written by a
 // newer program is refused rather than guessed at.

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -202,9 +203,21 @@ func readMeta(db *pebble.DB) ([]byte, error) {
 	return append([]byte{}, value...), closer.Close()
 }
 
+const (
+	memTableBytes = 32 << 20
+	memTables     = 4 // at the most, before writes wait
+	// cacheBytes is what is left for blocks of tables, bloom filters above all:
+	// 10 bits for each remembered message.
+	cacheBytes = 32 << 20
+)
+
 // pebbleOptions: a memtable large enough for a few seconds of writes, few
 // enough of them to bound memory, and bloom filters on every level, because
-// most look-ups of remembered messages are for what is not there.
+// most look-ups of remembered messages are for what is not there (see Probe).
+//
+// Pebble takes the memory of memtables out of the size of the cache. At 32 MiB
+// there was no cache left, and each look-up read its filter from the disk again
+// (50 µs in place of 3).
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
 		FS:                          j.o.FS,
@@ -212,9 +225,9 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,
 		Logger:                      pebbleLogger{j},
-		MemTableSize:                32 << 20,
-		MemTableStopWritesThreshold: 4,
-		CacheSize:                   32 << 20,
+		MemTableSize:                memTableBytes,
+		MemTableStopWritesThreshold: memTables,
+		CacheSize:                   memTables*memTableBytes + cacheBytes,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -293,6 +306,38 @@ func (j *Journal) Get(key []byte) (value []byte, found bool, err error) {
 		return nil, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
 	return append([]byte{}, v...), true, closer.Close()
+}
+
+// Probe is Get for a row that most likely is not there: it appends the row's value
+// to dst. Get would read a data block of the lowest level to find that out, since
+// Pebble does not ask that level's bloom filters unless it is told to, and that is
+// where nearly all rows are. Probe asks them all; of a hundred look-ups of what
+// is not there, ninety-nine touch no data block.
+func (j *Journal) Probe(dst, key []byte) (value []byte, found bool, err error) {
+	if err := j.beginRead(); err != nil {
+		return dst, false, err
+	}
+	defer j.endRead()
+	it, err := j.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return dst, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	}
+	if found = seekExact(it, key); found {
+		var v []byte
+		v, err = it.ValueAndErr()
+		dst = append(dst, v...)
+	}
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+		return dst, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	}
+	return dst, found, nil
+}
+
+// seekExact positions it at the row of this key. The prefix that SeekPrefixGE
+// gives to the filters is what Comparer.Split makes of the key, which with the
+// default comparer is all of it.
+func seekExact(it *pebble.Iterator, key []byte) bool {
+	return it.SeekPrefixGE(key) && bytes.Equal(it.Key(), key)
 }
 
 // beginRead and endRead keep Close from taking the database away: Pebble
