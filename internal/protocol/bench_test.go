@@ -18,6 +18,8 @@ var hotPath = []struct {
 	{"SET", resp("SET", "thermostat-17/setPoint", strings.Repeat("v", 64))},
 	{"SET NEX PX VER", resp("SET", "lock", "client-1", "NEX", "client-1", "PX", "10000", "VER", "1696374425000:1:StateStore")},
 	{"KEYNOTIFY", resp("KEYNOTIFY", "thermostat-17/setPoint")},
+	{"LOAD", resp("LOAD", "range/17", "urn:game/4711")},
+	{"STORE", resp("STORE", "range/17", strings.Repeat("v", 64), "urn:game/4711", "1696374425000:1:StateStore", "CTX", strings.Repeat("c", 40), "KEEP", "604800000")},
 	{"SCAN", resp("SCAN", "thermostat-[0-9]*/setPoint")},
 }
 
@@ -64,6 +66,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		{Kind: statestore.OK},
 		{Kind: statestore.Value, Value: value},
 		{Kind: statestore.Count, Count: 1},
+		{Kind: statestore.Loaded, Count: 1, Value: value, Context: value},
 		{Kind: statestore.Error, Fault: statestore.TokenTooLow},
 	}
 	event := statestore.Event{Kind: statestore.KeySet, Value: value}

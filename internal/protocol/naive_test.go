@@ -64,8 +64,47 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 			cmd.Value = []byte(args[2])
 		}
 		return cmd, statestore.None
+	case (verb == "LOAD" || verb == "DONE") && current:
+		cmd, f := naiveKey(map[string]statestore.Verb{"LOAD": statestore.Load, "DONE": statestore.Done}[verb], args, len(args) == 3)
+		if f == statestore.None && args[2] == "" {
+			f = statestore.Syntax
+		}
+		if f == statestore.None {
+			cmd.Message = []byte(args[2])
+		}
+		return cmd, f
+	case verb == "STORE" && current:
+		return naiveStore(args)
 	}
 	return statestore.Command{}, statestore.UnknownCommand
+}
+
+func naiveStore(args []string) (statestore.Command, statestore.Fault) {
+	cmd, f := naiveKey(statestore.Store, args, len(args) >= 5)
+	if f != statestore.None {
+		return cmd, f
+	}
+	given := map[string]string{"VER": args[4]}
+	for i := 5; i < len(args); i += 2 {
+		name := naiveUpper(args[i])
+		if _, twice := given[name]; twice || i+1 == len(args) || name != "CTX" && name != "KEEP" {
+			return cmd, statestore.Syntax
+		}
+		given[name] = args[i+1]
+	}
+	if args[3] == "" {
+		return cmd, statestore.Syntax
+	}
+	cmd.Value, cmd.Message = []byte(args[2]), []byte(args[3])
+	if blob, ok := given["CTX"]; ok {
+		cmd.Context = append([]byte{}, blob...)
+	}
+	if text, ok := given["KEEP"]; ok {
+		if cmd.KeepMs, ok = naiveMilliseconds(text); !ok {
+			return cmd, statestore.Syntax
+		}
+	}
+	return cmd, naiveOptions(&cmd, map[string]string{"VER": args[4]})
 }
 
 // naiveUpper leaves everything but ASCII letters alone, unlike strings.ToUpper.
@@ -223,14 +262,17 @@ func agree(t interface{ Fatalf(string, ...any) }, payload []byte) {
 func TestParseAgreesWithTheNaiveParser(t *testing.T) {
 	t.Parallel()
 	word := rapid.OneOf(
-		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*"}),
+		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep"}),
 		rapid.SampledFrom([]string{"5", "0", "1.5", "1,5", "0.0", "007", "1:2:n", "001:02:n", "1:2", "9223372036854775807", "9223372036854775807.5"}),
 		rapid.StringMatching(`[0-9]{1,20}[.,]?[0-9]{0,3}`),
 	)
-	verb := rapid.SampledFrom([]string{"SET", "SET", "SET", "SET", "Set", "GET", "DEL", "VDEL", "KEYNOTIFY", "keyNotify", "SCAN", "NOPE", ""})
+	verb := rapid.SampledFrom([]string{"SET", "SET", "SET", "SET", "Set", "GET", "DEL", "VDEL", "KEYNOTIFY", "keyNotify", "SCAN", "LOAD", "DONE", "STORE", "STORE", "store", "NOPE", ""})
 	rapid.Check(t, func(t *rapid.T) {
 		args := rapid.SliceOfN(word, 0, 10).Draw(t, "arguments")
 		payload := resp(append([]string{verb.Draw(t, "verb")}, args...)...)
+		if rapid.IntRange(0, 3).Draw(t, "a likely STORE") == 3 {
+			payload = resp(append([]string{"STORE", "k", "v", "m", rapid.SampledFrom([]string{"-", "1:2:n", "1:2"}).Draw(t, "version")}, args[:min(4, len(args))]...)...)
+		}
 		if rapid.IntRange(0, 9).Draw(t, "damage") == 9 {
 			i := rapid.IntRange(0, len(payload)-1).Draw(t, "at")
 			payload[i] = rapid.Byte().Draw(t, "byte")
@@ -245,6 +287,9 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, tc := range setOptions {
 		f.Add(words("SET key value " + tc.options))
+	}
+	for _, tc := range storeCommands {
+		f.Add(tc.payload)
 	}
 	for _, tc := range badCommands {
 		f.Add(words(tc.command))

@@ -9,7 +9,8 @@ import (
 )
 
 // maxArgs is the number of arguments of the longest command, its verb included:
-// SET key value NEX compare PX ms VER version. Further ones are checked for their
+// SET key value NEX compare PX ms VER version, as well as
+// STORE key state messageId version CTX blob KEEP ms. Further ones are checked for their
 // form and counted, but not kept.
 const maxArgs = 9
 
@@ -44,6 +45,10 @@ func Parse(payload []byte, d *Dialect, cmd *statestore.Command) statestore.Fault
 		return parseKeyNotify(cmd, &args)
 	case statestore.Scan:
 		return parseScan(cmd, &args)
+	case statestore.Load, statestore.Done:
+		return parseMessage(cmd, &args, args.count == 3, args.blob[2])
+	case statestore.Store:
+		return parseStore(cmd, &args)
 	default:
 		return statestore.UnknownCommand
 	}
@@ -67,6 +72,14 @@ func verb(word []byte, d *Dialect) statestore.Verb {
 			return statestore.VDel
 		case d.Current && isWord(word, "scan"):
 			return statestore.Scan
+		case d.Current && isWord(word, "load"):
+			return statestore.Load
+		case d.Current && isWord(word, "done"):
+			return statestore.Done
+		}
+	case 5:
+		if d.Current && isWord(word, "store") {
+			return statestore.Store
 		}
 	case 9:
 		if d.Current && isWord(word, "keynotify") {
@@ -157,7 +170,8 @@ func parseSetOptions(cmd *statestore.Command, options [][]byte) statestore.Fault
 	return statestore.None
 }
 
-// parseVersionCheck reads the operand of VER: a version, or - for no such key.
+// parseVersionCheck reads the operand of VER and the version that STORE demands: a
+// version, or - for no such key.
 func parseVersionCheck(text []byte, check *statestore.VersionCheck) statestore.Fault {
 	if string(text) == "-" {
 		check.Absent = true
@@ -171,7 +185,7 @@ func parseVersionCheck(text []byte, check *statestore.VersionCheck) statestore.F
 	return statestore.None
 }
 
-// milliseconds reads the operand of PX: a positive decimal number. A fraction,
+// milliseconds reads the operand of PX and KEEP: a positive decimal number. A fraction,
 // which the .NET client sends with the point or the comma of its locale, is
 // rounded up.
 func milliseconds(text []byte) (ms int64, ok bool) {
@@ -253,4 +267,50 @@ func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
 		cmd.Value = args.blob[2]
 	}
 	return statestore.None
+}
+
+// parseMessage checks the number of arguments, as counted by the caller, then the
+// key, then the message ID.
+func parseMessage(cmd *statestore.Command, args *arguments, countFits bool, message []byte) statestore.Fault {
+	if f := parseKey(cmd, args, countFits); f != statestore.None {
+		return f
+	}
+	cmd.Message = message
+	if len(message) == 0 {
+		return statestore.Syntax
+	}
+	return statestore.None
+}
+
+// parseStore reads STORE key state messageId version [CTX blob] [KEEP ms]. As with
+// SET, the text of the version is judged once the form of the options is right.
+func parseStore(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if f := parseMessage(cmd, args, args.count >= 5, args.blob[3]); f != statestore.None {
+		return f
+	}
+	cmd.Value = args.blob[2]
+	if args.count > maxArgs {
+		return statestore.Syntax // each option at most once: there can't be more
+	}
+	if !parseStoreOptions(cmd, args.blob[5:args.count]) {
+		return statestore.Syntax
+	}
+	cmd.Version.Given = true
+	return parseVersionCheck(args.blob[4], &cmd.Version)
+}
+
+func parseStoreOptions(cmd *statestore.Command, options [][]byte) (ok bool) {
+	for ; len(options) >= 2; options = options[2:] {
+		switch name, operand := options[0], options[1]; {
+		case isWord(name, "ctx") && cmd.Context == nil:
+			cmd.Context = operand
+		case isWord(name, "keep") && cmd.KeepMs == 0:
+			if cmd.KeepMs, ok = milliseconds(operand); !ok {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return len(options) == 0
 }

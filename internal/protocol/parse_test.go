@@ -28,7 +28,8 @@ func parse(payload []byte) (statestore.Command, statestore.Fault) {
 		Verb: 99, Condition: statestore.IfAbsentOrEqual, Stop: true, HasToken: true, Denied: true,
 		Key: []byte("old"), Value: []byte("old"), Compare: []byte("old"), ExpiryMs: 99,
 		Version: statestore.VersionCheck{Given: true, Absent: true},
-		Time:    statestore.Stamp{State: statestore.Given}, Token: statestore.Stamp{State: statestore.Malformed},
+		Message: []byte("old"), Context: []byte("old"), KeepMs: 99,
+		Time: statestore.Stamp{State: statestore.Given}, Token: statestore.Stamp{State: statestore.Malformed},
 	}
 	f := protocol.Parse(payload, protocol.Current, &cmd)
 	return cmd, f
@@ -129,6 +130,12 @@ func differ(a, b statestore.Command) string {
 		return "ExpiryMs"
 	case a.Version != b.Version:
 		return "Version"
+	case string(a.Message) != string(b.Message):
+		return "Message"
+	case string(a.Context) != string(b.Context) || (a.Context == nil) != (b.Context == nil):
+		return "Context"
+	case a.KeepMs != b.KeepMs:
+		return "KeepMs"
 	case a.Stop != b.Stop:
 		return "Stop"
 	case a.HasToken != b.HasToken:
@@ -143,7 +150,7 @@ func TestSection3AnyCaseIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
 		"gEt key", "Set key value nX", "SET key value nex other pX 5 vEr -", "DeL key", "vDEL key value",
-		"keyNotify key stop gEt", "sCAN *",
+		"keyNotify key stop gEt", "sCAN *", "lOad key id", "sToRe key state id - cTx blob KeeP 5", "donE key id",
 	} {
 		if _, f := parse(words(command)); f != statestore.None {
 			t.Errorf("%s: %v", command, f)
@@ -328,10 +335,27 @@ var badCommands = []struct {
 	{"a reversed range", "SCAN key[z-a]", statestore.Syntax},
 	{"a pattern that is not UTF-8", "SCAN \xff", statestore.Syntax},
 
-	// Section 8 isn't served.
-	{"LOAD", "LOAD key id", statestore.UnknownCommand},
-	{"STORE", "STORE key state id -", statestore.UnknownCommand},
-	{"DONE", "DONE key id", statestore.UnknownCommand},
+	{"LOAD without a message", "LOAD key", statestore.WrongArgumentCount},
+	{"LOAD takes no options", "LOAD key id GET", statestore.WrongArgumentCount},
+	{"LOAD without anything", "LOAD", statestore.WrongArgumentCount},
+	{"DONE without a message", "DONE key", statestore.WrongArgumentCount},
+	{"DONE of two messages", "DONE key id id", statestore.WrongArgumentCount},
+	{"STORE without a version", "STORE key state id", statestore.WrongArgumentCount},
+	{"STORE without anything", "STORE", statestore.WrongArgumentCount},
+	{"CTX without a blob", "STORE key state id - CTX", statestore.Syntax},
+	{"KEEP without a number", "STORE key state id - CTX blob KEEP", statestore.Syntax},
+	{"CTX twice", "STORE key state id - CTX a CTX b", statestore.Syntax},
+	{"KEEP twice", "STORE key state id - KEEP 5 KEEP 5", statestore.Syntax},
+	{"KEEP zero", "STORE key state id - KEEP 0", statestore.Syntax},
+	{"KEEP negative", "STORE key state id - KEEP -5", statestore.Syntax},
+	{"KEEP overflowing", "STORE key state id - KEEP 9223372036854775808", statestore.Syntax},
+	{"KEEP no number", "STORE key state id - KEEP ever", statestore.Syntax},
+	{"SET's options aren't STORE's", "STORE key state id - PX 5", statestore.Syntax},
+	{"nor is NX", "STORE key state id - NX", statestore.Syntax},
+	{"STORE with too many options", "STORE key state id - CTX blob KEEP 5 CTX", statestore.Syntax},
+	{"STORE with very many options", "STORE key state id - 1 2 3 4 5 6 7 8", statestore.Syntax},
+	{"the version unparsable", "STORE key state id nonsense", statestore.MalformedTimestamp},
+	{"a syntax error comes before what the version says", "STORE key state id nonsense KEEP 0", statestore.Syntax},
 }
 
 func TestSection3And6Faults(t *testing.T) {
@@ -367,6 +391,10 @@ func TestSection6OrderOfChecks(t *testing.T) {
 		{"key length before too many options", resp("SET", "", "v", "1", "2", "3", "4", "5", "6", "7"), statestore.EmptyKey},
 		{"key length of KEYNOTIFY", resp("KEYNOTIFY", "", "NOPE"), statestore.EmptyKey},
 		{"options", resp("SET", "k", "v", "PX", "0"), statestore.Syntax},
+		{"argument count of STORE", resp("STORE", "", "", ""), statestore.WrongArgumentCount},
+		{"key length of STORE", resp("STORE", "", "", "", "nonsense", "NOPE"), statestore.EmptyKey},
+		{"argument count of LOAD", resp("LOAD", ""), statestore.WrongArgumentCount},
+		{"key length of LOAD", resp("LOAD", "", ""), statestore.EmptyKey},
 	} {
 		if _, f := parse(tc.payload); f != tc.want {
 			t.Errorf("%s: %q: %v, want %v", tc.check, tc.payload, f, tc.want)
@@ -407,6 +435,44 @@ func TestSection7ScanArguments(t *testing.T) {
 	}
 }
 
+// storeCommands are those of section 8 with key "key" and message "id".
+var storeCommands = []struct {
+	rule    string
+	payload []byte
+	want    statestore.Command
+}{
+	{"LOAD", words("LOAD key id"), statestore.Command{Verb: statestore.Load}},
+	{"DONE", words("DONE key id"), statestore.Command{Verb: statestore.Done}},
+	{"STORE of a key that does not exist", words("STORE key state id -"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent}},
+	{"STORE of a version, as padded as it likes", words("STORE key state id 0001:02:n"),
+		statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: statestore.VersionCheck{Given: true, At: hlc.Timestamp{Wall: 1, Counter: 2, Node: "n"}}}},
+	{"an empty state is a state", resp("STORE", "key", "", "id", "-"), statestore.Command{Verb: statestore.Store, Value: []byte{}, Version: absent}},
+	{"CTX", words("STORE key state id - CTX blob"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob")}},
+	{"an empty CTX is a context", resp("STORE", "key", "state", "id", "-", "CTX", ""), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte{}}},
+	{"KEEP parses like PX", words("STORE key state id - KEEP 1500,2"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, KeepMs: 1501}},
+	{"CTX KEEP", words("STORE key state id - CTX blob KEEP 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob"), KeepMs: 5}},
+	{"KEEP CTX", words("STORE key state id - KEEP 5 CTX blob"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob"), KeepMs: 5}},
+	{"a context that reads KEEP", words("STORE key state id - CTX KEEP KEEP 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("KEEP"), KeepMs: 5}},
+}
+
+var absent = statestore.VersionCheck{Given: true, Absent: true}
+
+func TestSection8Arguments(t *testing.T) {
+	t.Parallel()
+	for _, tc := range storeCommands {
+		want := tc.want
+		want.Key, want.Message = []byte("key"), []byte("id")
+		if got, f := parse(tc.payload); f != statestore.None || differ(got, want) != "" {
+			t.Errorf("%s: %v, differs in %s: %+v", tc.rule, f, differ(got, want), got)
+		}
+	}
+	for _, payload := range [][]byte{resp("LOAD", "key", ""), resp("STORE", "key", "state", "", "-"), resp("DONE", "key", "")} {
+		if _, f := parse(payload); f != statestore.Syntax {
+			t.Errorf("an empty messageId is a syntax error: %q: %v", payload, f)
+		}
+	}
+}
+
 // The table of protocol, section 1.
 func TestSection1Dialects(t *testing.T) {
 	t.Parallel()
@@ -425,6 +491,7 @@ func TestSection1Dialects(t *testing.T) {
 		for command, always := range map[string]bool{
 			"SET key value": true, "GET key": true, "DEL key": true, "VDEL key value": true,
 			"KEYNOTIFY key": false, "SCAN *": false, "KEYNOTIFY": false, "SCAN": false,
+			"LOAD key id": false, "STORE key state id -": false, "DONE key id": false, "LOAD": false, "STORE": false, "DONE": false,
 		} {
 			var cmd statestore.Command
 			f := protocol.Parse(words(command), d, &cmd)

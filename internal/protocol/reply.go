@@ -16,10 +16,14 @@ func AppendReply(dst []byte, w Wire, r *statestore.Reply) []byte {
 			return append(dst, "-1\r\n"...)
 		}
 		return append(dst, ":-1\r\n"...)
+	case statestore.Conflict: // the same in both wire forms, so a kind of its own
+		return append(dst, ":-1\r\n"...)
+	case statestore.Loaded:
+		return appendLoaded(dst, r)
 	case statestore.Value:
 		return appendBlob(dst, r.Value)
 	case statestore.Nil:
-		return append(dst, "$-1\r\n"...)
+		return appendNil(dst)
 	case statestore.Count:
 		return appendHead(dst, ':', r.Count)
 	case statestore.Page:
@@ -48,6 +52,23 @@ func appendPage(dst []byte, r *statestore.Reply) []byte {
 	}
 	return dst
 }
+
+// appendLoaded appends LOAD's array of a number and two blobs, state and context
+// (protocol, section 8).
+func appendLoaded(dst []byte, r *statestore.Reply) []byte {
+	dst = appendHead(dst, '*', 3)
+	dst = appendHead(dst, ':', r.Count)
+	for _, blob := range [...][]byte{r.Value, r.Context} {
+		if blob == nil {
+			dst = appendNil(dst)
+			continue
+		}
+		dst = appendBlob(dst, blob)
+	}
+	return dst
+}
+
+func appendNil(dst []byte) []byte { return append(dst, "$-1\r\n"...) }
 
 func appendBlob(dst, blob []byte) []byte {
 	dst = appendHead(dst, '$', len(blob))

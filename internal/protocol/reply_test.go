@@ -39,6 +39,14 @@ var replies = []struct {
 		"*1\r\n*2\r\n$2\r\nk1\r\n$4\r\nkey2\r\n", ""},
 	{"SCAN, more to come", statestore.Reply{Kind: statestore.Page, Keys: [][]byte{[]byte("k1")}, Next: []byte("token")},
 		"*2\r\n*1\r\n$2\r\nk1\r\n$5\r\ntoken\r\n", ""},
+	{"STORE, the key has another version: the same in both", statestore.Reply{Kind: statestore.Conflict}, ":-1\r\n", ":-1\r\n"},
+	{"STORE of a remembered message", statestore.Reply{Kind: statestore.Count}, ":0\r\n", ""},
+	{"LOAD, new, no key", statestore.Reply{Kind: statestore.Loaded}, "*3\r\n:0\r\n$-1\r\n$-1\r\n", ""},
+	{"LOAD, new", statestore.Reply{Kind: statestore.Loaded, Value: []byte("abc")}, "*3\r\n:0\r\n$3\r\nabc\r\n$-1\r\n", ""},
+	{"LOAD, the specification's example", statestore.Reply{Kind: statestore.Loaded, Count: 1, Value: []byte("abc")}, "*3\r\n:1\r\n$3\r\nabc\r\n$-1\r\n", ""},
+	{"LOAD, duplicate with a context, no key before", statestore.Reply{Kind: statestore.Loaded, Count: 1, Context: []byte("\r\n")}, "*3\r\n:1\r\n$-1\r\n$2\r\n\r\n\r\n", ""},
+	{"LOAD, empty is not nil", statestore.Reply{Kind: statestore.Loaded, Count: 1, Value: []byte{}, Context: []byte{}}, "*3\r\n:1\r\n$0\r\n\r\n$0\r\n\r\n", ""},
+	{"LOAD, confirmed", statestore.Reply{Kind: statestore.Loaded, Count: 2}, "*3\r\n:2\r\n$-1\r\n$-1\r\n", ""},
 	{"SCAN, nothing", statestore.Reply{Kind: statestore.Page}, "*1\r\n*0\r\n", ""},
 	{"SCAN, an empty page with a token", statestore.Reply{Kind: statestore.Page, Next: []byte("t")}, "*2\r\n*0\r\n$1\r\nt\r\n", ""},
 }
@@ -167,7 +175,7 @@ var responses = []struct {
 		{Kind: protocol.Array, Array: []protocol.Response{{Kind: protocol.Blob, Blob: []byte("k")}}},
 		{Kind: protocol.Blob, Blob: []byte("t")},
 	}}},
-	// As section 8 will answer.
+	// Section 8's own example.
 	{"*3\r\n:1\r\n$3\r\nabc\r\n$-1\r\n", protocol.Response{Kind: protocol.Array, Array: []protocol.Response{
 		{Kind: protocol.Int, Int: 1}, {Kind: protocol.Blob, Blob: []byte("abc")}, {Kind: protocol.Nil},
 	}}},
@@ -201,14 +209,16 @@ func TestParseReply(t *testing.T) {
 func TestReplyComesBack(t *testing.T) {
 	t.Parallel()
 	blob := rapid.SliceOf(rapid.Byte())
+	orNil := rapid.OneOf(blob, rapid.Just([]byte(nil)))
 	reply := rapid.Custom(func(t *rapid.T) statestore.Reply {
 		return statestore.Reply{
-			Kind:  statestore.ReplyKind(rapid.IntRange(int(statestore.OK), int(statestore.Page)).Draw(t, "kind")),
-			Fault: statestore.Fault(rapid.IntRange(1, int(statestore.MalformedToken)).Draw(t, "fault")),
-			Count: rapid.IntRange(0, 1).Draw(t, "count"),
-			Value: blob.Draw(t, "value"),
-			Keys:  rapid.SliceOf(blob).Draw(t, "keys"),
-			Next:  blob.Draw(t, "next"),
+			Kind:    statestore.ReplyKind(rapid.IntRange(int(statestore.OK), int(statestore.Loaded)).Draw(t, "kind")),
+			Fault:   statestore.Fault(rapid.IntRange(1, int(statestore.MalformedToken)).Draw(t, "fault")),
+			Count:   rapid.IntRange(0, 2).Draw(t, "count"),
+			Value:   orNil.Draw(t, "value"),
+			Context: orNil.Draw(t, "context"),
+			Keys:    rapid.SliceOf(blob).Draw(t, "keys"),
+			Next:    blob.Draw(t, "next"),
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -226,8 +236,11 @@ func sameReply(got *protocol.Response, want *statestore.Reply) bool {
 	switch want.Kind {
 	case statestore.OK:
 		return got.Kind == protocol.Simple && string(got.Text) == "OK"
-	case statestore.NotApplied:
+	case statestore.NotApplied, statestore.Conflict:
 		return got.NotApplied()
+	case statestore.Loaded:
+		return got.Kind == protocol.Array && len(got.Array) == 3 && got.Array[0].Int == int64(want.Count) &&
+			sameBlob(&got.Array[1], want.Value) && sameBlob(&got.Array[2], want.Context)
 	case statestore.Value:
 		return got.Kind == protocol.Blob && bytes.Equal(got.Blob, want.Value)
 	case statestore.Nil:
@@ -247,6 +260,14 @@ func sameReply(got *protocol.Response, want *statestore.Reply) bool {
 		}
 	}
 	return len(want.Next) == 0 || bytes.Equal(got.Array[1].Blob, want.Next)
+}
+
+// sameBlob tells nil from an empty blob.
+func sameBlob(got *protocol.Response, want []byte) bool {
+	if want == nil {
+		return got.Kind == protocol.Nil
+	}
+	return got.Kind == protocol.Blob && bytes.Equal(got.Blob, want)
 }
 
 // An array that claims much and brings little costs little.

@@ -32,7 +32,7 @@ type Response struct {
 	Array []Response // of Array
 }
 
-// NotApplied reports whether a condition of SET or VDEL wasn't met. Both wire
+// NotApplied reports whether a condition of SET, VDEL or STORE wasn't met. Both wire
 // forms, :-1 and the documented -1, are read as the Int -1.
 func (r *Response) NotApplied() bool { return r.Kind == Int && r.Int == -1 }
 

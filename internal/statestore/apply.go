@@ -18,11 +18,13 @@ import (
 // whoever called does the registering or scanning and replies with what came of
 // it.
 //
-// A key whose deadline has passed is absent to every command. A SET that takes
-// its place deletes it first, so that both events are told in their order; any
-// other command leaves it to Expire.
+// A key whose deadline has passed is absent to every command. A SET or STORE that
+// takes its place deletes it first, so that both events are told in their order;
+// any other command leaves it to Expire. A remembered message whose time has come
+// is new to every command.
 func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 	res.begin(cell.Entry, env)
+	res.Memo = cell.Memo
 	live := cell.Entry
 	if live.expired(env.NowMs) {
 		live = nil
@@ -46,6 +48,12 @@ func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 			return
 		}
 		res.Reply.Kind = OK
+	case Load:
+		res.load(live, cell.Memo.live(env.NowMs))
+	case Store:
+		res.store(cmd, cell, live, env)
+	case Done:
+		res.done(cell.Memo.live(env.NowMs))
 	default:
 		res.fail(UnknownCommand)
 	}
@@ -79,14 +87,16 @@ func (res *Result) begin(e *Entry, env *Env) {
 	res.Changed = false
 	res.Entry = e
 	res.Last = env.Last
+	res.MemoChanged = false
+	res.Memo = nil
 }
 
 func (res *Result) fail(f Fault) {
 	res.Reply = Reply{Kind: Error, Fault: f}
 }
 
-func (res *Result) notApplied(live *Entry) {
-	res.Reply.Kind = NotApplied
+func (res *Result) notApplied(kind ReplyKind, live *Entry) {
+	res.Reply.Kind = kind
 	if live != nil {
 		res.Reply.Version = live.Version // .NET requires it
 	}
@@ -114,13 +124,19 @@ func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
 		return
 	}
 	if !cmd.conditionHolds(live) {
-		res.notApplied(live)
+		res.notApplied(NotApplied, live)
 		return
 	}
 	if !env.Room.fits(cmd, stored) {
 		res.fail(QuotaExceeded)
 		return
 	}
+	res.replace(cmd, stored, live, deadline(env.NowMs, cmd.ExpiryMs), env)
+}
+
+// replace puts the command's value in the key's place: all that a SET and a STORE
+// do to it once nothing speaks against it.
+func (res *Result) replace(cmd *Command, stored, live *Entry, deadlineMs int64, env *Env) {
 	if stored != live {
 		res.remove(cmd.Key, stored, env)
 	}
@@ -128,7 +144,7 @@ func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
 		Value:      bytes.Clone(cmd.Value),
 		Version:    res.issue(stored, cmd.Time.At, env),
 		Token:      cmd.newToken(live, env),
-		DeadlineMs: deadline(env.NowMs, cmd.ExpiryMs),
+		DeadlineMs: deadlineMs,
 	}
 	res.Changed = true
 	res.Entry = e
@@ -148,7 +164,7 @@ func (res *Result) delete(cmd *Command, live *Entry, env *Env) {
 		return
 	}
 	if cmd.Verb == VDel && !bytes.Equal(live.Value, cmd.Value) {
-		res.notApplied(live)
+		res.notApplied(NotApplied, live)
 		return
 	}
 	res.remove(cmd.Key, live, env)
@@ -185,7 +201,7 @@ func (res *Result) issue(stored *Entry, ts hlc.Timestamp, env *Env) hlc.Timestam
 
 func (env *Env) wallMs() uint64 { return uint64(max(0, env.WallMs)) }
 
-// judgeTime judges the __ts of a SET: it must be there, parse, and not be too far
+// judgeTime judges the __ts of a SET or STORE: it must be there, parse, and not be too far
 // ahead of the wall clock. Were it the HLC, clocks that run ahead could push it
 // on and on, each by another 60 s (protocol, section 4).
 func judgeTime(ts Stamp, env *Env) Fault {
@@ -236,18 +252,19 @@ func (cmd *Command) conditionHolds(live *Entry) bool {
 			return false
 		}
 	}
-	switch {
-	case !cmd.Version.Given:
-		return true
-	case cmd.Version.Absent:
-		return live == nil
-	default:
-		return live != nil && live.Version == cmd.Version.At
-	}
+	return !cmd.Version.Given || cmd.Version.holds(live)
 }
 
-// fits reports whether the SET stays within the quota: it may grow the store by
-// what room there is, and a SET that doesn't grow it is always allowed. A stored
+// holds reports whether the key has the version that is demanded.
+func (check *VersionCheck) holds(live *Entry) bool {
+	if check.Absent {
+		return live == nil
+	}
+	return live != nil && live.Version == check.At
+}
+
+// fits reports whether the SET or STORE stays within the quota: it may grow the
+// store by what room there is, and one that doesn't grow it is always allowed. A stored
 // entry counts until it is gone, even if its deadline has passed.
 func (room Room) fits(cmd *Command, stored *Entry) bool {
 	if room.None {

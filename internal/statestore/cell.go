@@ -11,10 +11,22 @@ type Entry struct {
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the key is absent; 0: never
 }
 
-// Cell is everything that the rules may look at for one key. (What is remembered
-// for a message joins the entry here with protocol, section 8.)
+// Memo is what is remembered for one message of one key (protocol, section 8). It
+// is immutable once it is in a cell: replies share its bytes.
+type Memo struct {
+	Version    hlc.Timestamp // that the message produced
+	Done       bool          // its outputs are confirmed: State and Context are dropped
+	State      []byte        // the value before the message; nil: there was no such key
+	Context    []byte        // what STORE captured; nil: nothing
+	DeadlineMs int64         // on the clock of Env.NowMs: from then on the message is new again
+}
+
+// Cell is everything that the rules may look at for one command. Memo is that of
+// the message which a LOAD, STORE or DONE names; the other commands don't look
+// at it.
 type Cell struct {
 	Entry *Entry // nil: no such key
+	Memo  *Memo  // nil: not remembered
 }
 
 // Room is how much the store may still grow. Negative means that it is over its
@@ -24,6 +36,7 @@ type Room struct {
 	Keys  int64
 	Bytes int64 // of keys and values
 	None  bool  // not even a write that doesn't grow it: there is nowhere to put it
+	Memos int64 // remembered messages
 }
 
 // Env is the world as a command sees it.
@@ -33,6 +46,8 @@ type Env struct {
 	Last      hlc.Timestamp // the last version that the store issued
 	Node      string        // the store's node ID
 	MaxSkewMs int64         // how far ahead of the wall clock a request's timestamps may be
+	KeepMs    int64         // how long a message is remembered that doesn't say
+	MaxKeepMs int64         // … and at the most, whatever it says
 	Room      Room
 }
 
@@ -44,17 +59,27 @@ const (
 	NotApplied           // a condition of SET or VDEL isn't met
 	Value                // GET hit
 	Nil                  // GET miss
-	Count                // DEL, VDEL, KEYNOTIFY STOP
+	Count                // DEL, VDEL, KEYNOTIFY STOP, DONE; STORE of a remembered message
 	Error                // see Fault
 	Page                 // SCAN
+	Conflict             // STORE: the key's version is another
+	Loaded               // LOAD
+)
+
+// What a Loaded reply's Count says of the message.
+const (
+	NewMessage = iota // never stored, or forgotten since
+	Duplicate         // stored
+	Confirmed         // stored, and done: its outputs were all published
 )
 
 // Reply is the answer to a command.
 type Reply struct {
 	Kind    ReplyKind
 	Fault   Fault         // of an Error
-	Count   int           // of a Count
-	Value   []byte        // of a Value: the entry's own bytes, not to be written to
+	Count   int           // of a Count; of a Loaded: NewMessage, Duplicate or Confirmed
+	Value   []byte        // of a Value or Loaded: the record's own bytes, not to be written to. Nil in a Loaded: no such key
+	Context []byte        // of a Loaded: what STORE captured; nil: nothing
 	Version hlc.Timestamp // what goes out as __ts; zero: none
 	Keys    [][]byte      // of a Page
 	Next    []byte        // of a Page: the token of the next one; empty: this is the last
@@ -84,4 +109,7 @@ type Result struct {
 	Events    [2]Event
 	NumEvents int           // how many of Events there are, in this order
 	Last      hlc.Timestamp // the last version issued, now
+
+	MemoChanged bool  // what is remembered for the message is now Memo
+	Memo        *Memo // nil: nothing. Without a change, what was there before
 }

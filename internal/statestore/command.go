@@ -5,7 +5,7 @@ import "holdfast/hlc"
 // Verb says what a command asks for. The zero value is no verb.
 type Verb uint8
 
-// The verbs of protocol, section 3. Those of section 8 will follow these.
+// The verbs of protocol, section 3.
 const (
 	Set Verb = iota + 1
 	Get
@@ -13,9 +13,15 @@ const (
 	VDel
 	KeyNotify
 	Scan
+	Load
+	Store
+	Done
 )
 
-var verbNames = [...]string{Set: "SET", Get: "GET", Del: "DEL", VDel: "VDEL", KeyNotify: "KEYNOTIFY", Scan: "SCAN"}
+var verbNames = [...]string{
+	Set: "SET", Get: "GET", Del: "DEL", VDel: "VDEL", KeyNotify: "KEYNOTIFY", Scan: "SCAN",
+	Load: "LOAD", Store: "STORE", Done: "DONE",
+}
 
 // String returns the verb as it is sent, for example "SET".
 func (v Verb) String() string {
@@ -28,7 +34,11 @@ func (v Verb) String() string {
 // Writes reports whether the verb needs the permission to write; the others need
 // the one to read (protocol, section 6, order of checks).
 func (v Verb) Writes() bool {
-	return v == Set || v == Del || v == VDel
+	switch v {
+	case Set, Del, VDel, Store, Done:
+		return true
+	}
+	return false
 }
 
 // Condition is what SET's NX or NEX demands of the stored key.
@@ -56,10 +66,10 @@ type Stamp struct {
 	At    hlc.Timestamp // if Given
 }
 
-// VersionCheck is SET's VER option.
+// VersionCheck is SET's VER option, and what STORE always demands.
 type VersionCheck struct {
 	Given  bool
-	Absent bool          // VER -: there must be no such key
+	Absent bool          // -: there must be no such key
 	At     hlc.Timestamp // else the stored version must equal this one
 }
 
@@ -76,11 +86,15 @@ type Command struct {
 	Denied bool
 
 	Key     []byte // SCAN: the pattern
-	Value   []byte // SET: the new value; VDEL: the expected one; SCAN: the token
+	Value   []byte // SET, STORE: the new value; VDEL: the expected one; SCAN: the token
 	Compare []byte // the operand of NEX; of NEX alone it is the same as Value
 
 	ExpiryMs int64 // PX; 0: none
 	Version  VersionCheck
+
+	Message []byte // LOAD, STORE, DONE: the message ID
+	Context []byte // STORE's CTX; nil: none
+	KeepMs  int64  // STORE's KEEP; 0: as long as the server says
 
 	Time  Stamp // __ts
 	Token Stamp // __ft

@@ -18,11 +18,21 @@ import (
 // what the fixture of the other tests says: the reply, the version it carries,
 // the events.
 type model struct {
-	keys map[string]record
-	last version
+	keys  map[string]record
+	memos map[[2]string]memo // by key and message ID
+	last  version
 
-	wall, now, skew     int64
-	maxKeys, maxContent int
+	wall, now, skew               int64
+	maxKeys, maxContent, maxMemos int
+}
+
+// memo is what is remembered of a message (section 8). What LOAD answers is kept
+// as it will be spelled.
+type memo struct {
+	state, context string // a quoted blob, or nil
+	done           bool
+	version        version
+	deadline       int64
 }
 
 type record struct {
@@ -99,6 +109,8 @@ type request struct {
 	px               int64
 	ver              string // "" for none, "-", or a version
 	ts, ft           string // "" for none, "bad", or a version
+	message, context string // of section 8; context "" for none
+	keep             int64
 	unauthorized     bool
 }
 
@@ -106,7 +118,7 @@ type request struct {
 // if the request takes its place, its deletion is told first; if nothing changes,
 // that is left for later, and so all is put back.
 func (m *model) execute(q request) string {
-	before := model{keys: maps.Clone(m.keys), last: m.last}
+	before := model{keys: maps.Clone(m.keys), memos: maps.Clone(m.memos), last: m.last}
 	deletion := m.dropExpired(q.key)
 	said, changed := m.decide(q, &before)
 	if !changed {
@@ -128,11 +140,20 @@ func (m *model) decide(q request, before *model) (said string, changed bool) {
 		}
 		return fmt.Sprintf("%q @%s", r.value, r.version.short()), false
 	}
+	if q.verb == "LOAD" {
+		return m.load(q), false
+	}
+	if q.verb == "DONE" {
+		return m.done(q), false
+	}
 	if refusal := m.refuse(q, before.last); refusal != "" {
 		return refusal, false
 	}
 	if q.verb == "SET" {
 		return m.set(q, before)
+	}
+	if q.verb == "STORE" {
+		return m.store(q, before)
 	}
 	switch {
 	case !ok:
@@ -142,6 +163,71 @@ func (m *model) decide(q request, before *model) (said string, changed bool) {
 	}
 	delete(m.keys, q.key)
 	return "1 @" + r.version.short() + " | DELETE " + q.key + " @" + m.issue("").short(), true
+}
+
+// recall is the first sentence of section 8 on how long a message is remembered.
+func (m *model) recall(q request) (r memo, remembered bool) {
+	r, ok := m.memos[[2]string{q.key, q.message}]
+	return r, ok && m.now < r.deadline
+}
+
+func (m *model) load(q request) string {
+	known, remembered := m.recall(q)
+	if remembered && known.done {
+		return "2 nil nil @" + known.version.short()
+	}
+	if remembered {
+		return "1 " + known.state + " " + known.context + " @" + known.version.short()
+	}
+	if r, ok := m.keys[q.key]; ok {
+		return fmt.Sprintf("0 %q nil @%s", r.value, r.version.short())
+	}
+	return "0 nil nil"
+}
+
+func (m *model) done(q request) string {
+	known, remembered := m.recall(q)
+	if !remembered {
+		return "0"
+	}
+	known.done, known.state, known.context = true, "", ""
+	m.memos[[2]string{q.key, q.message}] = known
+	return "1"
+}
+
+// store is a STORE that has passed fencing: remembered, version, quota, and then
+// it is a SET without any option that remembers what it has replaced.
+func (m *model) store(q request, before *model) (said string, changed bool) {
+	if known, remembered := m.recall(q); remembered {
+		return "0 @" + known.version.short(), false
+	}
+	r, ok := m.keys[q.key]
+	if ok && q.ver != string(r.version) {
+		return "conflict @" + r.version.short(), false
+	}
+	if !ok && q.ver != "-" {
+		return "conflict", false
+	}
+	next := memo{state: "nil", context: "nil", deadline: m.now + 7*day}
+	if ok {
+		next.state = fmt.Sprintf("%q", r.value)
+	}
+	if q.context != "" {
+		next.context = fmt.Sprintf("%q", q.context)
+	}
+	if q.keep != 0 {
+		next.deadline = m.now + min(q.keep, 30*day)
+	}
+	_, takesPlace := m.memos[[2]string{q.key, q.message}]
+	if !takesPlace && len(m.memos) >= m.maxMemos {
+		return "the quota has been exceeded", false
+	}
+	said, changed = m.set(request{verb: "SET", key: q.key, value: q.value, ts: q.ts, ft: q.ft}, before)
+	if changed {
+		next.version = m.keys[q.key].version
+		m.memos[[2]string{q.key, q.message}] = next
+	}
+	return said, changed
 }
 
 // set is a SET that nothing but its conditions and the quota can stop.
@@ -177,7 +263,7 @@ func (m *model) set(q request, before *model) (said string, changed bool) {
 // refuse is sections 4 and 5 up to the conditions; last is what it was before the
 // request.
 func (m *model) refuse(q request, last version) string {
-	if q.verb == "SET" {
+	if q.verb == "SET" || q.verb == "STORE" {
 		wall, _, _ := version(strings.Replace(q.ts, "bad", "", 1)).parts()
 		switch {
 		case q.ts == "":
@@ -213,16 +299,26 @@ func (m *model) content() (size int) {
 	return size
 }
 
+var verbs = map[string]statestore.Verb{
+	"SET": statestore.Set, "GET": statestore.Get, "DEL": statestore.Del, "VDEL": statestore.VDel,
+	"LOAD": statestore.Load, "STORE": statestore.Store, "DONE": statestore.Done,
+}
+
 // command is the request as the rules take it.
 func (q request) command() *statestore.Command {
 	cmd := &statestore.Command{
-		Verb:     map[string]statestore.Verb{"SET": statestore.Set, "GET": statestore.Get, "DEL": statestore.Del, "VDEL": statestore.VDel}[q.verb],
+		Verb:     verbs[q.verb],
 		Key:      []byte(q.key),
 		Value:    []byte(q.value),
 		ExpiryMs: q.px,
 		Time:     stampOf(q.ts),
 		Token:    stampOf(q.ft),
 		Denied:   q.unauthorized,
+		Message:  []byte(q.message),
+		KeepMs:   q.keep,
+	}
+	if q.context != "" {
+		cmd.Context = []byte(q.context)
 	}
 	switch {
 	case q.nx:
@@ -255,14 +351,21 @@ func stampOf(text string) statestore.Stamp {
 // stored somewhere, times around the clock and around its bounds.
 func (m *model) draw(t *rapid.T) request {
 	q := request{
-		verb:         rapid.SampledFrom([]string{"SET", "SET", "SET", "SET", "GET", "DEL", "VDEL"}).Draw(t, "verb"),
+		verb:         rapid.SampledFrom([]string{"SET", "SET", "SET", "SET", "GET", "DEL", "VDEL", "LOAD", "LOAD", "STORE", "STORE", "STORE", "DONE"}).Draw(t, "verb"),
 		key:          rapid.SampledFrom([]string{"k", "l", "mm"}).Draw(t, "key"),
 		value:        rapid.SampledFrom([]string{"", "a", "b", "long value"}).Draw(t, "value"),
 		ts:           m.drawVersion(t, "__ts", 10),
 		ft:           m.drawVersion(t, "__ft", 3),
 		unauthorized: rapid.IntRange(0, 30).Draw(t, "authorized") == 30,
 	}
-	if q.verb != "SET" {
+	switch q.verb {
+	case "LOAD", "DONE":
+		q.message = drawMessage(t)
+		return q
+	case "STORE":
+		m.drawStore(t, &q)
+		return q
+	case "GET", "DEL", "VDEL":
 		return q
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "condition") {
@@ -283,6 +386,20 @@ func (m *model) draw(t *rapid.T) request {
 		q.ver = string(m.keys[q.key].version)
 	}
 	return q
+}
+
+func drawMessage(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"m", "n", "o"}).Draw(t, "message")
+}
+
+func (m *model) drawStore(t *rapid.T, q *request) {
+	q.message = drawMessage(t)
+	q.context = rapid.SampledFrom([]string{"", "captured"}).Draw(t, "CTX")
+	q.keep = rapid.SampledFrom([]int64{0, 1, 20, 60, 31 * day}).Draw(t, "KEEP")
+	q.ver = "-"
+	if r, ok := m.keys[q.key]; ok && rapid.IntRange(0, 4).Draw(t, "version") > 0 {
+		q.ver = string(r.version)
+	}
 }
 
 // drawVersion draws a timestamp, or none in one of oneIn cases.
@@ -313,10 +430,11 @@ func TestRulesAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(t)
-		m := &model{keys: map[string]record{}, wall: start, now: start, skew: 60_000, maxKeys: 2, maxContent: 15}
+		m := &model{keys: map[string]record{}, memos: map[[2]string]memo{}, wall: start, now: start, skew: 60_000, maxKeys: 2, maxContent: 15, maxMemos: 5}
 		t.Repeat(map[string]func(*rapid.T){
 			"request": func(t *rapid.T) { bothExecute(t, s, m) },
 			"expire":  func(t *rapid.T) { bothExpire(t, s, m) },
+			"forget":  func(t *rapid.T) { bothForget(t, s, m) },
 			"time passes": func(t *rapid.T) {
 				ms := rapid.Int64Range(0, 40).Draw(t, "ms")
 				m.wall, m.now = m.wall+ms, m.now+ms
@@ -352,10 +470,21 @@ func bothExpire(t *rapid.T, s *store, m *model) {
 	}
 }
 
+// bothForget gives back the place of a message that is new again, or does nothing:
+// what the clean-up does, and what must make no difference.
+func bothForget(t *rapid.T, s *store, m *model) {
+	key := rapid.SampledFrom([]string{"k", "l", "mm"}).Draw(t, "key")
+	message := [2]string{key, drawMessage(t)}
+	if r, ok := m.memos[message]; ok && m.now >= r.deadline {
+		delete(m.memos, message)
+		delete(s.memos, message)
+	}
+}
+
 // look gives the rules the model's clocks, and the room that is left in the store.
 func (s *store) look(m *model) {
 	s.env.WallMs, s.env.NowMs, s.env.MaxSkewMs = m.wall, m.now, m.skew
-	s.env.Room = statestore.Room{Keys: int64(m.maxKeys - len(s.cells)), Bytes: int64(m.maxContent)}
+	s.env.Room = statestore.Room{Keys: int64(m.maxKeys - len(s.cells)), Bytes: int64(m.maxContent), Memos: int64(m.maxMemos - len(s.memos))}
 	for key, e := range s.cells {
 		s.env.Room.Bytes -= int64(len(key) + len(e.Value))
 	}
@@ -375,8 +504,27 @@ func sameState(t *rapid.T, s *store, m *model) {
 			t.Fatalf("%s:\nrules %+v\nmodel %+v", key, got, r)
 		}
 	}
+	sameMemos(t, s, m)
 	if padded(s.env.Last) != m.last {
 		t.Fatalf("last: rules %s, model %s", padded(s.env.Last), m.last)
+	}
+}
+
+func sameMemos(t *rapid.T, s *store, m *model) {
+	if len(s.memos) != len(m.memos) {
+		t.Fatalf("the rules remember %d messages, the model %d", len(s.memos), len(m.memos))
+	}
+	for message, want := range m.memos {
+		kept := s.memos[message]
+		got := memo{done: kept.Done, version: padded(kept.Version), deadline: kept.DeadlineMs}
+		if !kept.Done {
+			got.state, got.context = spellBlob(kept.State), spellBlob(kept.Context)
+		} else if kept.State != nil || kept.Context != nil {
+			t.Fatalf("%s: done, and %+v", message, kept)
+		}
+		if got != want {
+			t.Fatalf("%s:\nrules %+v\nmodel %+v", message, got, want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type store struct {
 	t     reporter
 	cells map[string]*statestore.Entry
+	memos map[[2]string]*statestore.Memo // by key and message
 	env   statestore.Env
 	res   statestore.Result
 }
@@ -28,16 +29,21 @@ type reporter interface {
 // start is the documents' example: October 3, 11:07:05 PM GMT.
 const start = 1696374425000
 
+const day = 24 * 60 * 60 * 1000
+
 func newStore(t reporter) *store {
 	return &store{
 		t:     t,
 		cells: map[string]*statestore.Entry{},
+		memos: map[[2]string]*statestore.Memo{},
 		env: statestore.Env{
 			NowMs:     start,
 			WallMs:    start,
 			Node:      "StateStore",
 			MaxSkewMs: 60_000,
-			Room:      statestore.Room{Keys: 1000, Bytes: 1 << 20},
+			KeepMs:    7 * day,
+			MaxKeepMs: 30 * day,
+			Room:      statestore.Room{Keys: 1000, Bytes: 1 << 20, Memos: 1000},
 		},
 	}
 }
@@ -46,8 +52,13 @@ func newStore(t reporter) *store {
 // would be spelled, @version if it has one, then the events.
 func (s *store) do(cmd *statestore.Command) string {
 	s.t.Helper()
-	key := string(cmd.Key)
-	statestore.Apply(cmd, statestore.Cell{Entry: s.cells[key]}, &s.env, &s.res)
+	key, message := string(cmd.Key), [2]string{string(cmd.Key), string(cmd.Message)}
+	statestore.Apply(cmd, statestore.Cell{Entry: s.cells[key], Memo: s.memos[message]}, &s.env, &s.res)
+	if s.res.MemoChanged {
+		s.memos[message] = s.res.Memo
+	} else if s.res.Memo != s.memos[message] {
+		s.t.Errorf("nothing has changed, but: %+v", s.res.Memo)
+	}
 	return s.commit(key) + s.events()
 }
 
@@ -82,6 +93,10 @@ func spell(r *statestore.Reply) string {
 		text = "OK"
 	case statestore.NotApplied:
 		text = "-1"
+	case statestore.Conflict:
+		text = "conflict"
+	case statestore.Loaded:
+		text = fmt.Sprintf("%d %s %s", r.Count, spellBlob(r.Value), spellBlob(r.Context))
 	case statestore.Value:
 		text = fmt.Sprintf("%q", r.Value)
 	case statestore.Nil:
@@ -95,6 +110,14 @@ func spell(r *statestore.Reply) string {
 		text += " @" + short(r.Version)
 	}
 	return text
+}
+
+// spellBlob tells an empty blob from nil.
+func spellBlob(b []byte) string {
+	if b == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("%q", b)
 }
 
 func (s *store) events() string {
