@@ -93,6 +93,9 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
 	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store (default 1000000)")
 	f.Var(bytesValue{&cfg.MaxStoreBytes}, "max-store-bytes", "bytes of keys and values in the store (default 1GiB)")
+	f.DurationVar(&cfg.Remember, "remember", 0, "how long a message is remembered whose STORE has no KEEP (default 168h, or --max-remember if that is less)")
+	f.DurationVar(&cfg.MaxRemember, "max-remember", 0, "longest KEEP granted (default 720h)")
+	f.Int64Var(&cfg.MaxRemembered, "max-remembered", 0, "messages remembered (default 10000000)")
 	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
 
 	l := &cfg.Limits

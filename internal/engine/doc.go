@@ -1,6 +1,6 @@
 // Package engine runs the rules of the state store on keys in memory and makes
 // what they decide durable: order, group commit, versions, quota, expiry,
-// watches and scans.
+// watches, scans, and messages remembered on disk.
 //
 // The service opens a session for each connection and gives it commands; replies
 // and notifications come back through the session's Completion and Sink. The
@@ -22,9 +22,11 @@
 //
 // # Locks
 //
-// In this order: shard.mu, session.mu, Local.mu, the journal's. None is held
-// while a Completion or a Sink is called. Local.mu is the innermost of ours; it
-// guards what all keys share: the last version issued, and the quota.
+// In this order: stripe.mu, shard.mu, session.mu, Local.mu or stripe.overlayMu, the
+// journal's. None is held while a Completion or a Sink is called, and none over a
+// read of the disk but stripe.mu, which only LOAD, STORE, DONE and their clean-up
+// take (remember.go). Local.mu guards what all keys share: the last version issued,
+// and the quota.
 //
 // The order of the journal's rows of one key is the order of its changes,
 // because both happen under the shard's lock; and the order of callbacks is that

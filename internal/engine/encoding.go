@@ -24,6 +24,24 @@ import (
 // one in memory is on a clock that does not step: a machine that started with a
 // wrong clock and was set right does not come back with deadlines long past.
 //
+// What is remembered for a message has the row r|, the length of the key
+// (uvarint), the key and the message ID; its value is
+//
+//	format      1 byte, 1
+//	flags       1 byte: 1 done, 2 there was a value before, 4 there is a context, 8 stepped
+//	version     of the message, as above
+//	deadline    ms since the Unix epoch (uvarint)
+//	run, step   if stepped: see below (uvarint, varint)
+//	value       its length (uvarint) and the value before, if flagged
+//	context     the rest, if flagged
+//
+// and there is a row without a value, x|, the deadline (8 bytes, big-endian), and
+// what follows r| in the other: the index in which the clean-up finds what is due.
+// The deadline is in the time of the wall clock, like a key's, but it is read again
+// by the server that wrote it. If that server's wall clock has been stepped since
+// its start, the row also has that start (run) and how far (step), and within the
+// run the deadline is where it was before the step.
+//
 // The meta record is the format byte and the text of the last version issued.
 const (
 	keyPrefix    = "k|"
@@ -33,6 +51,18 @@ const (
 	flagToken    = 1
 	flagDeadline = 2
 	knownFlags   = flagToken | flagDeadline
+
+	memoPrefix      = "r|"
+	indexPrefix     = "x|"
+	afterIndex      = "x}" // the first row that is not of the index
+	indexHead       = len(indexPrefix) + 8
+	memoFormat      = 1
+	flagDone        = 1
+	flagState       = 2
+	flagContext     = 4
+	flagStepped     = 8
+	knownMemoFlags  = flagDone | flagState | flagContext | flagStepped
+	memoFixedFields = 2
 )
 
 var errTruncated = errors.New("it ends too early")
@@ -139,7 +169,9 @@ func readStamp(b []byte, nodes map[string]string) (ts hlc.Timestamp, rest []byte
 	node, known := nodes[string(b[:n])]
 	if !known {
 		node = string(b[:n])
-		nodes[node] = node
+		if nodes != nil {
+			nodes[node] = node
+		}
 	}
 	ts.Node = node
 	return ts, b[n:], nil
@@ -151,6 +183,153 @@ func readUvarint(b []byte) (v uint64, rest []byte, err error) {
 		return 0, nil, errTruncated
 	}
 	return v, b[n:], nil
+}
+
+// appendMemoRow appends the row under which a message of a key is remembered.
+func appendMemoRow(dst, key, message []byte) []byte {
+	dst = append(dst, memoPrefix...)
+	dst = binary.AppendUvarint(dst, uint64(len(key)))
+	return append(append(dst, key...), message...)
+}
+
+// appendIndexRow appends the row of the index that goes with a memo's row.
+func appendIndexRow(dst []byte, diskMs int64, memoRow []byte) []byte {
+	dst = append(dst, indexPrefix...)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(diskMs))
+	return append(dst, memoRow[len(memoPrefix):]...)
+}
+
+// splitIndexRow returns the deadline and what follows r| in the memo's row, with
+// the key in it.
+func splitIndexRow(row []byte) (diskMs int64, rest, key []byte, err error) {
+	if len(row) < indexHead {
+		return 0, nil, nil, errTruncated
+	}
+	ms := binary.BigEndian.Uint64(row[len(indexPrefix):])
+	rest = row[indexHead:]
+	n, key, err := readUvarint(rest)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	if n > uint64(len(key)) || ms > math.MaxInt64 {
+		return 0, nil, nil, errTruncated
+	}
+	return int64(ms), rest, key[:n], nil
+}
+
+func (m *memory) flags() (flags byte) {
+	if m.memo.Done {
+		flags |= flagDone
+	}
+	if m.memo.State != nil {
+		flags |= flagState
+	}
+	if m.memo.Context != nil {
+		flags |= flagContext
+	}
+	if m.step() != 0 {
+		flags |= flagStepped
+	}
+	return flags
+}
+
+// step is how far the deadline on disk is from the one in memory.
+func (m *memory) step() int64 { return m.diskMs - m.memo.DeadlineMs }
+
+// memoSize is the length of what encodeMemo writes.
+func memoSize(m *memory, run int64) int {
+	n := memoFixedFields + stampSize(m.memo.Version) + uvarintSize(uint64(m.diskMs))
+	flags := m.flags()
+	if flags&flagStepped != 0 {
+		n += uvarintSize(uint64(run)) + uvarintSize(zigzag(m.step()))
+	}
+	if flags&flagState != 0 {
+		n += uvarintSize(uint64(len(m.memo.State))) + len(m.memo.State)
+	}
+	return n + len(m.memo.Context)
+}
+
+func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+
+// encodeMemo appends what is remembered to dst; run says which run of the server
+// this is.
+func encodeMemo(dst []byte, m *memory, run int64) []byte {
+	flags := m.flags()
+	dst = append(dst, memoFormat, flags)
+	dst = appendStamp(dst, m.memo.Version)
+	dst = binary.AppendUvarint(dst, uint64(m.diskMs))
+	if flags&flagStepped != 0 {
+		dst = binary.AppendUvarint(dst, uint64(run))
+		dst = binary.AppendVarint(dst, m.step())
+	}
+	if flags&flagState != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(m.memo.State)))
+		dst = append(dst, m.memo.State...)
+	}
+	return append(dst, m.memo.Context...)
+}
+
+// decodeMemo makes views of b.
+func decodeMemo(b []byte, run int64) (*memory, error) {
+	if len(b) < memoFixedFields {
+		return nil, errTruncated
+	}
+	format, flags := b[0], b[1]
+	if format != memoFormat || flags&^knownMemoFlags != 0 {
+		return nil, fmt.Errorf("format %d with flags %#x is not known to this version of the program", format, flags)
+	}
+	memo := &statestore.Memo{Done: flags&flagDone != 0}
+	m := &memory{memo: memo}
+	var err error
+	if memo.Version, b, err = readStamp(b[memoFixedFields:], nil); err != nil {
+		return nil, err
+	}
+	if b, err = m.readDeadline(b, flags, run); err != nil {
+		return nil, err
+	}
+	if flags&flagState != 0 {
+		var n uint64
+		if n, b, err = readUvarint(b); err != nil {
+			return nil, err
+		}
+		if n > uint64(len(b)) {
+			return nil, errTruncated
+		}
+		memo.State, b = b[:n:n], b[n:]
+	}
+	switch {
+	case flags&flagContext != 0:
+		memo.Context = b[:len(b):len(b)]
+	case len(b) > 0:
+		return nil, fmt.Errorf("%d bytes are left over", len(b))
+	}
+	return m, nil
+}
+
+func (m *memory) readDeadline(b []byte, flags byte, run int64) (rest []byte, err error) {
+	ms, b, err := readUvarint(b)
+	if err != nil {
+		return nil, err
+	}
+	if ms == 0 || ms > math.MaxInt64 {
+		return nil, fmt.Errorf("deadline %d is out of range", ms)
+	}
+	m.diskMs, m.memo.DeadlineMs = int64(ms), int64(ms)
+	if flags&flagStepped == 0 {
+		return b, nil
+	}
+	written, b, err := readUvarint(b)
+	if err != nil {
+		return nil, err
+	}
+	step, n := binary.Varint(b)
+	if n <= 0 {
+		return nil, errTruncated
+	}
+	if written == uint64(run) {
+		m.memo.DeadlineMs -= step
+	}
+	return b[n:], nil
 }
 
 func encodeMeta(dst []byte, last hlc.Timestamp) []byte {

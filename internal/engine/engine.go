@@ -44,7 +44,8 @@ type Sink interface {
 type Session interface {
 	// Do runs a command. One goroutine at a time; cmd and its bytes are used
 	// during the call only. A write blocks while the disk does not keep up, a
-	// SCAN while it reads and while too many others do.
+	// SCAN while it reads and while too many others do, and LOAD, STORE and DONE
+	// may read the disk for a message that is remembered.
 	Do(cmd *statestore.Command, c Completion)
 	// Close drops the session's watches. The replies to commands already given
 	// still come. It may be called at any time, by anybody, repeatedly.
@@ -55,7 +56,7 @@ type Session interface {
 type Completion interface {
 	// Hold says that the reply may come later and from another goroutine: what
 	// it will need of the request must be copied now. It is called at most once,
-	// inside Do, with no lock held, and always for SET, DEL and VDEL.
+	// inside Do, with no lock held, and always for what writes.
 	Hold()
 	// Reply is called exactly once; r is valid during the call. Without Hold it
 	// is called inside Do. After Hold it may be called by the journal's
@@ -83,6 +84,9 @@ const (
 	DefaultScanPageKeys  = 1_000
 	DefaultScanPageBytes = 256 << 10
 	DefaultMaxScans      = 4
+	DefaultRemember      = 7 * 24 * time.Hour
+	DefaultMaxRemember   = 30 * 24 * time.Hour
+	DefaultMaxRemembered = 10_000_000
 )
 
 // Options of Open. Only Journal is required; zero values are the defaults.
@@ -97,6 +101,10 @@ type Options struct {
 	ScanPageKeys  int   // keys in one page of SCAN
 	ScanPageBytes int   // bytes of keys in one page of SCAN
 	MaxScans      int   // scans that read at the same time; others wait
+
+	Remember      time.Duration // how long a message is remembered that doesn't say; at most MaxRemember
+	MaxRemember   time.Duration // how long one may be that does
+	MaxRemembered int64         // messages
 
 	Clock  Clock        // nil: the machine's
 	Logger *slog.Logger // nil: slog.Default
@@ -116,8 +124,10 @@ type Local struct {
 	baseMs  int64 // the wall clock when SinceStart was zero
 	seed    maphash.Seed
 	shards  [shardCount]shard
+	stripes [stripeCount]stripe
 	scans   chan struct{} // a place for each scan that may read
 	expiry  expiry
+	forgets forgetting
 	watches atomic.Int64
 	loaded  time.Duration // what loading took
 
@@ -125,13 +135,17 @@ type Local struct {
 	last  hlc.Timestamp // guarded by mu: the last version issued
 	keys  int64         // guarded by mu
 	bytes int64         // guarded by mu: of keys and values
+
+	remembered int64 // guarded by mu: messages, those included whose time has come
+	forgotten  int64 // guarded by mu: by the clean-up, since the start
+	sweptMs    int64 // guarded by mu: no earlier deadline may join the index
 }
 
 var _ Engine = (*Local)(nil)
 
 // Open loads every key from the journal, deletes those whose time ran out
-// meanwhile, and begins to expire. It owns the journal's meta record and the
-// rows that begin with "k|" from here on.
+// meanwhile, and begins to expire and to forget. It owns the journal's meta record
+// and the rows that begin with "k|", "r|" and "x|" from here on.
 func Open(o Options) (*Local, error) {
 	o.setDefaults()
 	e := &Local{
@@ -149,10 +163,14 @@ func Open(o Options) (*Local, error) {
 	if err := e.load(); err != nil {
 		return nil, err
 	}
+	if err := e.countRemembered(); err != nil {
+		return nil, err
+	}
 	e.loaded = e.clock.SinceStart() - began
 	e.journal.SetMeta(e.appendMeta)
 	e.ExpireDue()
 	e.expiry.start(e)
+	e.forgets.start(e)
 	return e, nil
 }
 
@@ -165,6 +183,9 @@ func (o *Options) setDefaults() {
 	setDefault(&o.ScanPageKeys, DefaultScanPageKeys)
 	setDefault(&o.ScanPageBytes, DefaultScanPageBytes)
 	setDefault(&o.MaxScans, DefaultMaxScans)
+	setDefault(&o.Remember, DefaultRemember)
+	setDefault(&o.MaxRemember, DefaultMaxRemember)
+	setDefault(&o.MaxRemembered, DefaultMaxRemembered)
 	if o.Clock == nil {
 		o.Clock = systemClock{time.Now()}
 	}
@@ -264,6 +285,10 @@ type Stats struct {
 	Last     hlc.Timestamp // the last version issued
 	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
 	LoadedIn time.Duration // what loading the keys took at the start
+
+	Remembered    int64 // messages
+	MaxRemembered int64
+	Forgotten     int64 // messages whose time had come, since the start
 }
 
 // Stats returns what the engine holds now.
@@ -273,9 +298,12 @@ func (e *Local) Stats() Stats {
 		MaxBytes: e.o.MaxBytes,
 		Watches:  e.watches.Load(),
 		LoadedIn: e.loaded,
+
+		MaxRemembered: e.o.MaxRemembered,
 	}
 	e.mu.Lock()
 	s.Keys, s.Bytes, s.Last = e.keys, e.bytes, e.last
+	s.Remembered, s.Forgotten = e.remembered, e.forgotten
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)
 	return s
@@ -304,7 +332,10 @@ func (e *Local) Ready() error {
 	return fmt.Errorf("the machine's clock is %v behind the last version issued, which is more than %v: set the clock right, or wait, or allow the regression", ahead, e.o.MaxSkew)
 }
 
-// Close ends the expiry; commands are run as before, but a key whose time runs
-// out is not deleted any more. What was appended to the journal is completed by
-// the journal's Close.
-func (e *Local) Close() { e.expiry.stop() }
+// Close ends the expiry and the clean-up; commands are run as before, but a key
+// whose time runs out is not deleted any more, and no message is forgotten. What
+// was appended to the journal is completed by the journal's Close.
+func (e *Local) Close() {
+	e.expiry.stop()
+	e.forgets.stop()
+}

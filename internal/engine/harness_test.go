@@ -190,7 +190,7 @@ func (a *answer) Hold() {
 
 func (a *answer) Reply(r *statestore.Reply) {
 	a.reply = *r
-	a.reply.Value = bytes.Clone(r.Value)
+	a.reply.Value, a.reply.Context = bytes.Clone(r.Value), bytes.Clone(r.Context)
 	a.c.w.log.add("%s: %s -> %s", a.c.name, a.label, show(r))
 	close(a.done) // panics if Reply is called twice
 }
@@ -218,21 +218,33 @@ func show(r *statestore.Reply) string {
 		return fmt.Sprint(r.Count)
 	case statestore.Error:
 		return r.Fault.Error()
+	case statestore.Conflict:
+		return "conflict"
+	case statestore.Loaded:
+		return fmt.Sprintf("%d %s %s", r.Count, showBlob(r.Value), showBlob(r.Context))
 	case statestore.Page:
 		return fmt.Sprintf("%s more=%v", r.Keys, len(r.Next) > 0)
 	}
 	return "no reply"
 }
 
+func showBlob(b []byte) string {
+	if b == nil {
+		return "nil"
+	}
+	return string(b)
+}
+
 // do gives a command, as text: verb, key, and what the verb needs.
 //
 //	SET k v [NX|NEX] [PX=ms] [FT=counter]    DEL k    VDEL k v    GET k
 //	WATCH k    STOP k    SCAN pattern
+//	LOAD k m    STORE k v m version [CTX=blob] [KEEP=ms] [FT=counter]    DONE k m
 func (c *client) do(text string) *answer {
 	a := &answer{c: c, label: text, done: make(chan struct{})}
 	cmd := parse(c.w.t, text, c.w.clock.WallMs())
 	c.Do(cmd, a)
-	for _, b := range [][]byte{cmd.Key, cmd.Value, cmd.Compare} {
+	for _, b := range [][]byte{cmd.Key, cmd.Value, cmd.Compare, cmd.Message, cmd.Context} {
 		clear(b) // they were valid during Do only
 	}
 	return a
@@ -262,6 +274,8 @@ func parse(t testing.TB, text string, nowMs int64) *statestore.Command {
 	case "SET":
 		cmd.Verb = statestore.Set
 		cmd.Time = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: uint64(nowMs), Node: "client"}}
+	case "LOAD", "DONE", "STORE":
+		return parseMessage(t, fields, nowMs)
 	default:
 		t.Fatalf("no such verb: %s", text)
 	}
@@ -277,6 +291,40 @@ func parse(t testing.TB, text string, nowMs int64) *statestore.Command {
 		case o == "NEX":
 			cmd.Condition, cmd.Compare = statestore.IfAbsentOrEqual, cmd.Value
 		case scan(o, "PX=%d", &cmd.ExpiryMs):
+		case scan(o, "FT=%d", &n):
+			cmd.Token = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: startMs, Counter: n, Node: "client"}}
+		default:
+			t.Fatalf("no such option: %s", o)
+		}
+	}
+	return cmd
+}
+
+func parseMessage(t testing.TB, fields []string, nowMs int64) *statestore.Command {
+	cmd := &statestore.Command{Key: []byte(fields[1])}
+	switch fields[0] {
+	case "LOAD":
+		cmd.Verb, cmd.Message = statestore.Load, []byte(fields[2])
+		return cmd
+	case "DONE":
+		cmd.Verb, cmd.Message = statestore.Done, []byte(fields[2])
+		return cmd
+	}
+	cmd.Verb, cmd.Value, cmd.Message = statestore.Store, []byte(fields[2]), []byte(fields[3])
+	cmd.Time = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: uint64(nowMs), Node: "client"}}
+	cmd.Version.Given, cmd.Version.Absent = true, fields[4] == "-"
+	if !cmd.Version.Absent {
+		var err error
+		if cmd.Version.At, err = hlc.Parse(fields[4]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range fields[5:] {
+		var n uint64
+		switch {
+		case strings.HasPrefix(o, "CTX="):
+			cmd.Context = []byte(o[len("CTX="):])
+		case scan(o, "KEEP=%d", &cmd.KeepMs):
 		case scan(o, "FT=%d", &n):
 			cmd.Token = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: startMs, Counter: n, Node: "client"}}
 		default:

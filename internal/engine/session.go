@@ -30,6 +30,8 @@ func (s *session) Do(cmd *statestore.Command, c Completion) {
 		s.keyNotify(cmd, t)
 	case statestore.Scan:
 		s.scan(cmd, t)
+	case statestore.Load, statestore.Store, statestore.Done:
+		s.message(cmd, t)
 	default: // the rules know what to say
 		statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
 		t.answer(0)

@@ -36,6 +36,10 @@ func (e *Local) shard(key []byte) *shard {
 	return &e.shards[maphash.Bytes(e.seed, key)%shardCount]
 }
 
+func (e *Local) stripe(key []byte) *stripe {
+	return &e.stripes[maphash.Bytes(e.seed, key)%stripeCount]
+}
+
 // table finds the records of one shard by key. All that is known of its layout
 // is in these few methods.
 type table struct {

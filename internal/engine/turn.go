@@ -28,6 +28,14 @@ type turn struct {
 	watchers []*watch // as they were at the change, own among them
 
 	row []byte // the key as it is on disk
+
+	// Of a change to what is remembered for a message only, else zero.
+	stripe   *stripe
+	memory   *memory // the change
+	memoRow  []byte  // where it is on disk
+	indexRow []byte  // the row of the index that goes with it, empty for none; then the one that comes
+	indexMs  int64   // the deadline by which the index is to have a new one
+	found    bool    // the disk had one before
 }
 
 // maxKeptRow bounds the memory that an idle turn holds on to.
@@ -43,12 +51,15 @@ func (e *Local) newTurn(c Completion) *turn {
 
 // release gives the turn back, with no reference left to what it worked on.
 func (t *turn) release() {
-	row := t.row[:0]
-	if cap(row) > maxKeptRow {
-		row = nil
-	}
-	*t = turn{row: row}
+	*t = turn{row: keptRow(t.row), memoRow: keptRow(t.memoRow), indexRow: keptRow(t.indexRow)}
 	turns.Put(t)
+}
+
+func keptRow(row []byte) []byte {
+	if cap(row) > maxKeptRow {
+		return nil
+	}
+	return row[:0]
 }
 
 // hold tells the requester that the reply may come later.
@@ -79,6 +90,9 @@ func (t *turn) answer(batch journal.Seq) {
 // after its STOP was answered follows from the order of waiters: the answer to
 // STOP waits for the key's last change. That leaves sessions that were closed.
 func (t *turn) Durable() {
+	if t.memory != nil {
+		t.settleMemo()
+	}
 	if t.own != nil {
 		t.tell(t.own)
 	}
@@ -111,6 +125,8 @@ func (t *turn) look() {
 	e := t.e
 	t.env.Node = e.o.NodeID
 	t.env.MaxSkewMs = e.o.MaxSkew.Milliseconds()
+	t.env.KeepMs = e.o.Remember.Milliseconds()
+	t.env.MaxKeepMs = e.o.MaxRemember.Milliseconds()
 	t.env.NowMs = e.nowMs()
 	t.env.WallMs = e.clock.WallMs()
 }
@@ -128,7 +144,12 @@ func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Ent
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.env.Last = e.last
-	t.env.Room = statestore.Room{Keys: e.o.MaxKeys - e.keys, Bytes: e.o.MaxBytes - e.bytes, None: e.journal.Low()}
+	t.env.Room = statestore.Room{
+		Keys:  e.o.MaxKeys - e.keys,
+		Bytes: e.o.MaxBytes - e.bytes,
+		Memos: e.o.MaxRemembered - e.remembered,
+		None:  e.journal.Low(),
+	}
 	rules(t, stored)
 	if !t.res.Changed {
 		return
@@ -141,6 +162,12 @@ func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Ent
 	if t.res.Entry != nil {
 		e.keys++
 		e.bytes += size(key, t.res.Entry)
+	}
+	if t.res.MemoChanged {
+		t.indexMs = max(t.indexDeadline(t.res.Memo), e.sweptMs)
+		if !t.found {
+			e.remembered++
+		}
 	}
 }
 
@@ -159,6 +186,9 @@ func (t *turn) commit(sh *shard, rec *record, by *session) {
 
 	a := e.journal.Begin()
 	rec.batch = a.Seq()
+	if t.memory != nil {
+		t.memory.batch = rec.batch
+	}
 	if rec.watchers != nil {
 		rec.watchers.shared = rec.batch
 	}
@@ -168,6 +198,9 @@ func (t *turn) commit(sh *shard, rec *record, by *session) {
 		k, v := a.SetDeferred(len(t.row), encodedSize(entry, deadlineMs))
 		copy(k, t.row)
 		encodeEntry(v[:0], entry, deadlineMs)
+	}
+	if t.memory != nil {
+		t.appendMemo(a)
 	}
 	a.End(t)
 	if entry != nil && entry.DeadlineMs != 0 {
@@ -200,4 +233,15 @@ func (t *turn) diskDeadline(entry *statestore.Entry) int64 {
 		return math.MaxInt64
 	}
 	return wall + left
+}
+
+// indexDeadline is the same for what is remembered. It is read again while the
+// server runs, so while the clocks agree it is the deadline itself, and not off
+// by the millisecond between the looks at them.
+func (t *turn) indexDeadline(memo *statestore.Memo) int64 {
+	step := t.env.WallMs - t.env.NowMs
+	if -2 <= step && step <= 2 || memo.DeadlineMs > math.MaxInt64-max(0, step) {
+		step = 0
+	}
+	return max(1, memo.DeadlineMs+step)
 }

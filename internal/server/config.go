@@ -30,6 +30,9 @@ type Config struct {
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
 	MaxWatches           int           // keys that one connection may watch
+	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
+	MaxRemember          time.Duration // how long one may be that does
+	MaxRemembered        int64         // messages remembered
 	MaxClockSkew         time.Duration // how far ahead of our clock a client's may be
 	AllowClockRegression bool          // start although the clock is behind the last version issued
 
@@ -54,6 +57,13 @@ func (c *Config) check() error {
 	}
 	if c.DataDir == "" {
 		return errors.New("no data directory given")
+	}
+	longest := c.MaxRemember
+	if longest == 0 {
+		longest = engine.DefaultMaxRemember
+	}
+	if c.Remember < 0 || longest < 0 || c.Remember > longest {
+		return fmt.Errorf("messages cannot be remembered for %v when %v is the maximum: raise the maximum", c.Remember, longest)
 	}
 	if c.Auth != nil || c.AllowAnonymous {
 		return nil

@@ -93,6 +93,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	nodeID := orDefault(cfg.NodeID, "StateStore")
 	s.engine, err = engine.Open(engine.Options{
 		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
+		Remember: cfg.Remember, MaxRemember: cfg.MaxRemember, MaxRemembered: cfg.MaxRemembered,
 		MaxWatches: cfg.MaxWatches, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
 		CanRead: service.CanRead,
 	})

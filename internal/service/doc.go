@@ -8,5 +8,5 @@
 // later, when what it did is on disk; either way PUBACK and response travel
 // together, in the order of the requests.
 //
-// It keeps no state of its own but counters, and never blocks.
+// It keeps no state of its own but counters, and blocks only where the engine does.
 package service

@@ -101,7 +101,7 @@ func (r *request) response(reply *statestore.Reply) *broker.Message {
 
 // replySize is about how long the reply's payload will be.
 func replySize(r *statestore.Reply) int {
-	n := len(r.Value) + len(r.Next)
+	n := len(r.Value) + len(r.Context) + len(r.Next)
 	for _, k := range r.Keys {
 		n += len(k) + 16
 	}

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"holdfast/internal/journal"
+)
+
+// Forgetting
+//
+// From its deadline on a message is new again, because the rules say so; what
+// remains to be done is to give its place back. One goroutine looks into the index
+// of deadlines from time to time and deletes what is due, a bounded number at a
+// time and with a pause after each, so that a backlog of millions disturbs nobody.
+//
+// The beginning of the index is full of deleted rows, which are slow to skip, so
+// the clean-up goes on where it has stopped. No row may then join the index behind
+// it: it says first how far it will look (Local.sweptMs), and from then on a STORE
+// gets no earlier place in the index; it waits for those that were being decided,
+// and only then looks.
+//
+// It looks no further than both clocks have come. A wall clock that was stepped may
+// make it late, until the next start, but never early: whether a message is due is
+// asked once more of its own row.
+type forgetting struct {
+	from  []byte // where the next round begins; the goroutine's, or the test's
+	done  chan struct{}
+	ended chan struct{}
+	once  sync.Once // stop
+}
+
+const (
+	// forgetAtOnce is how many messages one round forgets.
+	forgetAtOnce = 500
+	// forgetEvery is how long after one look the next comes, forgetPause how long
+	// after a round that has found as many as it may.
+	forgetEvery = time.Second
+	forgetPause = 10 * time.Millisecond
+)
+
+func (f *forgetting) start(e *Local) {
+	f.done = make(chan struct{})
+	f.ended = make(chan struct{})
+	go f.run(e)
+}
+
+func (f *forgetting) stop() {
+	f.once.Do(func() { close(f.done) })
+	<-f.ended
+}
+
+func (f *forgetting) run(e *Local) {
+	defer close(f.ended)
+	timer := time.NewTimer(forgetEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-f.done:
+			return
+		case <-timer.C:
+		}
+		if e.ForgetDue() {
+			timer.Reset(forgetPause)
+		} else {
+			timer.Reset(forgetEvery)
+		}
+	}
+}
+
+// countRemembered reads the index once, to know how many messages there are.
+func (e *Local) countRemembered() error {
+	err := e.journal.Iterate([]byte(indexPrefix), []byte(afterIndex), func(_, _ []byte) bool {
+		e.remembered++
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("counting remembered messages: %w", err)
+	}
+	return nil
+}
+
+// ForgetDue forgets messages whose time has come, a bounded number. more says that
+// there may be others. The engine does it by itself in time; tests that have
+// stopped it and moved their clock call it.
+func (e *Local) ForgetDue() (more bool) {
+	due, err := e.dueMessages(min(e.nowMs(), e.clock.WallMs()))
+	for _, row := range due {
+		e.journal.Admit()
+		isDue, err := e.forget(row)
+		if err != nil { // of this one; those behind it must not wait for it
+			e.o.Logger.Error("a remembered message cannot be forgotten", "row", fmt.Sprintf("%q", row), "error", err)
+		} else if !isDue {
+			return false
+		}
+		e.forgets.from = append(row, 0)
+	}
+	if err != nil && !errors.Is(err, journal.ErrClosed) {
+		e.o.Logger.Error("messages whose time has come cannot be found", "error", err)
+	}
+	return len(due) == forgetAtOnce
+}
+
+// dueMessages returns rows of the index with deadlines up to now.
+func (e *Local) dueMessages(now int64) (rows [][]byte, err error) {
+	e.mu.Lock()
+	e.sweptMs = max(e.sweptMs, now+1)
+	e.mu.Unlock()
+	for i := range e.stripes {
+		e.stripes[i].mu.Lock()
+		//lint:ignore SA2001 who decided before has appended now: waiting is all it is for
+		e.stripes[i].mu.Unlock()
+	}
+	e.journal.WaitApplied()
+	from := e.forgets.from
+	if from == nil {
+		from = []byte(indexPrefix)
+	}
+	to := appendIndexRow(nil, now+1, []byte(memoPrefix))
+	if bytes.Compare(from, to) >= 0 {
+		return nil, nil
+	}
+	err = e.journal.Iterate(from, to, func(row, _ []byte) bool {
+		rows = append(rows, bytes.Clone(row))
+		return len(rows) < forgetAtOnce
+	})
+	return rows, err
+}
+
+// forget deletes the message that a row of the index names, if it is due by its
+// own row as well. If that one has another deadline by now, or is gone, only the
+// row of the index is left to delete.
+func (e *Local) forget(index []byte) (isDue bool, err error) {
+	diskMs, rest, key, err := splitIndexRow(index)
+	if err != nil {
+		return false, fmt.Errorf("the row %q of the index cannot be read: %w", index, err)
+	}
+	t := e.newTurn(nil)
+	t.memoRow = append(append(t.memoRow[:0], memoPrefix...), rest...)
+	t.indexRow = append(t.indexRow[:0], index...)
+	st := e.stripe(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	found, err := e.recall(st, t.memoRow)
+	if err != nil {
+		t.release()
+		return false, err
+	}
+	if found.known() == nil || found.diskMs != diskMs {
+		a := e.journal.Begin()
+		a.Delete(t.indexRow)
+		a.End(nil)
+		t.release()
+		return true, nil
+	}
+	if e.nowMs() < found.memo.DeadlineMs {
+		t.release()
+		return false, nil
+	}
+	t.remember(st, 0)
+	e.mu.Lock()
+	e.remembered--
+	e.forgotten++
+	e.mu.Unlock()
+	a := e.journal.Begin()
+	t.memory.batch = a.Seq()
+	t.appendMemo(a)
+	a.End(t)
+	return true, nil
+}

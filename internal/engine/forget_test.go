@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"holdfast/hlc"
+	"holdfast/internal/statestore"
+)
+
+// forgetAll runs rounds until nothing is due, and returns how many there were.
+func (w *world) forgetAll() (rounds int) {
+	for w.e.ForgetDue() {
+		rounds++
+	}
+	w.settle()
+	return rounds + 1
+}
+
+func TestForgetting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{Remember: time.Hour})
+	c := w.client("c")
+	c.store("OK", "k", "a", "short", "KEEP=1000")
+	c.store("OK", "k", "b", "short-and-done", "KEEP=1000")
+	c.want("1", "DONE k short-and-done")
+	c.store("OK", "k", "c", "default", "")
+	w.clock.advance(999)
+	w.forgetAll()
+	w.wantRemembered(3)
+	c.want("1 nil nil", "LOAD k short")
+	w.clock.advance(1)
+	c.want("0 c nil", "LOAD k short") // at once, before the clean-up comes
+	c.want("0", "DONE k short-and-done")
+	w.wantRemembered(3)
+	w.forgetAll()
+	w.wantRemembered(1)
+	c.want("0 c nil", "LOAD k short")
+	c.want("1 b nil", "LOAD k default")
+	w.clock.advance(time.Hour.Milliseconds() - 1000)
+	w.forgetAll()
+	w.wantRemembered(0)
+	if got := w.e.Stats().Forgotten; got != 3 {
+		t.Errorf("%d were forgotten, want 3", got)
+	}
+	c.want("c", "GET k")
+}
+
+// Clean-up runs in the background, bounded per round.
+func TestForgettingIsBoundedPerRound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	const n = 2*forgetAtOnce + 10
+	var last *answer
+	for i := range n {
+		last = c.do(fmt.Sprintf("STORE k%d v m - KEEP=100", i))
+	}
+	<-last.done
+	w.clock.advance(100)
+	for _, left := range []int{n - forgetAtOnce, n - 2*forgetAtOnce} {
+		if !w.e.ForgetDue() {
+			t.Error("ForgetDue says that there is no more")
+		}
+		w.wantRemembered(left)
+	}
+	if w.e.ForgetDue() {
+		t.Error("ForgetDue says that there is more")
+	}
+	w.wantRemembered(0)
+}
+
+// A message whose time has come may be stored again before the clean-up sees it:
+// what was remembered anew stays, on disk too.
+func TestForgettingSparesWhatWasStoredAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "KEEP=100")
+	w.clock.advance(100)
+	c.store("OK", "k", "b", "m", "KEEP=100")
+	w.wantRemembered(1)
+	w.forgetAll()
+	c.want("1 a nil", "LOAD k m")
+	w.restart()
+	c = w.client("c")
+	c.want("1 a nil", "LOAD k m")
+	w.clock.advance(100)
+	w.forgetAll()
+	w.wantRemembered(0)
+	c.store("OK", "k", "c", "m", "KEEP=1") // right behind what was swept
+	w.clock.advance(1)
+	w.forgetAll()
+	w.wantRemembered(0)
+}
+
+func TestDeadlinesOfMessagesSurviveRestarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "KEEP=1000")
+	c.store("OK", "k", "b", "n", "KEEP=2000")
+	w.stop()
+	w.clock.advance(1000)
+	w.start()
+	c = w.client("c")
+	c.want("0 b nil", "LOAD k m")
+	c.want("1 a nil", "LOAD k n")
+	w.forgetAll()
+	w.wantRemembered(1)
+}
+
+// A step of the wall clock neither forgets early nor makes the message last, and
+// what was stored after it has the right time after a restart too.
+func TestMessagesDoNotFollowStepsOfTheWallClock(t *testing.T) {
+	t.Parallel()
+	const hour = 3_600_000
+	for name, step := range map[string]int64{"forward": 500 * hour, "back": -500 * hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, Options{AllowClockRegression: true})
+			c := w.client("c")
+			c.store("OK", "k", "a", "before", fmt.Sprint("KEEP=", 2*hour))
+			w.settle()
+			w.clock.wallMs.Add(step)
+			c.store("OK", "k", "b", "after", fmt.Sprint("KEEP=", 2*hour))
+			w.settle()
+			w.clock.advance(hour)
+			w.forgetAll()
+			c.want("1 nil nil", "LOAD k before")
+			c.want("1 a nil", "LOAD k after")
+			c.want("1", "DONE k after")
+			w.wantRemembered(2)
+			w.clock.advance(hour)
+			c.want("0 b nil", "LOAD k before")
+			c.want("0 b nil", "LOAD k after")
+			w.clock.advance(-hour) // what the next start finds is the wall clock's
+			w.restart()
+			c = w.client("c")
+			c.want("2 nil nil", "LOAD k after")
+			w.clock.advance(hour)
+			c.want("0 b nil", "LOAD k after")
+			w.clock.advance(1000 * hour) // late, but for certain
+			w.restart()
+			w.forgetAll()
+			w.wantRemembered(0)
+		})
+	}
+}
+
+// Rows of the index that lead nowhere, or that nobody can read, are in nobody's way.
+func TestForgettingWithAStrayIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.j.Begin()
+	a.Set(appendIndexRow(nil, startMs, appendMemoRow(nil, []byte("k"), []byte("gone"))), nil)
+	a.Set([]byte("x|"), nil)
+	a.Set(appendIndexRow(nil, startMs+1, []byte("r|\xff")), nil)
+	a.End(nil)
+	w.settle()
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "KEEP=5")
+	w.clock.advance(10)
+	w.forgetAll()
+	c.want("0 a nil", "LOAD k m")
+	if messages, index := w.rows("r"), w.rows("x"); messages != 0 || index != 2 {
+		t.Errorf("%d messages and %d rows of the index are left, want 0 and the 2 that cannot be read", messages, index)
+	}
+}
+
+// STOREs of short-lived messages and DONEs against a clean-up that never rests:
+// nothing is left, nothing is counted twice.
+func TestForgettingUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	stop := make(chan struct{})
+	var cleaner, workers sync.WaitGroup
+	cleaner.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				w.clock.advance(1)
+				w.e.ForgetDue()
+			}
+		}
+	})
+	for id := range 4 {
+		c := w.client("c")
+		workers.Go(func() {
+			for i := range 300 {
+				c.wait(fmt.Sprintf("STORE k%d-%d v m%d - KEEP=%d", id, i, i%7, 1+i%3))
+				c.wait(fmt.Sprintf("DONE k%d-%d m%d", id, i, i%7))
+				c.wait(fmt.Sprintf("STORE same%d v m%d - KEEP=1", i%3, i%5))
+				c.wait(fmt.Sprintf("DEL same%d", i%3))
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	cleaner.Wait()
+	w.clock.advance(100)
+	w.forgetAll()
+	w.wantRemembered(0)
+}
+
+func TestTheLoopForgets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "KEEP=1")
+	w.clock.advance(1)
+	again, err := Open(w.o) // with its loop, unlike the world's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for deadline := time.Now().Add(10 * time.Second); again.Stats().Forgotten == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the message was not forgotten")
+		}
+	}
+}
+
+func drawMemory(t *rapid.T) *memory {
+	orNil := rapid.OneOf(rapid.SliceOf(rapid.Byte()), rapid.Just([]byte(nil)))
+	deadline := rapid.Int64Range(1, 1<<62)
+	m := &memory{memo: &statestore.Memo{
+		Version: drawStamp(t, "version"), Done: rapid.Bool().Draw(t, "done"),
+		State: orNil.Draw(t, "state"), Context: orNil.Draw(t, "context"), DeadlineMs: deadline.Draw(t, "deadline"),
+	}}
+	m.diskMs = rapid.OneOf(rapid.Just(m.memo.DeadlineMs), deadline).Draw(t, "deadline on disk")
+	return m
+}
+
+func TestMessagesSurviveTheDisk(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawMemory(t)
+		b := encodeMemo(nil, want, startMs)
+		if len(b) != memoSize(want, startMs) {
+			t.Fatalf("%d bytes were announced, %d were written", memoSize(want, startMs), len(b))
+		}
+		got, err := decodeMemo(b, startMs)
+		if err != nil || got.diskMs != want.diskMs || fmt.Sprintf("%#v", got.memo) != fmt.Sprintf("%#v", want.memo) {
+			t.Fatalf("%#v, %v; want %#v", got.memo, err, want.memo)
+		}
+		later, err := decodeMemo(b, startMs+1) // another run
+		if err != nil || later.memo.DeadlineMs != want.diskMs {
+			t.Fatalf("in the next run the deadline is %d, %v; want %d", later.memo.DeadlineMs, err, want.diskMs)
+		}
+		for n := range b { // whatever is cut off: no panic
+			_, _ = decodeMemo(b[:n], startMs)
+		}
+	})
+}
+
+func TestEncodingOfMessagesIsPinned(t *testing.T) {
+	t.Parallel()
+	memo := &statestore.Memo{Version: hlc.Timestamp{Wall: 1, Counter: 2, Node: "n"}, State: []byte("s"), Context: []byte("c"), DeadlineMs: 5}
+	for _, tc := range []struct {
+		m    memory
+		want string
+	}{
+		{memory{memo: memo, diskMs: 5}, "\x01\x06\x01\x02\x01n\x05\x01sc"},
+		{memory{memo: memo, diskMs: 7}, "\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"},
+		{memory{memo: &statestore.Memo{Version: memo.Version, Done: true, DeadlineMs: 5}, diskMs: 5}, "\x01\x01\x01\x02\x01n\x05"},
+	} {
+		if got := encodeMemo(nil, &tc.m, 42); string(got) != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+	row := appendMemoRow(nil, []byte("key"), []byte("message"))
+	if string(row) != "r|\x03keymessage" {
+		t.Errorf("%q", row)
+	}
+	index := appendIndexRow(nil, 258, row)
+	if string(index) != "x|\x00\x00\x00\x00\x00\x00\x01\x02\x03keymessage" {
+		t.Errorf("%q", index)
+	}
+	if ms, rest, key, err := splitIndexRow(index); ms != 258 || string(rest) != "\x03keymessage" || string(key) != "key" || err != nil {
+		t.Errorf("%d, %q, %q, %v", ms, rest, key, err)
+	}
+}
+
+func FuzzDecodeMemo(f *testing.F) {
+	f.Add([]byte("\x01\x06\x01\x02\x01n\x05\x01sc"))
+	f.Add([]byte("\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"))
+	f.Add([]byte("\x01\x01\x01\x02\x01n\x05"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMemo(b, 42)
+		if err != nil {
+			return
+		}
+		again, err := decodeMemo(encodeMemo(nil, m, 42), 42)
+		if err != nil || again.diskMs != m.diskMs || fmt.Sprintf("%#v", again.memo) != fmt.Sprintf("%#v", m.memo) {
+			t.Fatalf("%q: %#v, written again %#v, %v", b, m.memo, again, err)
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+
+	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
+)
+
+// Remembered messages
+//
+// What LOAD, STORE and DONE know of a message (protocol, section 8) is on disk and
+// not in memory: there is one for each message of the last days. Nearly all
+// messages are new, and of a new one the disk has nothing, which a bloom filter
+// tells (journal.Probe).
+//
+// A look-up may read the disk nevertheless, so it is not made under a shard's
+// lock, where GETs and SETs would wait for it. LOAD, STORE and DONE of one key are
+// kept in order by a lock of their own, the stripe, which is taken first and held
+// until the command's change is appended: between a STORE's look-up and its commit
+// nobody else can remember the same message. A GET or SET never takes a stripe, and
+// neither does the journal's completer, so neither waits for a read.
+//
+// The disk does not have what was appended a moment ago. Until a change is
+// complete it is therefore also in the stripe's overlay, with the batch that it
+// rides in, for the reply of who finds it there to wait for; and from then on it
+// is on disk for everybody.
+//
+// A STORE is one append: the key's row, the message's, and one in the index of
+// deadlines, by which the message is forgotten in time (forget.go).
+
+// stripeCount spreads keys over stripes: more than shards, as a stripe may be held
+// while the disk is read.
+const stripeCount = 1024
+
+type stripe struct {
+	mu sync.Mutex // before a shard's; held over a look-up, never by the completer
+
+	overlayMu sync.Mutex         // innermost; held for a look at overlay only
+	overlay   map[string]*memory // guarded by overlayMu: by row, changes that are not complete
+}
+
+// memory is what is remembered under one row: a change under way, or what the
+// disk has.
+type memory struct {
+	memo   *statestore.Memo // nil: forgotten
+	diskMs int64            // the deadline by which the index has it
+	batch  journal.Seq      // where it rides; 0: long durable. Guarded by the stripe's mu
+}
+
+// lastBatch is what a reply that has seen the memory waits for; nothing is
+// remembered by nil.
+func (m *memory) lastBatch() journal.Seq {
+	if m == nil {
+		return 0
+	}
+	return m.batch
+}
+
+func (m *memory) known() *statestore.Memo {
+	if m == nil {
+		return nil
+	}
+	return m.memo
+}
+
+// message runs LOAD, STORE and DONE.
+func (s *session) message(cmd *statestore.Command, t *turn) {
+	if cmd.Denied { // which the rules say before they look at anything
+		statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
+		t.answer(0)
+		return
+	}
+	if cmd.Verb.Writes() {
+		s.e.journal.Admit()
+		t.hold() // once the change is appended, the reply may come at any moment
+	}
+	st := s.e.stripe(cmd.Key)
+	st.mu.Lock()
+	batch, appended := s.withStripe(st, cmd, t)
+	st.mu.Unlock()
+	if !appended {
+		t.answer(batch)
+	}
+}
+
+// withStripe does what needs the stripe. Either the command has changed something,
+// and the journal owns the turn, or its reply waits for batch.
+func (s *session) withStripe(st *stripe, cmd *statestore.Command, t *turn) (batch journal.Seq, appended bool) {
+	t.memoRow = appendMemoRow(t.memoRow[:0], cmd.Key, cmd.Message)
+	found, err := s.e.recall(st, t.memoRow)
+	if err != nil {
+		// The protocol has no error for that. This one says that nothing was
+		// done, and clients know that it may pass.
+		s.e.o.Logger.Error("what is remembered of a message cannot be read", "key", string(cmd.Key), "error", err)
+		t.res.Reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded}
+		return 0, false
+	}
+	switch cmd.Verb {
+	case statestore.Load:
+		batch = t.load(cmd, found)
+	case statestore.Store:
+		batch, appended = s.store(st, cmd, t, found)
+	default:
+		batch, appended = t.done(st, cmd, found)
+	}
+	return max(batch, found.lastBatch()), appended
+}
+
+func (t *turn) load(cmd *statestore.Command, found *memory) (batch journal.Seq) {
+	cell := statestore.Cell{Memo: found.known()}
+	sh := t.e.shard(cmd.Key)
+	sh.mu.Lock()
+	rec := sh.table.get(cmd.Key)
+	if rec != nil {
+		cell.Entry = rec.entry
+	}
+	batch = rec.lastBatch()
+	sh.mu.Unlock()
+	t.look()
+	statestore.Apply(cmd, cell, &t.env, &t.res)
+	return batch
+}
+
+func (s *session) store(st *stripe, cmd *statestore.Command, t *turn, found *memory) (batch journal.Seq, appended bool) {
+	sh := s.e.shard(cmd.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	rec := sh.table.get(cmd.Key)
+	t.found = found.known() != nil
+	t.decide(cmd.Key, rec, func(t *turn, stored *statestore.Entry) {
+		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.known()}, &t.env, &t.res)
+	})
+	if !t.res.Changed {
+		return rec.lastBatch(), false
+	}
+	if rec == nil {
+		rec = sh.table.add(cmd.Key)
+	}
+	if t.found {
+		t.indexRow = appendIndexRow(t.indexRow[:0], found.diskMs, t.memoRow)
+	}
+	t.remember(st, t.indexMs)
+	t.commit(sh, rec, s)
+	return 0, true
+}
+
+func (t *turn) done(st *stripe, cmd *statestore.Command, found *memory) (batch journal.Seq, appended bool) {
+	t.look()
+	statestore.Apply(cmd, statestore.Cell{Memo: found.known()}, &t.env, &t.res)
+	if !t.res.MemoChanged {
+		return 0, false
+	}
+	t.remember(st, found.diskMs)
+	a := t.e.journal.Begin()
+	t.memory.batch = a.Seq()
+	t.appendMemo(a)
+	a.End(t)
+	return 0, true
+}
+
+// recall finds what is remembered under a row. The stripe's mu is held.
+func (e *Local) recall(st *stripe, row []byte) (*memory, error) {
+	st.overlayMu.Lock()
+	m := st.overlay[string(row)]
+	st.overlayMu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	// Nothing joins the overlay while mu is held, and what has left it is on disk.
+	value, found, err := e.journal.Probe(nil, row)
+	if err != nil || !found {
+		return nil, err
+	}
+	m, err = decodeMemo(value, e.baseMs)
+	if err != nil {
+		return nil, fmt.Errorf("the record cannot be read: %w", err)
+	}
+	return m, nil
+}
+
+// remember puts what the turn has decided into the overlay, before the change is
+// appended: it may be complete before the append returns. The stripe's mu is held.
+func (t *turn) remember(st *stripe, diskMs int64) {
+	t.stripe, t.memory = st, &memory{memo: t.res.Memo, diskMs: diskMs}
+	st.overlayMu.Lock()
+	defer st.overlayMu.Unlock()
+	if st.overlay == nil {
+		st.overlay = map[string]*memory{}
+	}
+	st.overlay[string(t.memoRow)] = t.memory
+}
+
+// settleMemo takes the change out of the overlay when it is complete, unless a
+// newer one has taken its place.
+func (t *turn) settleMemo() {
+	st := t.stripe
+	st.overlayMu.Lock()
+	defer st.overlayMu.Unlock()
+	if st.overlay[string(t.memoRow)] == t.memory {
+		delete(st.overlay, string(t.memoRow))
+	}
+}
+
+// appendMemo appends the rows of a message that is stored, done or forgotten.
+func (t *turn) appendMemo(a journal.Append) {
+	m := t.memory
+	if len(t.indexRow) > 0 {
+		a.Delete(t.indexRow)
+	}
+	if m.memo == nil {
+		a.Delete(t.memoRow)
+		return
+	}
+	k, v := a.SetDeferred(len(t.memoRow), memoSize(m, t.e.baseMs))
+	copy(k, t.memoRow)
+	encodeMemo(v[:0], m, t.e.baseMs)
+	if !m.memo.Done {
+		t.indexRow = appendIndexRow(t.indexRow[:0], m.diskMs, t.memoRow)
+		a.Set(t.indexRow, nil)
+	}
+}
