@@ -20,13 +20,27 @@
 // Requests made meanwhile wait for the new connection until their context
 // ends. Of the requests that were in flight,
 //
-//   - reads (Get, Scan) are sent again;
-//   - writes (Set, Del, VDel) fail with [ErrUnknownOutcome]: nobody can know
+//   - reads (Get, Load, Scan) are sent again;
+//   - writes (Set, Del, VDel, Store, Done) fail with [ErrUnknownOutcome]: nobody can know
 //     whether the server carried them out. Read the key to find out, or make
 //     the write conditional ([IfVersion], [NX]) so that repeating it is safe,
 //     and ask for it to be repeated with [RetryWrites];
 //   - watches are registered again, and the gap is closed with a GET: a
 //     [Watch] whose key has changed meanwhile gets an [Event] for it.
+//
+// # Processing each message once
+//
+// [Client.Load], [Client.Store] and [Client.Done] let a handler of messages work
+// exactly once although messages come twice, replies get lost and processes die:
+//
+//	m, err := c.Load(ctx, key, messageID)
+//	// m.Status: NewMessage – or Duplicate, whose outputs may not all be out: handle it on
+//	// m.State as before and publish the same – or Confirmed: nothing is left to do.
+//	state, outputs := handle(m.State)
+//	s, err := c.Store(ctx, key, state, messageID, m.Version) // if it was new
+//	// s.Outcome: Stored, AlreadyStored – or VersionConflict: Load again.
+//	publish(outputs)
+//	_, err = c.Done(ctx, key, messageID)
 //
 // # Time
 //

@@ -68,7 +68,7 @@ func toStoreError(r *protocol.Response) error {
 // Error says which operation failed, and on which key. Every error of a
 // [Client]'s operations is one; what happened is in Err.
 type Error struct {
-	Op  string // "get", "set", "del", "vdel", "watch", "scan"
+	Op  string // "get", "set", "del", "vdel", "load", "store", "done", "watch", "scan"
 	Key string // the key, or the pattern of a scan
 	Err error
 }

@@ -161,10 +161,17 @@ type SetOption interface{ applySet(*setArgs) }
 // DelOption configures one [Client.Del] or [Client.VDel].
 type DelOption interface{ applyDel(*delArgs) }
 
-// WriteOption configures any one write.
+// StoreOption configures one [Client.Store].
+type StoreOption interface{ applyStore(*storeArgs) }
+
+// DoneOption configures one [Client.Done].
+type DoneOption interface{ applyDone(*doneArgs) }
+
+// WriteOption configures any one write of a key.
 type WriteOption interface {
 	SetOption
 	DelOption
+	StoreOption
 }
 
 // writeArgs is what all writes have in common.
@@ -186,14 +193,28 @@ type setArgs struct {
 
 type delArgs struct{ writeArgs }
 
+type storeArgs struct {
+	writeArgs
+	context []byte // nil: none
+	keep    time.Duration
+	keeps   bool
+}
+
+type doneArgs struct{ writeArgs }
+
+type storeFunc func(*storeArgs)
+
+func (f storeFunc) applyStore(a *storeArgs) { f(a) }
+
 type setFunc func(*setArgs)
 
 func (f setFunc) applySet(a *setArgs) { f(a) }
 
 type writeFunc func(*writeArgs)
 
-func (f writeFunc) applySet(a *setArgs) { f(&a.writeArgs) }
-func (f writeFunc) applyDel(a *delArgs) { f(&a.writeArgs) }
+func (f writeFunc) applySet(a *setArgs)     { f(&a.writeArgs) }
+func (f writeFunc) applyDel(a *delArgs)     { f(&a.writeArgs) }
+func (f writeFunc) applyStore(a *storeArgs) { f(&a.writeArgs) }
 
 // NX applies the Set only if the key does not exist.
 func NX() SetOption { return setFunc(func(a *setArgs) { a.nx = true }) }
@@ -237,21 +258,39 @@ func Fencing(token hlc.Timestamp) WriteOption {
 	return writeFunc(func(a *writeArgs) { a.token = &token })
 }
 
+// Captured has a [Client.Store] remember this with the message, for [Client.Load]
+// to give back to a duplicate: what the first processing took from outside, such as
+// the time. Nothing is kept of it after [Client.Done].
+func Captured(context []byte) StoreOption {
+	return storeFunc(func(a *storeArgs) { a.context = append([]byte{}, context...) })
+}
+
+// Keep sets for how long a [Client.Store] remembers its message, which must be
+// positive and is rounded up to whole milliseconds. The server has a maximum, and
+// its own opinion for a Store without it (7 days unless it is told otherwise).
+func Keep(d time.Duration) StoreOption {
+	return storeFunc(func(a *storeArgs) { a.keep, a.keeps = d, true })
+}
+
 type retryWrites struct{}
 
-func (retryWrites) applyClient(c *config) { c.retryWrites = true }
-func (retryWrites) applySet(a *setArgs)   { a.retry = true }
-func (retryWrites) applyDel(a *delArgs)   { a.retry = true }
+func (retryWrites) applyClient(c *config)   { c.retryWrites = true }
+func (retryWrites) applySet(a *setArgs)     { a.retry = true }
+func (retryWrites) applyDel(a *delArgs)     { a.retry = true }
+func (retryWrites) applyStore(a *storeArgs) { a.retry = true }
+func (retryWrites) applyDone(a *doneArgs)   { a.retry = true }
 
 // RetryWrites sends a write again, until its context ends, when the connection
 // broke before the answer came. It may then take effect twice, and other
 // clients' writes may lie between: a plain Set can overwrite what somebody
 // else wrote after the first time, and a conditional one can report "not
 // applied" although it was this very write, the first time, that changed the
-// key. Give it for one write or, to [Dial] and [New], for all.
+// key. A [Client.Store] or [Client.Done] can do no harm: the store remembers the
+// first time. Give it for one write or, to [Dial] and [New], for all.
 func RetryWrites() interface {
 	Option
 	WriteOption
+	DoneOption
 } {
 	return retryWrites{}
 }

@@ -213,6 +213,8 @@ func TestLowDisk(t *testing.T) {
 	a.wait("SET k v")
 	a.wait("SET gone v")
 	a.wait("SET lease v PX=100")
+	a.wait("STORE state v m1 - KEEP=50")
+	a.wait("STORE state v2 m2 " + a.wait("GET state").Version.String())
 	space := func(free uint64) {
 		w.disk.SetSpace(free, 100<<30)
 		w.j.CheckSpace()
@@ -229,10 +231,14 @@ func TestLowDisk(t *testing.T) {
 
 	space(255 << 20)
 	try([2]string{"SET k w", quota}, [2]string{"SET new v", quota}, [2]string{"GET k", "v"},
-		[2]string{"DEL gone", "1"}, [2]string{"SCAN *", "[k lease] more=false"})
+		[2]string{"DEL gone", "1"}, [2]string{"SCAN *", "[k lease state] more=false"},
+		[2]string{"STORE other v m -", quota}, [2]string{"LOAD state m2", "1 v nil"},
+		[2]string{"STORE state v2 m2 -", "0"}, [2]string{"DONE state m2", "1"})
 	w.clock.advance(100)
 	w.e.ExpireDue()
-	try([2]string{"GET lease", "nil"}, [2]string{"SCAN *", "[k] more=false"})
+	w.e.ForgetDue()
+	w.wantRemembered(1)
+	try([2]string{"GET lease", "nil"}, [2]string{"SCAN *", "[k state] more=false"}, [2]string{"LOAD state m1", "0 v2 nil"})
 
 	space(257 << 20) // not enough to be sure of it
 	try([2]string{"SET k w", quota})

@@ -1,0 +1,175 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"holdfast/hlc"
+	"holdfast/internal/protocol"
+	"holdfast/internal/statestore"
+)
+
+// MessageStatus says what the store knows of a message.
+type MessageStatus uint8
+
+const (
+	NewMessage MessageStatus = statestore.NewMessage // never stored, or so long ago that it is forgotten
+	Duplicate  MessageStatus = statestore.Duplicate  // stored; its outputs may not all have been published
+	Confirmed  MessageStatus = statestore.Confirmed  // stored, and all its outputs were published
+)
+
+var statusNames = [...]string{NewMessage: "new", Duplicate: "duplicate", Confirmed: "confirmed"}
+
+// String returns "new", "duplicate" or "confirmed".
+func (s MessageStatus) String() string {
+	if int(s) < len(statusNames) {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("status %d", s)
+}
+
+// Message is what [Client.Load] finds.
+type Message struct {
+	Status MessageStatus
+	// State is what to process the message on. NewMessage: the key's value. Duplicate:
+	// the value before the message was first processed. Nil if there was none,
+	// and for Confirmed.
+	State []byte
+	// Context is what the Store of a Duplicate captured; nil: nothing.
+	Context []byte
+	// Version is, for NewMessage, that of the key, zero if it doesn't exist: what Store
+	// wants. Else it is the one that the message produced.
+	Version hlc.Timestamp
+}
+
+// Load asks what is known of a message that concerns a key, an extension of
+// Holdfast (protocol, section 8). Messages are told apart by their ID, which must
+// not be empty, for each key by itself.
+func (c *Client) Load(ctx context.Context, key, messageID string) (Message, error) {
+	r := newRequest("load", key, []byte("LOAD"), []byte(key), []byte(messageID))
+	answer, err := c.do(ctx, r)
+	if err != nil {
+		return Message{}, err
+	}
+	if m, ok := message(&answer); ok {
+		return m, nil
+	}
+	return Message{}, r.unexpected(&answer)
+}
+
+// message takes *3 :n state context apart.
+func message(a *reply) (m Message, ok bool) {
+	if a.Kind != protocol.Array || len(a.Array) != 3 {
+		return Message{}, false
+	}
+	status, state, context := &a.Array[0], &a.Array[1], &a.Array[2]
+	if status.Kind != protocol.Int || status.Int < int64(NewMessage) || status.Int > int64(Confirmed) || !blobOrNil(state) || !blobOrNil(context) {
+		return Message{}, false
+	}
+	return Message{Status: MessageStatus(status.Int), State: state.Blob, Context: context.Blob, Version: a.version}, true
+}
+
+func blobOrNil(r *protocol.Response) bool { return r.Kind == protocol.Blob || r.Kind == protocol.Nil }
+
+// StoreOutcome says what became of a [Client.Store].
+type StoreOutcome uint8
+
+const (
+	// Stored: the state is set and the message remembered.
+	Stored StoreOutcome = iota + 1
+	// AlreadyStored: the message had been stored before, perhaps by an earlier
+	// try of this very call whose answer was lost. Nothing was changed.
+	AlreadyStored
+	// VersionConflict: the key has another version; somebody was faster. Nothing
+	// was changed: Load again.
+	VersionConflict
+)
+
+var outcomeNames = [...]string{Stored: "stored", AlreadyStored: "already stored", VersionConflict: "version conflict"}
+
+// String returns "stored", "already stored" or "version conflict".
+func (o StoreOutcome) String() string {
+	if int(o) < len(outcomeNames) && o != 0 {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome %d", o)
+}
+
+// StoreResult is the outcome of [Client.Store].
+type StoreResult struct {
+	Outcome StoreOutcome
+	// Version is the one that the message produced, now or before; after a
+	// VersionConflict the key's, zero if it doesn't exist.
+	Version hlc.Timestamp
+}
+
+// Store sets a key to the state that a message has led to, and remembers the
+// message with the state that it replaces, both or neither: only if the key still
+// has the version on which the message was processed, which is Message.Version of
+// a NewMessage. The zero version means that the key must not exist. The key loses any
+// expiry that it had.
+//
+// An error that is [ErrUnknownOutcome] means that it may have been carried out;
+// repeating it, or starting over with Load, is safe, and [RetryWrites] makes the
+// client do so. An extension of Holdfast (protocol, section 8).
+func (c *Client) Store(ctx context.Context, key string, state []byte, messageID string, version hlc.Timestamp, opts ...StoreOption) (StoreResult, error) {
+	var a storeArgs
+	for _, o := range opts {
+		o.applyStore(&a)
+	}
+	if a.keeps && a.keep <= 0 {
+		return StoreResult{}, &Error{Op: "store", Key: key, Err: fmt.Errorf("%w: keep %v: it must be positive", ErrInvalidOption, a.keep)}
+	}
+	r := newRequest("store", key, a.command(key, state, messageID, version)...)
+	r.asWrite(c.cfg, &a.writeArgs)
+	answer, err := c.do(ctx, r)
+	if err != nil {
+		return StoreResult{}, err
+	}
+	switch {
+	case answer.Kind == protocol.Simple:
+		return StoreResult{Stored, answer.version}, nil
+	case answer.NotApplied():
+		return StoreResult{VersionConflict, answer.version}, nil
+	case answer.Kind == protocol.Int && answer.Int == 0:
+		return StoreResult{AlreadyStored, answer.version}, nil
+	}
+	return StoreResult{}, r.unexpected(&answer)
+}
+
+func (a *storeArgs) command(key string, state []byte, messageID string, version hlc.Timestamp) [][]byte {
+	base := []byte("-")
+	if !version.IsZero() {
+		base = version.Append(nil)
+	}
+	args := [][]byte{[]byte("STORE"), []byte(key), state, []byte(messageID), base}
+	if a.context != nil {
+		args = append(args, []byte("CTX"), a.context)
+	}
+	if a.keeps {
+		args = append(args, []byte("KEEP"), strconv.AppendInt(nil, ceilMs(a.keep), 10))
+	}
+	return args
+}
+
+// Done says that all outputs of a message are published: what was remembered with
+// it is dropped, and only that it was processed stays. remembered is false if the
+// store doesn't know the message. Repeating it is safe. An extension of Holdfast
+// (protocol, section 8).
+func (c *Client) Done(ctx context.Context, key, messageID string, opts ...DoneOption) (remembered bool, err error) {
+	var a doneArgs
+	for _, o := range opts {
+		o.applyDone(&a)
+	}
+	r := newRequest("done", key, []byte("DONE"), []byte(key), []byte(messageID))
+	r.asWrite(c.cfg, &a.writeArgs)
+	answer, err := c.do(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	if answer.Kind != protocol.Int || answer.Int < 0 || answer.Int > 1 {
+		return false, r.unexpected(&answer)
+	}
+	return answer.Int == 1, nil
+}

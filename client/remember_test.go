@@ -1,0 +1,196 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"holdfast/client"
+	"holdfast/hlc"
+)
+
+func mustLoad(t *testing.T, c *client.Client, k, messageID string) client.Message {
+	t.Helper()
+	m, err := c.Load(within(t, patience), k, messageID)
+	if err != nil {
+		t.Fatalf("Load(%q, %q): %v", k, messageID, err)
+	}
+	return m
+}
+
+func wantMessage(t *testing.T, got, want client.Message) {
+	t.Helper()
+	if got.Status != want.Status || got.Version != want.Version || !sameOrNil(got.State, want.State) || !sameOrNil(got.Context, want.Context) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func sameOrNil(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
+
+func mustStore(t *testing.T, c *client.Client, k, state, messageID string, version hlc.Timestamp, opts ...client.StoreOption) client.StoreResult {
+	t.Helper()
+	r, err := c.Store(within(t, patience), k, []byte(state), messageID, version, opts...)
+	if err != nil {
+		t.Fatalf("Store(%q, %q): %v", k, messageID, err)
+	}
+	return r
+}
+
+func TestEachMessageIsProcessedOnce(t *testing.T) {
+	t.Parallel()
+	c := dial(t, sharedServer(t).addr)
+	k := key(t, "k")
+
+	first := mustLoad(t, c, k, "m1")
+	wantMessage(t, first, client.Message{Status: client.NewMessage})
+	stored := mustStore(t, c, k, "", "m1", first.Version, client.Captured([]byte("noon")))
+	if stored.Outcome != client.Stored || stored.Version.IsZero() {
+		t.Errorf("Store: %+v", stored)
+	}
+	wantMessage(t, mustLoad(t, c, k, "m1"), client.Message{Status: client.Duplicate, Context: []byte("noon"), Version: stored.Version})
+	if again := mustStore(t, c, k, "x", "m1", first.Version); again != (client.StoreResult{Outcome: client.AlreadyStored, Version: stored.Version}) {
+		t.Errorf("the same Store again: %+v", again)
+	}
+
+	second := mustLoad(t, c, k, "m2")
+	wantMessage(t, second, client.Message{Status: client.NewMessage, State: []byte{}, Version: stored.Version})
+	if late := mustStore(t, c, k, "x", "m2", first.Version); late != (client.StoreResult{Outcome: client.VersionConflict, Version: stored.Version}) {
+		t.Errorf("a Store that comes too late: %+v", late)
+	}
+	next := mustStore(t, c, k, "b", "m2", second.Version, client.Captured(nil), client.Keep(time.Hour))
+	wantMessage(t, mustLoad(t, c, k, "m2"), client.Message{Status: client.Duplicate, State: []byte{}, Context: []byte{}, Version: next.Version})
+
+	for id, want := range map[string]bool{"m2": true, "m3": false} {
+		if remembered, err := c.Done(within(t, patience), k, id); err != nil || remembered != want {
+			t.Errorf("Done(%s): %v, %v", id, remembered, err)
+		}
+	}
+	wantMessage(t, mustLoad(t, c, k, "m2"), client.Message{Status: client.Confirmed, Version: next.Version})
+	if v := mustGet(t, c, k); string(v.Bytes) != "b" || v.Version != next.Version {
+		t.Errorf("the key holds %q with %v", v.Bytes, v.Version)
+	}
+}
+
+func TestMessagesAreForgottenInTime(t *testing.T) {
+	t.Parallel()
+	c := dial(t, sharedServer(t).addr)
+	k := key(t, "k")
+	version := mustStore(t, c, k, "a", "m", hlc.Timestamp{}, client.Keep(30*time.Millisecond)).Version
+	eventually(t, "the message is new again", func() bool { return mustLoad(t, c, k, "m").Status == client.NewMessage })
+	if r := mustStore(t, c, k, "b", "m", version); r.Outcome != client.Stored {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFencedStore(t *testing.T) {
+	t.Parallel()
+	c := dial(t, sharedServer(t).addr)
+	k := key(t, "k")
+	old := mustStore(t, c, key(t, "lock"), "", "m", hlc.Timestamp{}).Version
+	token := mustStore(t, c, key(t, "lock"), "", "n", old).Version
+	mustStore(t, c, k, "a", "m", hlc.Timestamp{}, client.Fencing(token))
+	if _, err := c.Store(within(t, patience), k, nil, "n", hlc.Timestamp{}, client.Fencing(old)); !errors.Is(err, client.ErrTokenTooLow) {
+		t.Errorf("a Store with an old token: %v", err)
+	}
+	if _, err := c.Store(within(t, patience), k, nil, "m", hlc.Timestamp{}); !errors.Is(err, client.ErrTokenRequired) {
+		t.Errorf("a Store without a token: %v", err)
+	}
+	if m := mustLoad(t, c, k, "m"); m.Status != client.Duplicate {
+		t.Errorf("Load needs no token: %+v", m)
+	}
+}
+
+func TestBadMessageArguments(t *testing.T) {
+	t.Parallel()
+	c := dial(t, sharedServer(t).addr)
+	k, ctx := key(t, "k"), within(t, patience)
+	if _, err := c.Store(ctx, k, nil, "m", hlc.Timestamp{}, client.Keep(0)); !errors.Is(err, client.ErrInvalidOption) {
+		t.Errorf("Keep(0): %v", err)
+	}
+	if _, err := c.Load(ctx, k, ""); !errors.Is(err, client.ErrSyntax) {
+		t.Errorf("Load without a message: %v", err)
+	}
+	if _, err := c.Store(ctx, k, nil, "", hlc.Timestamp{}); !errors.Is(err, client.ErrSyntax) {
+		t.Errorf("Store without a message: %v", err)
+	}
+	if _, err := c.Done(ctx, k, ""); !errors.Is(err, client.ErrSyntax) {
+		t.Errorf("Done without a message: %v", err)
+	}
+	if _, err := c.Load(ctx, "", "m"); !errors.Is(err, client.ErrEmptyKey) {
+		t.Errorf("Load without a key: %v", err)
+	}
+}
+
+// A Store or Done that was sent and not answered is of unknown outcome, like any
+// write; sent again it comes out right.
+func TestMessagesAndABrokenConnection(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		do   func(ctx context.Context, c *client.Client, k string) error
+		want error
+	}{
+		{"Load", func(ctx context.Context, c *client.Client, k string) error {
+			_, err := c.Load(ctx, k, "m")
+			return err
+		}, nil},
+		{"Store", func(ctx context.Context, c *client.Client, k string) error {
+			_, err := c.Store(ctx, k, nil, "m", hlc.Timestamp{})
+			return err
+		}, client.ErrUnknownOutcome},
+		{"Done", func(ctx context.Context, c *client.Client, k string) error {
+			_, err := c.Done(ctx, k, "m")
+			return err
+		}, client.ErrUnknownOutcome},
+		{"Store, retried", func(ctx context.Context, c *client.Client, k string) error {
+			r, err := c.Store(ctx, k, nil, "m", hlc.Timestamp{}, client.RetryWrites())
+			if err == nil && r.Outcome == client.VersionConflict {
+				err = errors.New("its own earlier try was in its way")
+			}
+			return err
+		}, nil},
+		{"Done, retried", func(ctx context.Context, c *client.Client, k string) error {
+			_, err := c.Done(ctx, k, "m", client.RetryWrites())
+			return err
+		}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, sharedServer(t).addr)
+			c := dial(t, p.addr, fastRetry())
+			k := key(t, "k")
+			p.hold()
+			before := p.sent()
+			answer := make(chan error, 1)
+			go func() { answer <- test.do(within(t, patience), c, k) }()
+			eventually(t, "the request is under way", func() bool { return p.sent() > before })
+			p.cut()
+			p.release()
+			if err := <-answer; !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+			// Whatever became of it, starting over brings it to its end.
+			if m := mustLoad(t, c, k, "m"); m.Status == client.NewMessage {
+				mustStore(t, c, k, "", "m", m.Version)
+			}
+			if m := mustLoad(t, c, k, "m"); m.Status == client.NewMessage {
+				t.Errorf("%+v", m)
+			}
+		})
+	}
+}
+
+func TestNamesOfOutcomes(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		client.NewMessage.String(): "new", client.Duplicate.String(): "duplicate", client.Confirmed.String(): "confirmed",
+		client.MessageStatus(9).String(): "status 9", client.Stored.String(): "stored", client.AlreadyStored.String(): "already stored",
+		client.VersionConflict.String(): "version conflict", client.StoreOutcome(0).String(): "outcome 0",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
