@@ -142,6 +142,7 @@ type outgoing struct {
 	retain         bool
 	expiresAt      int64
 	from           *Session // for No Local; nil: local to nobody
+	stamp          uint64   // order of being stored as retained; 0: it wasn't
 	msg            *Message // made at first need
 	direct         bool     // the message is a handler's: it never touches the disk and uses the upper packet identifiers
 }

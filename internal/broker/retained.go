@@ -62,6 +62,7 @@ func (b *Broker) store(o *outgoing) bool {
 	}
 	m := o.kept()
 	m.stamp = r.stamps.Add(1)
+	o.stamp = m.stamp
 	r.names.Put(string(o.topic), m)
 	r.note(m, 1)
 	if had {
@@ -93,15 +94,22 @@ func (o *outgoing) kept() *Message {
 type replay struct {
 	sub    *subscription
 	filter string
-	since  uint64 // messages stored later than this were routed to it anyway
-	after  string // cursor: topics up to this one are done
+	since  uint64   // messages stored later than this are routed to it anyway
+	routed []uint64 // stamps of earlier ones that were routed to it all the same: at most one for each stripe
+	after  string   // cursor: topics up to this one are done
 }
 
 // replayAhead is how many messages a replay keeps in the queue at the most.
 const replayAhead = 64
 
+// newReplay begins a replay to a subscription, once it is in the index of filters;
+// its session's lock is held.
+//
+// A publish that has been stored by then and not yet matched will be routed to
+// it: deliverTo notes that, so that it isn't sent twice.
 func (b *Broker) newReplay(sub *subscription) *replay {
-	return &replay{sub: sub, filter: sub.filter, since: b.retained.stamps.Load()}
+	sub.replay = &replay{sub: sub, filter: sub.filter, since: b.retained.stamps.Load()}
+	return sub.replay
 }
 
 // anyRetained says whether a replay would find something.
@@ -121,9 +129,6 @@ func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
 		return
 	}
 	s.mu.Lock()
-	for _, r := range replays {
-		r.sub.replay = r
-	}
 	s.replays = append(s.replays, replays...)
 	if len(s.replays) > 2*b.limits.MaxSubscriptions { // a client may subscribe again and again, and take nothing
 		s.replays = slices.DeleteFunc(s.replays, (*replay).stale)
@@ -158,6 +163,9 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		s.replaying = false
 		if !more && len(s.replays) > 0 && s.replays[0] == r {
 			s.replays = s.replays[1:]
+			if r.sub.replay == r {
+				r.sub.replay = nil
+			}
 		}
 		s.mu.Unlock()
 	}
@@ -215,6 +223,9 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	defer s.mu.Unlock()
 	if r.stale() || s.ended {
 		return false
+	}
+	if slices.Contains(r.routed, m.stamp) {
+		return true
 	}
 	m.keep()
 	o := m.routed()

@@ -124,6 +124,9 @@ func (b *Broker) deliverTo(t *Turn, matches []*subscription, i int, o *outgoing)
 	for more := true; more; {
 		if sub := matches[i]; !sub.gone && !(sub.noLocal && o.from == s) {
 			any = true
+			if r := sub.replay; r != nil && o.stamp != 0 && o.stamp <= r.since {
+				r.routed = append(r.routed, o.stamp)
+			}
 			qos = max(qos, sub.qos)
 			retain = retain || sub.retainAsPublished
 			if sub.id != 0 {

@@ -17,7 +17,7 @@ type subscription struct {
 	retainAsPublished bool
 	id                uint32  // Subscription Identifier; 0: none
 	gone              bool    // unsubscribed
-	replay            *replay // the latest one asked for
+	replay            *replay // the latest one that isn't over
 }
 
 // subscribe handles SUBSCRIBE [MQTT-3.8.4].
@@ -34,7 +34,7 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 			codes[i], reason = mqtt.QuotaExceeded, "too many subscriptions"
 			continue
 		}
-		sub, isNew, code, why := c.subscribeOne(o, p.SubscriptionID)
+		sub, replay, code, why := c.subscribeOne(o, p.SubscriptionID)
 		codes[i] = code
 		if why != "" {
 			reason = why
@@ -43,8 +43,8 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 			continue
 		}
 		fresh = append(fresh, sub)
-		if sub.group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {
-			replays = append(replays, c.b.newReplay(sub))
+		if replay != nil {
+			replays = append(replays, replay)
 		}
 	}
 	answer := ack{typ: mqtt.SUBACK, id: p.PacketID, codes: codes, reason: reason}
@@ -66,30 +66,32 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 	}
 }
 
-// subscribeOne judges one filter of a SUBSCRIBE and inserts it.
-func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription, isNew bool, code mqtt.ReasonCode, reason string) {
+// subscribeOne judges one filter of a SUBSCRIBE and inserts it. replay is not nil
+// if retained messages are wanted.
+func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription, replay *replay, code mqtt.ReasonCode, reason string) {
 	filter := string(o.Filter)
 	group, rest := splitShare(filter)
 	switch {
 	case !validFilter(filter):
-		return nil, false, mqtt.TopicFilterInvalid, "the topic filter is malformed"
+		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
 	case topic.Levels(rest) > c.b.limits.MaxTopicLevels:
-		return nil, false, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
+		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
 	case c.b.handled(rest):
-		return nil, false, mqtt.NotAuthorized, "this topic is served by the broker itself"
+		return nil, nil, mqtt.NotAuthorized, "this topic is served by the broker itself"
 	case !c.b.mayFilter(c, rest):
-		return nil, false, mqtt.NotAuthorized, "not authorized for this topic filter"
+		return nil, nil, mqtt.NotAuthorized, "not authorized for this topic filter"
 	}
 	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c {
-		return nil, false, mqtt.UnspecifiedError, ""
+		return nil, nil, mqtt.UnspecifiedError, ""
 	}
 	sub = s.subs[filter]
-	if isNew = sub == nil; isNew {
+	isNew := sub == nil
+	if isNew {
 		if len(s.subs) >= c.b.limits.MaxSubscriptions {
-			return nil, false, mqtt.QuotaExceeded, "too many subscriptions"
+			return nil, nil, mqtt.QuotaExceeded, "too many subscriptions"
 		}
 		sub = &subscription{session: s, filter: filter}
 	}
@@ -98,7 +100,10 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 		s.subs[filter] = sub
 		c.b.insert(sub, group, rest)
 	}
-	return sub, isNew, mqtt.ReasonCode(o.QoS), ""
+	if sub.group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {
+		replay = c.b.newReplay(sub)
+	}
+	return sub, replay, mqtt.ReasonCode(o.QoS), ""
 }
 
 // insert makes publishes find the subscription; its session's lock is held.
