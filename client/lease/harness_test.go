@@ -204,7 +204,7 @@ type network struct {
 	address string
 
 	mu       sync.Mutex
-	conns    []net.Conn    // under mu
+	lines    []*line       // under mu
 	refusing bool          // under mu: nobody gets through any more
 	up, down chan struct{} // under mu; not nil: what is sent up, or comes down, waits for it to be closed
 	asked    atomic.Int64  // bytes that clients have sent
@@ -227,8 +227,9 @@ func (n *network) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.conns = append(n.conns, nc)
-	return &line{Conn: nc, net: n, closed: make(chan struct{})}, nil
+	l := &line{Conn: nc, net: n, closed: make(chan struct{})}
+	n.lines = append(n.lines, l)
+	return l, nil
 }
 
 // refuse breaks all connections and lets none be made until heal.
@@ -239,15 +240,15 @@ func (n *network) refuse() {
 	n.cut()
 }
 
-// cut breaks all connections.
+// cut breaks all connections. What is held back in them is lost.
 func (n *network) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, nc := range n.conns {
-		_ = nc.(*net.TCPConn).SetLinger(0)
-		_ = nc.Close()
+	for _, l := range n.lines {
+		_ = l.Conn.(*net.TCPConn).SetLinger(0)
+		_ = l.Close()
 	}
-	n.conns = nil
+	n.lines = nil
 }
 
 // holdRequests keeps back what clients say; holdAnswers what the server says.
@@ -288,29 +289,36 @@ func (l *line) Read(p []byte) (int, error) {
 	l.net.mu.Lock()
 	gate := l.net.down
 	l.net.mu.Unlock()
-	return count, l.pass(gate, err)
+	if !l.pass(gate) {
+		return 0, net.ErrClosed
+	}
+	return count, err
 }
 
 func (l *line) Write(p []byte) (int, error) {
 	l.net.mu.Lock()
 	gate := l.net.up
 	l.net.mu.Unlock()
-	if err := l.pass(gate, nil); err != nil {
-		return 0, err
+	if !l.pass(gate) {
+		return 0, net.ErrClosed
 	}
 	l.net.asked.Add(int64(len(p)))
 	return l.Conn.Write(p)
 }
 
-func (l *line) pass(gate chan struct{}, err error) error {
-	if gate == nil {
-		return err
+// pass waits until the gate is open; false if the connection has ended before.
+func (l *line) pass(gate chan struct{}) bool {
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-l.closed:
+		}
 	}
 	select {
-	case <-gate:
-		return err
 	case <-l.closed:
-		return net.ErrClosed
+		return false
+	default:
+		return true
 	}
 }
 
