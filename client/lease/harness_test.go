@@ -86,9 +86,13 @@ type locking struct {
 }
 
 func startLocking(ctx context.Context, k *lease.Lock) *locking {
+	return start(func() (*lease.Lease, error) { return k.Lock(ctx) })
+}
+
+func start(lock func() (*lease.Lease, error)) *locking {
 	l := &locking{held: make(chan *lease.Lease, 1), err: make(chan error, 1)}
 	go func() {
-		if held, err := k.Lock(ctx); err != nil {
+		if held, err := lock(); err != nil {
 			l.err <- err
 		} else {
 			l.held <- held

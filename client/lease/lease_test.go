@@ -191,7 +191,7 @@ func TestAcquireWithUnknownOutcome(t *testing.T) {
 	c, n := through(t, address)
 	w := watch(t, dial(t, address), "l")
 	n.holdAnswers()
-	l := startLocking(within(t), newLock(t, c, "l"))
+	l := start(func() (*lease.Lease, error) { return lease.Acquire(within(t), c, "l") })
 	first := await(t, w, client.KeySet)
 	n.cut()
 	n.heal()
