@@ -49,6 +49,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if err == nil {
 		return exitDone
 	}
+	if status := commandStatus(0); errors.As(err, &status) {
+		return int(status) // the command that was run has said why
+	}
 	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), oneLine(err.Error()))
 	var no negative
 	if errors.As(err, &no) {
@@ -71,6 +74,7 @@ over the same connection.
   holdfast set greeting hello      write a key
   holdfast get greeting            read it
   holdfast watch greeting          see it change
+  holdfast lock backup -- ./run    run a command while holding a lock
 
 Exit status of get, set, del, vdel, watch and scan: 0 done, 1 not found or
 not applied, 2 error.`,
@@ -89,7 +93,7 @@ not applied, 2 error.`,
 	root.AddCommand(
 		newServeCommand(), newCheckCommand(),
 		newGetCommand(&c), newSetCommand(&c), newDelCommand(&c), newVDelCommand(&c),
-		newWatchCommand(&c), newScanCommand(&c),
+		newWatchCommand(&c), newScanCommand(&c), newLockCommand(&c),
 		newVersionCommand(),
 	)
 	return root
