@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,6 +184,90 @@ func TestMessagesAndABrokenConnection(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		})
+	}
+}
+
+// Exactly once through kill -9: handlers take messages that come twice and in any
+// order while the server is killed again and again. In the end each message is in
+// the state of its key once, and what every one of them was told is still so.
+func TestExactlyOnceThroughKills(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := launch("--listen", "127.0.0.1:0", "--data", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, s.addr, fastRetry(), client.RetryWrites())
+	const keys, messages, handlers, kills = 3, 120, 6, 5
+	var mu sync.Mutex
+	told := map[int]hlc.Timestamp{} // under mu: the version of each message
+	handle := func(i int) {
+		version := processOnce(t, c, fmt.Sprint("k", i%keys), i)
+		mu.Lock()
+		defer mu.Unlock()
+		if before, ok := told[i]; ok && before != version {
+			t.Errorf("message %d had version %v, now it has %v", i, before, version)
+		}
+		told[i] = version
+	}
+	var wg sync.WaitGroup
+	var handled atomic.Int64
+	stop := make(chan struct{})
+	for id := range handlers {
+		rng := rand.New(rand.NewPCG(uint64(id), 7))
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				i := rng.IntN(messages)
+				handle(i)
+				if rng.IntN(3) == 0 {
+					if _, err := c.Done(within(t, patience), fmt.Sprint("k", i%keys), fmt.Sprint(i)); err != nil {
+						t.Error(err)
+					}
+				}
+				handled.Add(1)
+			}
+		})
+	}
+	for n := range kills {
+		eventually(t, "messages are handled", func() bool { return handled.Load() > int64(10*(n+1)) })
+		s.kill()
+		if s, err = launch("--listen", s.addr, "--data", dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(s.stop)
+	close(stop)
+	wg.Wait()
+	for i := range messages {
+		handle(i)
+	}
+	for k := range keys {
+		state := string(mustGet(t, c, fmt.Sprint("k", k)).Bytes)
+		for i := k; i < messages; i += keys {
+			if n := strings.Count(state, fmt.Sprintf("<%d>", i)); n != 1 {
+				t.Errorf("message %d is %d times in %s", i, n, state)
+			}
+		}
+	}
+}
+
+// processOnce is what a handler does with a message; it returns the version that
+// the message produced.
+func processOnce(t *testing.T, c *client.Client, k string, i int) hlc.Timestamp {
+	for {
+		m := mustLoad(t, c, k, fmt.Sprint(i))
+		if m.Status != client.NewMessage {
+			return m.Version
+		}
+		r := mustStore(t, c, k, fmt.Sprintf("%s<%d>", m.State, i), fmt.Sprint(i), m.Version)
+		if r.Outcome != client.VersionConflict {
+			return r.Version
+		}
 	}
 }
 

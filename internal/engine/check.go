@@ -3,13 +3,15 @@ package engine
 import (
 	"fmt"
 
+	"holdfast/hlc"
 	"holdfast/internal/journal"
 )
 
 // Inventory is what Check found on disk.
 type Inventory struct {
-	Keys  int64
-	Bytes int64 // of keys and values
+	Keys       int64
+	Bytes      int64 // of keys and values
+	Remembered int64 // messages
 }
 
 // Check reads every row of the engine's in a journal that is open for reading,
@@ -37,5 +39,42 @@ func Check(j *journal.Journal, report func(what string)) (inv Inventory, err err
 		inv.Bytes += size(key, entry)
 		return true
 	})
+	if err != nil {
+		return inv, err
+	}
+	inv.Remembered, err = checkRemembered(j, last, report)
 	return inv, err
+}
+
+// checkRemembered reads the messages, and holds them against the index of their
+// deadlines: one without the other is never forgotten, or counted for nothing.
+func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what string)) (messages int64, err error) {
+	err = j.Iterate([]byte(memoPrefix), []byte(afterMemos), func(row, value []byte) bool {
+		m, err := decodeMemo(value, 0)
+		if err != nil {
+			report(fmt.Sprintf("remembered message %q: %v", row[len(memoPrefix):], err))
+			return true
+		}
+		if m.memo.Version.Compare(last) > 0 {
+			report(fmt.Sprintf("remembered message %q has version %v, which is later than the last one issued, %v", row[len(memoPrefix):], m.memo.Version, last))
+		}
+		messages++
+		return true
+	})
+	if err != nil {
+		return messages, err
+	}
+	var indexed int64
+	err = j.Iterate([]byte(indexPrefix), []byte(afterIndex), func(row, _ []byte) bool {
+		if _, _, _, err := splitIndexRow(row); err != nil {
+			report(fmt.Sprintf("deadline of a remembered message, %q: %v", row, err))
+			return true
+		}
+		indexed++
+		return true
+	})
+	if err == nil && indexed != messages {
+		report(fmt.Sprintf("%d messages are remembered, and there are deadlines for %d", messages, indexed))
+	}
+	return messages, err
 }

@@ -53,6 +53,7 @@ const (
 	knownFlags   = flagToken | flagDeadline
 
 	memoPrefix      = "r|"
+	afterMemos      = "r}" // the first row that is not a message's
 	indexPrefix     = "x|"
 	afterIndex      = "x}" // the first row that is not of the index
 	indexHead       = len(indexPrefix) + 8

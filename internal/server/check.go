@@ -39,6 +39,9 @@ func (r *Report) String() string {
 	b := &r.Broker
 	s := fmt.Sprintf("%d keys (%d bytes), %d sessions, %d subscriptions, %d queued messages, %d retained messages, %d wills",
 		r.Store.Keys, r.Store.Bytes, b.Sessions, b.Subscriptions, b.Queued, b.Retained, b.Wills)
+	if r.Store.Remembered > 0 {
+		s += fmt.Sprintf(", %d remembered messages", r.Store.Remembered)
+	}
 	if b.Received > 0 {
 		s += fmt.Sprintf(", %d QoS 2 publishes under way", b.Received)
 	}

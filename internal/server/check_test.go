@@ -27,7 +27,7 @@ func filled(t *testing.T) *vfs.MemFS {
 	return left
 }
 
-// fill writes 3 keys, 2 sessions with 3 subscriptions between them, 4 queued
+// fill writes 5 keys, 2 remembered messages, 2 sessions with 3 subscriptions between them, 4 queued
 // messages, 2 retained ones, a will and half a QoS 2 publish.
 func fill(t *testing.T, addr string) {
 	t.Helper()
@@ -39,6 +39,10 @@ func fill(t *testing.T, addr string) {
 		payload := fmt.Sprintf("*3\r\n$3\r\nSET\r\n$2\r\nk%d\r\n$5\r\nvalue\r\n", i)
 		correlation := "c"
 		publisher.Publish(message{Topic: protocol.InvokeTopic, Payload: payload, QoS: 1, ResponseTopic: &reply, CorrelationData: &correlation, User: stamp})
+	}
+	for _, args := range []string{"$5\r\nSTORE\r\n$1\r\ns\r\n$5\r\nstate\r\n$2\r\nm1\r\n$1\r\n-\r\n", "$5\r\nSTORE\r\n$1\r\nt\r\n$5\r\nstate\r\n$2\r\nm1\r\n$1\r\n-\r\n"} {
+		correlation := "c"
+		publisher.Publish(message{Topic: protocol.InvokeTopic, Payload: "*5\r\n" + args, QoS: 1, ResponseTopic: &reply, CorrelationData: &correlation, User: stamp})
 	}
 	for _, id := range []string{"one", "two"} {
 		c := mqtttest.Connect(t, addr, mqtttest.Persistent(id))
@@ -57,7 +61,7 @@ func fill(t *testing.T, addr string) {
 	publisher.AwaitAck(mqtt.PUBREC, id)
 }
 
-const filledWith = "3 keys (21 bytes), 3 sessions, 3 subscriptions, 4 queued messages, 2 retained messages, 1 wills, 1 QoS 2 publishes under way"
+const filledWith = "5 keys (33 bytes), 3 sessions, 3 subscriptions, 4 queued messages, 2 retained messages, 1 wills, 2 remembered messages, 1 QoS 2 publishes under way"
 
 func checkOf(t *testing.T, fs vfs.FS) *Report {
 	t.Helper()
@@ -94,6 +98,8 @@ func TestCheckNamesRowsThatCannotBeRead(t *testing.T) {
 	for _, c := range []struct{ key, value, problem string }{
 		{"k|broken", "\x09", `key "broken": it ends too early`},
 		{"k|later", "\x01\x00\xff\xff\xff\xff\xff\xff\x01\x01\x01n", `key "later" has version`},
+		{"r|\x01km", "\x09", `remembered message "\x01km": it ends too early`},
+		{"x|\x00\x00\x00\x00\x00\x00\x00\x01\x01km", "", "2 messages are remembered, and there are deadlines for 3"},
 		{"s|client", "\x01", `session with key "client"`},
 		{"t|topic", "\x02\x00", `retained message with key "topic"`},
 		{"w|12345678", "\x01", `will with key "12345678"`},
