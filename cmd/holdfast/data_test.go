@@ -172,3 +172,29 @@ func TestNewerDataIsRefused(t *testing.T) {
 	}
 	holdfastAlone(t, "check", "--data", data).want(t, "check", 2, "", says)
 }
+
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, copied, restored := filepath.Join(dir, "data"), filepath.Join(dir, "backup"), filepath.Join(dir, "restored")
+	holdfastAlone(t, "backup", copied, "--data", data).want(t, "no server", 2, "", "no server can be reached through "+data)
+	d := serveIn(t, data)
+	d.run("set", "k", "value").want(t, "set", 0, "", "")
+	got := holdfastAlone(t, "backup", copied, "--data", data)
+	if got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, copied+" holds a backup: ") || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("backup: %+v", got)
+	}
+	holdfastAlone(t, "backup", copied, "--data", data).want(t, "a second one", 2, "", "nothing is overwritten")
+	d.run("del", "k")
+	d.stop(syscall.SIGKILL) // leaves its socket behind
+
+	holdfastAlone(t, "restore", copied).want(t, "where to", 2, "", `"data" not set`)
+	holdfastAlone(t, "restore", copied, "--data", data).want(t, "over other data", 2, "", "nothing is overwritten")
+	holdfastAlone(t, "restore", copied, "--data", restored).want(t, "restore", 0,
+		restored+" is restored: 1 keys (6 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
+	d = serveIn(t, restored)
+	d.run("get", "k").want(t, "get", 0, "value", "")
+	d = serveIn(t, data)
+	d.run("get", "k").want(t, "get", 1, "", "no such key")
+	holdfastAlone(t, "backup", filepath.Join(dir, "second"), "--data", data)
+}

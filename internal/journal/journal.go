@@ -158,6 +158,11 @@ func (o *Options) setDefaults() {
 // openDB opens the database, checks that it is ours, and reads the meta record.
 func (j *Journal) openDB(damaged bool) error {
 	o := &j.o
+	if !o.ReadOnly {
+		if err := j.dropBallast(); err != nil {
+			return err
+		}
+	}
 	exists, err := inspect(o.FS, o.Dir, j.lock)
 	if err != nil {
 		return err

@@ -82,6 +82,7 @@ func (j *Journal) CheckSpace() {
 
 // runSpace polls the free space.
 func (j *Journal) runSpace() {
+	j.keepBallast()
 	tick := time.NewTicker(spaceInterval)
 	defer tick.Stop()
 	for {
@@ -91,7 +92,11 @@ func (j *Journal) runSpace() {
 		case <-j.failed:
 			return
 		case <-tick.C:
+			wasLow := j.Low()
 			j.CheckSpace()
+			if wasLow && !j.Low() {
+				j.keepBallast()
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type Server struct {
 
 	listeners  []net.Listener // TCP
 	webSockets []net.Listener
+	control    *http.Server // nil: there is no control socket
 	serving    sync.WaitGroup
 	stop       chan struct{}
 	started    time.Time
@@ -115,6 +117,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err := s.listen(); err != nil {
 		return err
 	}
+	s.listenControl()
 	s.publishSys()
 	s.serving.Add(1)
 	go func() { defer s.serving.Done(); s.watch() }()
@@ -201,6 +204,7 @@ func (s *Server) close(ctx context.Context) error {
 	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
 		l.Close()
 	}
+	errs = append(errs, s.closeControl(ctx))
 	s.serving.Wait()
 	if s.engine != nil {
 		s.engine.Close()

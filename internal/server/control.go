@@ -1,0 +1,191 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"holdfast/internal/journal"
+)
+
+// A running server is reached by those who may read its data directory, through
+// a Unix socket in it: a few requests of HTTP. It is how a backup is asked for.
+
+// controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
+// answer is one backupLine per line, the last one with Done or Error.
+const controlPath = "/v1/backup"
+
+// maxSocketPath is the longest path that a Unix socket can have on Linux (108
+// bytes with the zero at its end; elsewhere 104).
+const maxSocketPath = 103
+
+type backupRequest struct {
+	Dir string // absolute
+}
+
+type backupLine struct {
+	Progress journal.Progress
+	Done     bool   `json:",omitempty"`
+	Error    string `json:",omitempty"`
+}
+
+// listenControl opens the socket. A server without one serves all the same.
+func (s *Server) listenControl() {
+	if s.config.FS != nil {
+		return // the data is in no directory of the machine's
+	}
+	path := filepath.Join(s.config.DataDir, journal.SocketName)
+	l, err := listenUnix(path)
+	if err != nil {
+		s.log.Warn("this server cannot be reached for a backup: there is no control socket", "path", path, "error", err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+controlPath, s.serveBackup)
+	s.control = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s.serving.Add(1)
+	go func() {
+		defer s.serving.Done()
+		if err := s.control.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the control socket failed", "path", path, "error", err)
+		}
+	}()
+}
+
+// listenUnix listens on a socket that only its owner may use, in place of one
+// that a killed server has left: the directory is ours, we hold its lock.
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("its path has %d bytes, a socket's may have %d: choose a data directory with a shorter path, or start the server in it with --data .", len(path), maxSocketPath)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	// Nobody gets at it before this either: the directory is its owner's only.
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// closeControl ends the socket; a backup under way may end first, until ctx does.
+func (s *Server) closeControl(ctx context.Context) error {
+	if s.control == nil {
+		return nil
+	}
+	if err := s.control.Shutdown(ctx); err != nil {
+		return s.control.Close()
+	}
+	return nil
+}
+
+func (s *Server) serveBackup(w http.ResponseWriter, r *http.Request) {
+	var q backupRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil || !filepath.IsAbs(q.Dir) {
+		http.Error(w, "want the absolute path of a directory", http.StatusBadRequest)
+		return
+	}
+	lines := json.NewEncoder(w)
+	flush := http.NewResponseController(w)
+	s.log.Info("a backup begins", "to", q.Dir)
+	done, err := s.journal.Backup(q.Dir, func(p journal.Progress) {
+		_ = lines.Encode(backupLine{Progress: p}) // who asked may have gone; the backup goes on
+		_ = flush.Flush()
+	})
+	line := backupLine{Progress: done, Done: true}
+	if err != nil {
+		s.log.Error("a backup failed", "to", q.Dir, "error", err)
+		line = backupLine{Error: err.Error()}
+	} else {
+		s.log.Info("a backup is done", "to", q.Dir, "files", done.Files, "bytes", done.Bytes)
+	}
+	_ = lines.Encode(line)
+}
+
+// ErrNotRunning: no server runs on the data directory, or none that can be reached.
+var ErrNotRunning = errors.New("no server can be reached")
+
+// Backup asks the server that runs on dataDir for a backup into dir, which must
+// not exist or be empty; the server writes it. Everything that the server has
+// acknowledged before the call is in it.
+func Backup(ctx context.Context, dataDir, dir string, progress func(journal.Progress)) (journal.Progress, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return journal.Progress{}, err
+	}
+	body, err := postBackup(ctx, dataDir, dir)
+	if err != nil {
+		return journal.Progress{}, err
+	}
+	defer body.Close()
+	for scan := bufio.NewScanner(body); scan.Scan(); {
+		var line backupLine
+		switch err := json.Unmarshal(scan.Bytes(), &line); {
+		case err != nil:
+			return line.Progress, fmt.Errorf("the server's answer cannot be understood: %w", err)
+		case line.Error != "":
+			return line.Progress, errors.New(line.Error)
+		case line.Done:
+			return line.Progress, nil
+		}
+		progress(line.Progress)
+	}
+	return journal.Progress{}, errors.New("the server has gone before the backup was done")
+}
+
+func postBackup(ctx context.Context, dataDir, dir string) (io.ReadCloser, error) {
+	path := filepath.Join(dataDir, journal.SocketName)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(backupRequest{Dir: dir})) }()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://holdfast"+controlPath, reader)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EINVAL):
+		return nil, fmt.Errorf("%w through %s: is --data the directory of a server that is running? (A stopped server's directory can be copied as it is.)", ErrNotRunning, path)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	case response.StatusCode != http.StatusOK:
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		response.Body.Close()
+		return nil, fmt.Errorf("the server refused: %s: %s", response.Status, text)
+	}
+	return response.Body, nil
+}
+
+// Restore copies a backup into a data directory that doesn't exist yet, or is
+// empty, after verifying the copy.
+func Restore(backup, dataDir string, progress func(journal.Progress)) (*Report, journal.Progress, error) {
+	var report *Report
+	done, err := journal.Restore(nil, backup, dataDir, progress, func(dir string) (err error) {
+		if report, err = Check(Config{DataDir: dir}, nil); err != nil {
+			return err
+		}
+		if !report.Sound() {
+			return fmt.Errorf("the backup %s is damaged, nothing was restored: %s", backup, report.Problems[0])
+		}
+		return nil
+	})
+	return report, done, err
+}
