@@ -152,6 +152,25 @@ func TestMessagesDoNotFollowStepsOfTheWallClock(t *testing.T) {
 	}
 }
 
+// With the wall clock stepped back, a new deadline would come to lie before those
+// that the clean-up has gone past, where it never looks again.
+func TestNothingIsIndexedBehindTheCleanUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "KEEP=10")
+	w.clock.advance(10)
+	w.forgetAll()
+	w.wantRemembered(0)
+	w.clock.wallMs.Add(-5000)
+	c.store("OK", "k", "b", "n", "KEEP=10")
+	w.clock.advance(10)
+	c.want("0 b nil", "LOAD k n") // in time all the same
+	w.clock.advance(5000)
+	w.forgetAll()
+	w.wantRemembered(0)
+}
+
 // Rows of the index that lead nowhere, or that nobody can read, are in nobody's way.
 func TestForgettingWithAStrayIndex(t *testing.T) {
 	t.Parallel()
