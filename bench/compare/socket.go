@@ -34,13 +34,38 @@ func dialSocket(addr string) (*socket, error) {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
 	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+		err = connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return &socket{fd: fd}, nil
+}
+
+// connect connects, and if a signal (Go's own, to preempt) interrupts that, waits
+// until it is done: a second call would be wrong.
+func connect(fd int, to unix.Sockaddr) error {
+	err := unix.Connect(fd, to)
+	if err != unix.EINTR {
+		return err
+	}
+	for wait := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}; ; {
+		if n, err := unix.Poll(wait, int(patience.Milliseconds())); err != unix.EINTR {
+			if n == 0 && err == nil {
+				err = unix.ETIMEDOUT
+			}
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && failed != 0 {
+		err = unix.Errno(failed)
+	}
+	return err
 }
 
 func (s *socket) close() { unix.Close(s.fd) }
