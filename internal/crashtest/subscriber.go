@@ -61,6 +61,7 @@ type faults struct {
 	withoutDup    int // redelivered with its packet identifier, but not marked
 	sessionsLost  int
 	overReceiving int // more under way than Receive Maximum
+	idReused      int // a packet identifier used again before its exchange had ended
 }
 
 // stream is what came of one publisher's messages.
@@ -259,7 +260,8 @@ func (s *subscriber) message(c *connection, p packet) error {
 		s.received[d.PacketID] = m
 		s.hand(m)
 	case before != m:
-		return fmt.Errorf("%w: packet identifier %d brought %v, and %v before its PUBREL", errBroken, d.PacketID, before, m)
+		// To a client this is the message before, again: it never gets this one.
+		s.blame(&s.faults.idReused, "packet identifier %d brought %v, and %v before its PUBREL", d.PacketID, before, m)
 	}
 	c.acks = mqtt.AppendAck(c.acks, mqtt.V5, mqtt.PUBREC, d.PacketID, mqtt.Success, "")
 	return nil

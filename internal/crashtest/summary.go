@@ -41,6 +41,7 @@ type MessageCounts struct {
 	DuplicatesQoS1      int `json:"duplicates_qos1_allowed"`
 	RedeliveredUnmarked int `json:"redelivered_without_dup"`
 	OverReceiveMaximum  int `json:"over_receive_maximum"`
+	IdentifiersReused   int `json:"identifiers_reused_too_early"`
 	SessionsLost        int `json:"sessions_lost"`
 	Retained            int `json:"retained_acknowledged"`
 	RetainedLost        int `json:"retained_lost"`
@@ -54,11 +55,12 @@ func (m *MessageCounts) add(f *faults) {
 	m.DuplicatesQoS1 += f.duplicates
 	m.RedeliveredUnmarked += f.withoutDup
 	m.OverReceiveMaximum += f.overReceiving
+	m.IdentifiersReused += f.idReused
 	m.SessionsLost += f.sessionsLost
 }
 
 func (m *MessageCounts) faults() int {
-	return m.Lost + m.OutOfOrder + m.DuplicatesQoS2 + m.RedeliveredUnmarked + m.OverReceiveMaximum + m.SessionsLost + m.RetainedLost
+	return m.Lost + m.OutOfOrder + m.DuplicatesQoS2 + m.RedeliveredUnmarked + m.OverReceiveMaximum + m.IdentifiersReused + m.SessionsLost + m.RetainedLost
 }
 
 // StoreCounts counts requests to the state store.
@@ -109,9 +111,9 @@ func (s *Summary) String() string {
 	b.WriteString(s.progress())
 	if m := s.Messages; m.Acknowledged > 0 {
 		fmt.Fprintf(&b, "\n  messages: %d acknowledged, %d delivered to subscribers, %d lost, %d out of order, %d duplicates at QoS 2 (%d at QoS 1), "+
-			"%d redelivered without DUP, %d over Receive Maximum, %d sessions lost; %d retained, %d lost",
+			"%d redelivered without DUP, %d over Receive Maximum, %d identifiers reused too early, %d sessions lost; %d retained, %d lost",
 			m.Acknowledged, m.Delivered, m.Lost, m.OutOfOrder, m.DuplicatesQoS2, m.DuplicatesQoS1,
-			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.SessionsLost, m.Retained, m.RetainedLost)
+			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.IdentifiersReused, m.SessionsLost, m.Retained, m.RetainedLost)
 	}
 	if c := s.Store; c.Answered > 0 {
 		fmt.Fprintf(&b, "\n  state store: %d requests answered, %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
