@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"holdfast/client"
 	"holdfast/client/lease"
@@ -211,19 +210,8 @@ func TestEditUnderFire(t *testing.T) {
 	for range clients {
 		c, n := through(t, address)
 		k := newLock(t, c, "l")
-		done := make(chan struct{})
-		all.Go(func() { // breaks the connection every few requests
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(7 * time.Millisecond):
-					n.cut()
-				}
-			}
-		})
+		n.cutEvery.Store(2000) // a handful of requests
 		all.Go(func() {
-			defer close(done)
 			for range rounds {
 				if err := k.Edit(within(t), "n", addOne); err != nil {
 					t.Error(err)

@@ -212,6 +212,7 @@ type network struct {
 	refusing bool          // under mu: nobody gets through any more
 	up, down chan struct{} // under mu; not nil: what is sent up, or comes down, waits for it to be closed
 	asked    atomic.Int64  // bytes that clients have sent
+	cutEvery atomic.Int64  // not 0: break the connection each time that many have been sent
 }
 
 func newNetwork(t *testing.T, address string) *network {
@@ -306,8 +307,12 @@ func (l *line) Write(p []byte) (int, error) {
 	if !l.pass(gate) {
 		return 0, net.ErrClosed
 	}
-	l.net.asked.Add(int64(len(p)))
-	return l.Conn.Write(p)
+	count, err := l.Conn.Write(p)
+	after := l.net.asked.Add(int64(count))
+	if every := l.net.cutEvery.Load(); every > 0 && after/every != (after-int64(count))/every {
+		l.net.cut()
+	}
+	return count, err
 }
 
 // pass waits until the gate is open; false if the connection has ended before.

@@ -51,12 +51,12 @@ func TestOneHolderAtATime(t *testing.T) {
 func TestRenewalsKeepALease(t *testing.T) {
 	t.Parallel()
 	c := dial(t, newServer(t))
-	const ttl = 300 * time.Millisecond
+	const ttl = time.Second
 	w := watch(t, c, "l")
 	began := time.Now()
 	l := acquire(t, c, "l", lease.WithTTL(ttl))
 	last := hlc.Timestamp{}
-	for time.Since(began) < 3*ttl {
+	for time.Since(began) < 2*ttl {
 		select {
 		case e := <-w.Events():
 			if e.Kind != client.KeySet || e.Version.Compare(last) <= 0 {
@@ -318,8 +318,8 @@ func TestClockSkew(t *testing.T) {
 		})))
 	}
 	w := watch(t, dial(t, address), "l")
-	l := acquire(t, dial(t, address, clock(-forever)), "l", lease.WithTTL(300*time.Millisecond))
-	for range 5 {
+	l := acquire(t, dial(t, address, clock(-forever)), "l", lease.WithTTL(2*time.Second))
+	for range 4 {
 		await(t, w, client.KeySet)
 	}
 	if l.Err() != nil {
@@ -420,9 +420,9 @@ func TestObserve(t *testing.T) {
 	}
 	want(lease.Change{})
 	w := watch(t, c, "l")
-	l := acquire(t, c, "l", lease.WithTTL(200*time.Millisecond))
+	l := acquire(t, c, "l", lease.WithTTL(2*time.Second))
 	want(lease.Change{Held: true, Holder: l.Holder()})
-	for range 5 { // renewals, which are no change
+	for range 3 { // renewals, which are no change
 		await(t, w, client.KeySet)
 	}
 	release(t, l)
