@@ -151,7 +151,8 @@ func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
 	id := strings.NewReplacer("/", "-", "#", "-").Replace(key(t, "id"))
-	elder := dial(t, s.addr, client.WithClientID(id), client.WithBackoff(100*time.Millisecond, time.Second))
+	// Its write may be on its way when the other one takes over.
+	elder := dial(t, s.addr, client.WithClientID(id), client.WithBackoff(100*time.Millisecond, time.Second), client.RetryWrites())
 	younger := dial(t, s.addr, client.WithClientID(id))
 	_ = younger.Close()
 	mustSet(t, elder, key(t, "k"), "v")
