@@ -57,7 +57,7 @@ func main() {
 	only := flag.String("only", "", "comma-separated parts: "+workNames())
 	servers := flag.String("servers", "", "comma-separated parts of the names of the servers to measure (default all)")
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
-	seconds := flag.Float64("seconds", 0.5, "length of a round")
+	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
