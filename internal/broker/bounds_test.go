@@ -136,3 +136,34 @@ func TestAliasIsGivenOnlyIfItIsSent(t *testing.T) {
 		}
 	}
 }
+
+// A client that never acknowledges its first message while the queue behind it
+// drops one after the other doesn't make the broker remember all of them.
+func TestDroppedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxQueued: 3, QueueFull: DropOldest})
+	b := n.broker
+	c := n.connect(mqtttest.ClientID("c"), mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
+	c.Subscribe("a", 1)
+	s := b.lookup("c")
+	publish := func(count int) {
+		turn := b.turn()
+		defer turn.end()
+		for range count {
+			o := outgoing{topic: []byte("a"), propsReady: true, qos: 1}
+			b.route(turn, &o)
+			o.done()
+		}
+	}
+
+	publish(30_000)
+	s.mu.Lock()
+	live, ended := s.inflight, s.ended
+	s.mu.Unlock()
+	if queued := b.Stats().Queued.Load(); queued != 3 || live != 1 || ended {
+		t.Errorf("%d messages are queued, %d under way, the session has ended: %v; want 3, 1, false", queued, live, ended)
+	}
+	publish(10_000)
+	c.Receive()
+	c.AwaitDisconnect(mqtt.QuotaExceeded)
+}

@@ -12,7 +12,9 @@ const (
 	EndSession QueueFull = "end-session"
 	// Reject refuses the publish (0x97) before anybody got it.
 	Reject QueueFull = "reject"
-	// DropOldest drops the oldest message that hasn't been sent.
+	// DropOldest drops the oldest message that hasn't been sent. A session ends
+	// all the same when 32,767 have been dropped behind one that its client has
+	// been sent and doesn't acknowledge.
 	DropOldest QueueFull = "drop-oldest"
 )
 

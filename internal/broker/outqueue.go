@@ -52,14 +52,15 @@ const unsaved = ^journal.Seq(0)
 // window is a ring. A slot that is done behind one that isn't waits for it; when
 // the window would come around to an identifier still in use, sending waits.
 type outqueue struct {
-	base  uint16 // first packet identifier
-	span  uint64 // how many there are
-	head  uint64
-	next  uint64
-	tail  uint64
-	again uint64 // head <= again <= next: those before it were sent, or sent again, on this connection
-	evict uint64 // messages before it, from a window behind again on, are on disk only
-	slots []slot // ring, its length a power of two
+	base    uint16 // first packet identifier
+	span    uint64 // how many there are
+	head    uint64
+	next    uint64
+	tail    uint64
+	again   uint64 // head <= again <= next: those before it were sent, or sent again, on this connection
+	evict   uint64 // messages before it, from a window behind again on, are on disk only
+	dropped uint64 // those from next up to it are done
+	slots   []slot // ring, its length a power of two
 }
 
 // Packet identifiers of the two queues of a session: what was routed to it, and

@@ -117,13 +117,19 @@ func (s *Session) count(it *slot, sign int64) {
 
 // makeRoom deals with a queue at its bound; s.mu is held.
 func (s *Session) makeRoom(t *Turn) bool {
-	if s.b.limits.QueueFull == DropOldest {
-		for seq := s.routed.next; seq < s.routed.tail; seq++ {
-			if it := s.routed.at(seq); it.state == slotPending && it.batch != unsaved {
-				s.drop(&s.routed, seq)
-				s.routed.trim()
+	// What is dropped behind a delivery under way keeps its place in the ring.
+	// There may be as many such places as packet identifiers.
+	if q := &s.routed; s.b.limits.QueueFull == DropOldest && q.len() < s.b.limits.MaxQueued+routedSpan {
+		q.dropped = max(q.dropped, q.next)
+		for seq := q.dropped; seq < q.tail; seq++ {
+			switch it := q.at(seq); {
+			case it.state == slotPending && it.batch != unsaved:
+				s.drop(q, seq)
+				q.trim()
 				s.b.stats.Dropped.Add(1)
 				return true
+			case it.state == slotDone && seq == q.dropped:
+				q.dropped++
 			}
 		}
 	}
