@@ -141,11 +141,13 @@ func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
 // which begins another replay. Its session's lock is held.
 func (r *replay) stale() bool { return r.sub.gone || r.sub.replay != r }
 
-// goOn feeds a session from what isn't in memory: messages of its queue that
-// are on disk only, retained messages for new subscriptions. Called with no lock
+// goOn feeds a session from what isn't in its queue in memory: messages that are
+// on disk only, backlogs of shared subscriptions that found it full, retained
+// messages for new subscriptions. Called with no lock
 // held whenever the queue has got shorter; one goroutine does each at a time.
 func (b *Broker) goOn(t *Turn, s *Session) {
 	b.loadMessages(t, s)
+	b.dispatchTo(t, s)
 	for {
 		s.mu.Lock()
 		if s.replaying || len(s.replays) == 0 || s.conn == nil || !s.roomToReplay() {

@@ -72,7 +72,7 @@ func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
 	t.matches = b.filters.Match(o.topic, t.matches[:0])
 	for _, sub := range t.matches {
 		if sub.session == nil {
-			if sub.group.full() || sub.group.membersFull() {
+			if sub.group.full() {
 				return true
 			}
 			continue

@@ -31,6 +31,7 @@ type Session struct {
 	awaited    journal.Seq      // the batch that it is called for
 	durableTo  journal.Seq      // batches up to this one are on disk
 	loading    bool             // a goroutine reads messages back from the disk
+	passedOver bool             // a shared subscription's message found no room
 	will       *will            // of the connection, or delayed
 	expireAt   *timer           // while away
 	willAt     *timer           // while away

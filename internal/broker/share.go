@@ -11,8 +11,9 @@ import (
 // shareGroup is a shared subscription, $share/{name}/{filter}: each message goes
 // to one member [MQTT-4.8.2-4].
 //
-// A message goes to the next member in turn that is connected. When all are away
-// it waits in the group's own backlog, once, for the first that comes back. What
+// A message goes to the next member in turn that is connected and whose queue has
+// room. When there is none it waits in the group's own backlog, once, for the
+// first that comes back or has acknowledged something. What
 // a member had not been sent when it left goes back to the group, and so does
 // what it had been sent at QoS 1 and not acknowledged, if somebody else can take it.
 //
@@ -97,7 +98,7 @@ func (g *shareGroup) deliver(t *Turn, o *outgoing) {
 	if !waiting && g.offer(t, o) {
 		return
 	}
-	if o.qos == 0 || !g.anyDurable() {
+	if o.qos == 0 || !g.anyTaker() {
 		g.b.stats.Dropped.Add(1)
 		return
 	}
@@ -127,10 +128,8 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	if s.conn == nil || sub.gone {
 		return false
 	}
-	if policy := s.b.limits.QueueFull; policy != DropOldest && min(o.qos, sub.qos) > 0 && s.full() {
-		if policy == EndSession {
-			t.ending = append(t.ending, s)
-		}
+	if min(o.qos, sub.qos) > 0 && s.full() {
+		s.passedOver = true
 		return false
 	}
 	t.subIDs = t.subIDs[:0]
@@ -141,12 +140,23 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	return true
 }
 
+// anyTaker says whether a message may wait for somebody: a member that comes
+// back, or has no room just now.
+func (g *shareGroup) anyTaker() bool {
+	return g.any(func(s *Session) bool { return !s.ended && (s.durable() || s.conn != nil) })
+}
+
 func (g *shareGroup) anyDurable() bool {
+	return g.any(func(s *Session) bool { return !s.ended && s.durable() })
+}
+
+// any says whether a member's session is as is asks, with its lock held.
+func (g *shareGroup) any(is func(*Session) bool) bool {
 	for _, m := range *g.members.Load() {
 		m.session.mu.Lock()
-		durable := m.session.durable() && !m.session.ended
+		yes := is(m.session)
 		m.session.mu.Unlock()
-		if durable {
+		if yes {
 			return true
 		}
 	}
@@ -160,21 +170,6 @@ func (g *shareGroup) full() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.backlog) >= g.b.limits.MaxQueued || g.bytes >= g.b.limits.MaxQueuedBytes
-}
-
-// membersFull says whether there are members connected and none of them has room.
-func (g *shareGroup) membersFull() (full bool) {
-	for _, m := range *g.members.Load() {
-		m.session.mu.Lock()
-		connected := m.session.conn != nil
-		room := connected && (m.qos == 0 || !m.session.full())
-		m.session.mu.Unlock()
-		if room {
-			return false
-		}
-		full = full || connected
-	}
-	return full
 }
 
 // count adds a message to the levels, or with a sign of -1 takes it out; g.mu is held.
@@ -375,18 +370,22 @@ func (s *Session) handBack(t *Turn, seq uint64) *Message {
 }
 
 func (g *shareGroup) anyConnectedBut(s *Session) bool {
-	for _, m := range *g.members.Load() {
-		if m.session == s {
-			continue
-		}
-		m.session.mu.Lock()
-		connected := m.session.conn != nil
-		m.session.mu.Unlock()
-		if connected {
-			return true
-		}
+	return g.any(func(other *Session) bool { return other != s && other.conn != nil })
+}
+
+// dispatchTo goes on with the backlogs that found the session full, when it has
+// room again. No lock is held.
+func (b *Broker) dispatchTo(t *Turn, s *Session) {
+	var shared []*subscription
+	s.mu.Lock()
+	if s.passedOver && !s.full() {
+		s.passedOver = false
+		shared = s.sharedSubscriptions()
 	}
-	return false
+	s.mu.Unlock()
+	for _, sub := range shared {
+		sub.group.dispatch(t)
+	}
 }
 
 // discard ends the group: it lets go of the backlog, in memory and on disk.
