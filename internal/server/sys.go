@@ -61,6 +61,7 @@ func (s *Server) publishSys() {
 		"broker/publish/messages/toolarge": b.TooLarge.Load(),
 		"broker/publish/messages/rejected": b.Rejected.Load() + b.Unauthorized.Load(),
 		"broker/messages/queued":           b.Queued.Load(),
+		"broker/messages/queued bytes":     b.QueuedBytes.Load(),
 		"broker/retained messages/count":   int64(levels.Retained),
 		"broker/retained messages/bytes":   levels.RetainedBytes,
 		"broker/subscriptions/count":       b.Subscriptions.Load(),
