@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: build test race interop fuzz bench lint
+.PHONY: build test race interop crash fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -14,6 +14,12 @@ race:
 interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
 	cd interop/mqttjs && npm ci --silent --no-audit --no-fund
 	cd interop && go test ./...
+
+crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliability.md)
+	go run ./internal/crashtest/crash -rounds $(or $(ROUNDS),500)
+
+compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
+	go run -C bench/compare .
 
 fuzz: ## every fuzz target for FUZZTIME each
 	./fuzz.sh $(or $(FUZZTIME),1m)

@@ -167,7 +167,9 @@ func (l *loader) queued(key, value []byte) error {
 	it := r.slot
 	it.saved, it.number = true, r.number
 	it.size = uint32(len(r.rest) + l.sizes[r.number])
-	it.dup = seq < l.sent[s] && int(seq-q.head) < l.b.limits.MaxInflight
+	if it.dup = seq < l.sent[s] && int(seq-q.head) < l.b.limits.MaxInflight; it.dup {
+		s.sentTo = seq + 1
+	}
 	if r.number != 0 {
 		if _, there := l.b.payloads.refs[r.number]; !there {
 			return fmt.Errorf("its message %d is missing", r.number)

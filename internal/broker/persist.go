@@ -78,7 +78,7 @@ func (s *Session) row() []byte {
 	row := binary.BigEndian.AppendUint64([]byte{rowVersion}, s.sid)
 	row = binary.BigEndian.AppendUint32(row, s.expiry)
 	row = binary.BigEndian.AppendUint64(row, uint64(s.away))
-	return binary.BigEndian.AppendUint64(row, s.routed.next)
+	return binary.BigEndian.AppendUint64(row, max(s.routed.next, s.sentTo))
 }
 
 func (w *will) row() []byte {

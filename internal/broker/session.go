@@ -30,6 +30,7 @@ type Session struct {
 	awaiting   bool             // Durable will be called, and sends what waits for the disk
 	awaited    journal.Seq      // the batch that it is called for
 	durableTo  journal.Seq      // batches up to this one are on disk
+	sentTo     uint64           // sequence number up to which an earlier run may have sent messages
 	loading    bool             // a goroutine reads messages back from the disk
 	passedOver bool             // a shared subscription's message found no room
 	will       *will            // of the connection, or delayed

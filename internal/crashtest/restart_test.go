@@ -192,3 +192,41 @@ func TestKilledBrokerKeepsSessions(t *testing.T) {
 		t.Error("a session that was to end with its connection is there")
 	}
 }
+
+// A message that was sent stays marked as sent before, whatever came between: a
+// connection that got only some of them again, and a kill while the client was away.
+func TestRedeliveryStaysMarked(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	const messages, some = 20, 5
+
+	// Given messages that came and were not acknowledged before a kill,
+	c := mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks())
+	c.Subscribe("news", 1)
+	p := mqtttest.Connect(t, s.addr)
+	for i := range messages {
+		p.Publish(mqtttest.Message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
+	}
+	for range messages {
+		c.Receive()
+	}
+	s.restart()
+
+	// of which a connection got only some again, and ended,
+	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks(), mqtttest.ReceiveMaximum(some))
+	for range some {
+		c.Receive()
+	}
+	c.Disconnect()
+	// (this is on disk behind whatever the end of the connection put there)
+	mqtttest.Connect(t, s.addr).Publish(mqtttest.Message{Topic: "fence", Payload: "x", QoS: 1, Retain: true})
+	s.restart()
+
+	// then all of them come marked.
+	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"))
+	for i := range messages {
+		if m := c.Receive(); m.Payload != fmt.Sprint(i) || !m.Dup {
+			t.Errorf("message %d comes as %v, want it with DUP [MQTT-3.3.1-1]", i, m)
+		}
+	}
+}
