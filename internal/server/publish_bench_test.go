@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 )
 
@@ -12,8 +13,8 @@ import (
 // at a time, and waits for PUBACKs and deliveries, which the subscribers
 // acknowledge at once. persistent: the subscribers' sessions outlive their
 // connections, so each message goes to disk and comes off it again.
-func benchmarkPublish(b *testing.B, publishers, inflight int, persistent bool) {
-	s := startBench(b)
+func benchmarkPublish(b *testing.B, publishers, inflight int, persistent bool, durability journal.Durability) {
+	s := startBench(b, func(c *Config) { c.Durability = durability })
 	payload := bytes.Repeat([]byte("v"), 64)
 	type pair struct {
 		publisher, subscriber *wire
@@ -73,12 +74,20 @@ func benchmarkPublish(b *testing.B, publishers, inflight int, persistent bool) {
 }
 
 // What a queue on disk costs while its subscriber is there and acknowledges at
-// once: compare persistent with transient.
+// once: persistent beside transient, and its fsync: sync beside none.
 func BenchmarkPublish(b *testing.B) {
-	for _, c := range []struct{ publishers, inflight int }{{50, 1}, {50, 16}, {200, 1}} {
-		for name, persistent := range map[string]bool{"transient": false, "persistent": true} {
-			b.Run(fmt.Sprintf("%dx%d/%s", c.publishers, c.inflight, name), func(b *testing.B) {
-				benchmarkPublish(b, c.publishers, c.inflight, persistent)
+	for _, load := range []struct{ publishers, inflight int }{{50, 1}, {50, 16}, {200, 1}} {
+		for _, c := range []struct {
+			name       string
+			persistent bool
+			durability journal.Durability
+		}{
+			{"transient", false, journal.Sync},
+			{"persistent/none", true, journal.NoSync},
+			{"persistent/sync", true, journal.Sync},
+		} {
+			b.Run(fmt.Sprintf("%dx%d/%s", load.publishers, load.inflight, c.name), func(b *testing.B) {
+				benchmarkPublish(b, load.publishers, load.inflight, c.persistent, c.durability)
 			})
 		}
 	}

@@ -27,10 +27,13 @@ type wire struct {
 const responseTopic = "clients/bench/services/statestore/_any_/command/invoke/response"
 
 // startBench starts a server on a free port with its data on the real disk.
-func startBench(tb testing.TB) *Server {
+func startBench(tb testing.TB, change ...func(*Config)) *Server {
 	tb.Helper()
 	cfg := Default()
 	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, tb.TempDir()
+	for _, f := range change {
+		f(&cfg)
+	}
 	s, err := Start(cfg)
 	if err != nil {
 		tb.Fatal(err)
