@@ -47,7 +47,9 @@ type Conn struct {
 // its last packets written.
 const graceToWrite = 2 * time.Second
 
-// serve is the reader goroutine.
+// serve is the reader goroutine until the client is connected. What CONNECT takes
+// makes its stack grow, and for an idle client that would be most of what it
+// costs; so a fresh goroutine goes on.
 func (b *Broker) serve(nc net.Conn) {
 	c := &Conn{b: b, done: make(chan struct{})}
 	c.active.Store(b.Now())
@@ -56,32 +58,47 @@ func (b *Broker) serve(nc net.Conn) {
 		c.tr.Close()
 		return
 	}
-	defer b.removeConn(c)
+	if !c.read(true) {
+		c.leave()
+		return
+	}
+	b.readers.Add(1)
+	go func() {
+		defer b.readers.Done()
+		defer c.leave()
+		c.read(false)
+	}()
+}
+
+// leave is the last thing that a connection's reader does.
+func (c *Conn) leave() {
+	defer c.b.removeConn(c)
 	defer close(c.done)
-	defer c.finish()
+	c.finish()
+}
+
+// read handles packets until the connection ends, or until the client is
+// connected, if that is what is wanted; then it returns true. A panic ends this
+// connection and nothing else.
+func (c *Conn) read(toConnect bool) (connected bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			b.stats.Panics.Add(1)
-			b.log.Error("a connection failed and was closed; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
+			c.b.stats.Panics.Add(1)
+			c.b.log.Error("a connection failed and was closed; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
 			c.tr.Close()
 		}
 	}()
-	c.read()
-}
-
-// read handles packets until the connection ends.
-func (c *Conn) read() {
 	need := 0
-	for {
+	for !toConnect || c.session == nil {
 		if err := c.tr.Fill(need); err != nil {
 			if errors.Is(err, transport.ErrClosed) {
-				return // by us: Shut is still writing what the client is to know
+				return false // by us: Shut is still writing what the client is to know
 			}
 			if !errors.Is(err, io.EOF) {
 				c.b.log.Debug("connection lost", "client", c.clientID, "remote", c.remote(), "error", err)
 			}
 			c.tr.Close()
-			return
+			return false
 		}
 		if c.session != nil {
 			c.active.Store(c.b.Now())
@@ -89,9 +106,10 @@ func (c *Conn) read() {
 		var err error
 		if need, err = c.handleBuffered(); err != nil {
 			c.fail(err)
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // handleBuffered handles every whole packet that has been read, then writes
