@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -86,6 +87,8 @@ type crashes struct {
 	mu        sync.Mutex
 	recording bool         // guarded by mu
 	left      []*vfs.MemFS // guarded by mu
+	acked     atomic.Int64 // what the test says has been acknowledged so far
+	ackedAt   []int64      // what it had said at each of left; guarded by mu
 }
 
 func newCrashes() *crashes {
@@ -97,6 +100,13 @@ func (c *crashes) record() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recording = true
+	c.keep()
+}
+
+// keep adds what a crash now would leave. What was acknowledged is asked first:
+// it must be in there. c.mu is held.
+func (c *crashes) keep() {
+	c.ackedAt = append(c.ackedAt, c.acked.Load())
 	c.left = append(c.left, c.clone())
 }
 
@@ -105,7 +115,8 @@ func (c *crashes) stop() []*vfs.MemFS {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recording = false
-	return append(c.left, c.clone())
+	c.keep()
+	return c.left
 }
 
 func (c *crashes) clone() *vfs.MemFS {
@@ -116,7 +127,7 @@ func (c *crashes) synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.recording {
-		c.left = append(c.left, c.clone())
+		c.keep()
 	}
 }
 
