@@ -66,7 +66,7 @@ func (s *Server) listenControl() {
 // that a killed server has left: the directory is ours, we hold its lock.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("its path has %d bytes, a socket's may have %d: choose a data directory with a shorter path, or start the server in it with --data .", len(path), maxSocketPath)
+		return nil, fmt.Errorf("its path has %d bytes, a socket's may have %d: choose a data directory with a shorter path, or start the server inside it with a relative --data", len(path), maxSocketPath)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
