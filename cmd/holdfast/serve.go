@@ -58,7 +58,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 	if ws := s.WebSocketAddrs(); len(ws) > 0 {
 		fmt.Fprintf(out, "holdfast websocket on %s\n", join(ws))
 	}
-	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%d keys), durability %s\n", join(s.Addrs()), cfg.DataDir, s.Keys(), cfg.Durability)
+	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%s), durability %s\n", join(s.Addrs()), cfg.DataDir, counted(s.Keys(), "key"), cfg.Durability)
 	<-ctx.Done()
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
@@ -67,6 +67,14 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "holdfast stopped")
 	return nil
+}
+
+// counted gives a number with its noun.
+func counted(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func join(addrs []net.Addr) string {
