@@ -2,7 +2,6 @@ package journal
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,37 +13,45 @@ import (
 // log before it does anything else. Then the remedy, which is to delete data
 // through the server, is out of reach. So the data directory has a file of
 // nothing, which takes up the room that a start needs. It is removed at a start
-// that finds no room, and made again when there is plenty.
+// that finds no room, and also when a running server cannot write a table or
+// merge any: then it is what lets it go on until there is room. It is made again
+// when there is plenty.
 
 const (
 	ballastName  = "ballast"
 	ballastBytes = 16 << 20
 )
 
-// dropBallast removes the ballast if the disk has less room than a start needs.
-func (j *Journal) dropBallast() error {
+// makeStartRoom removes the ballast if the disk has less room than a start needs.
+func (j *Journal) makeStartRoom() {
 	usage, err := j.o.FS.GetDiskUsage(j.o.Dir)
-	if err != nil || usage.AvailBytes >= ballastBytes {
-		return nil // unknown, or enough
+	if err == nil && usage.AvailBytes < ballastBytes {
+		j.releaseBallast("the disk is full: starting in the room that was kept for it")
 	}
+}
+
+// releaseBallast removes the ballast, if it is there, and says why.
+func (j *Journal) releaseBallast(why string) {
 	name := j.o.FS.PathJoin(j.o.Dir, ballastName)
 	switch err := j.o.FS.Remove(name); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("the disk is full, and %s cannot be removed to make room: %w", name, err)
+	case err == nil:
+		j.space.borrowed.Store(true)
+		j.o.Logger.Warn(why, "dir", j.o.Dir, "released_bytes", ballastBytes)
+	case !errors.Is(err, fs.ErrNotExist):
+		j.o.Logger.Warn("the room that was kept on the disk cannot be released", "file", name, "error", err)
 	}
-	j.o.Logger.Warn("the disk is full: starting in the room that was kept for it", "dir", j.o.Dir, "released_bytes", ballastBytes)
-	return nil
 }
 
 // keepBallast makes the ballast if it is not there and the disk has room for it
 // beyond the reserve. Without it everything works but a start on a full disk.
 func (j *Journal) keepBallast() {
+	j.space.looking.Lock()
+	defer j.space.looking.Unlock()
 	free, reserve, known := j.Free()
-	if !known || free < reserve+2*ballastBytes {
+	if !known || free < enough(reserve)+ballastBytes {
 		return
 	}
+	j.space.borrowed.Store(false)
 	name := j.o.FS.PathJoin(j.o.Dir, ballastName)
 	if info, err := j.o.FS.Stat(name); err == nil && info.Size() == ballastBytes {
 		return

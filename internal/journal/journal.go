@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,6 +77,7 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
+	backgroundSaid atomic.Int64  // when that was logged, ns
 	corrupt        sync.Map      // files that were said to be damaged, by path
 	synced         atomic.Uint64 // the batch up to which runInterval has synced
 	syncing        atomic.Int64  // since when it waits for an fsync, ns; 0: it does not
@@ -97,12 +99,16 @@ type Journal struct {
 
 	metaNext, metaLast []byte   // the sealer's
 	spare              []Waiter // the completer's
+	reclaimed          Seq      // runReclaim's: up to here deletions are in tables
 
-	running sync.WaitGroup // what Close waits for besides the pipeline
+	running sync.WaitGroup  // what Close waits for besides the pipeline
+	ending  context.Context // done when Close is called
+	end     context.CancelFunc
 
 	toSync  chan *batch   // sealer to completer
 	drained chan struct{} // closed when the completer has ended
 	failed  chan struct{} // closed when err is set
+	full    chan struct{} // a table found no room on the disk
 }
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
@@ -116,7 +122,7 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{})}
+	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
 	if o.Meta != nil {
@@ -149,7 +155,7 @@ func (o *Options) setDefaults() {
 	if o.Fatal == nil {
 		logger := o.Logger
 		o.Fatal = func(err error) {
-			logger.Error("giving up: writes do not reach the disk", "error", err)
+			logger.Error("giving up: writes do not reach the disk", "error", plain(err))
 			os.Exit(1)
 		}
 	}
@@ -159,9 +165,7 @@ func (o *Options) setDefaults() {
 func (j *Journal) openDB(damaged bool) error {
 	o := &j.o
 	if !o.ReadOnly {
-		if err := j.dropBallast(); err != nil {
-			return err
-		}
+		j.makeStartRoom()
 	}
 	exists, err := inspect(o.FS, o.Dir, j.lock)
 	if err != nil {
@@ -209,8 +213,8 @@ func readMeta(db *pebble.DB) ([]byte, error) {
 }
 
 const (
-	memTableBytes = 32 << 20
-	memTables     = 4 // at the most, before writes wait
+	memTableBytes = 32 << 20 // less on a small disk, see memTableSize
+	memTables     = 4        // at the most, before writes wait
 	// cacheBytes is what is left for blocks of tables, bloom filters above all:
 	// 10 bits for each remembered message.
 	cacheBytes = 32 << 20
@@ -230,7 +234,7 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,
 		Logger:                      pebbleLogger{j},
-		MemTableSize:                memTableBytes,
+		MemTableSize:                j.memTableSize(),
 		MemTableStopWritesThreshold: memTables,
 		CacheSize:                   memTables*memTableBytes + cacheBytes,
 		L0CompactionThreshold:       4,
@@ -256,7 +260,9 @@ func (j *Journal) start() {
 	go j.runSealer()
 	go j.runCompleter()
 	go j.runWatchdog()
+	j.ending, j.end = context.WithCancel(context.Background())
 	j.running.Go(j.runSpace)
+	j.running.Go(j.runReclaim)
 	if j.o.Durability.mode == modeInterval {
 		j.running.Go(j.runInterval)
 	}
@@ -378,6 +384,9 @@ func (j *Journal) Close() error {
 	j.closing = true
 	j.work.Signal()
 	j.mu.Unlock()
+	if j.end != nil {
+		j.end()
+	}
 	select {
 	case <-j.drained:
 	case <-j.failed: // its goroutines may hang in Pebble for ever

@@ -1,7 +1,10 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -26,11 +29,24 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 	select {}
 }
 
+// backgroundErrorPause is how often failing flushes and compactions are worth a
+// line: on a full disk Pebble retries them hundreds of times a second.
+const backgroundErrorPause = 10 * time.Second
+
 // backgroundError remembers why flushes or compactions fail. Pebble retries
 // them, so this is not yet the end; but if commits hang, this is the reason.
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
-	j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", err)
+	if errors.Is(err, syscall.ENOSPC) {
+		select {
+		case j.full <- struct{}{}:
+		default: // runSpace is about to look
+		}
+	}
+	last, now := j.backgroundSaid.Load(), time.Now().UnixNano()
+	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {
+		j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", plain(err))
+	}
 }
 
 // dataCorruption says that a table does not match its checksums; who wanted to
@@ -40,7 +56,7 @@ func (j *Journal) backgroundError(err error) {
 func (j *Journal) dataCorruption(info pebble.DataCorruptionInfo) {
 	if _, again := j.corrupt.LoadOrStore(info.Path, true); !again {
 		j.o.Logger.Error("a file is damaged: restore a backup before the server is restarted, it will not start with it",
-			"dir", j.o.Dir, "file", info.Path, "error", info.Details)
+			"dir", j.o.Dir, "file", info.Path, "error", plain(info.Details))
 	}
 }
 

@@ -28,16 +28,24 @@ const (
 	defaultReserve = 256 << 20
 	reserveShare   = 20 // a twentieth is 5 %
 
+	minMemTable = 1 << 20
+
 	spaceInterval = 250 * time.Millisecond
 )
 
 // space is what is known of the disk.
 type space struct {
-	looking sync.Mutex   // one look at a time, so that each change is said once
+	looking sync.Mutex   // one look at a time, so that each change is said once, and one ballast
 	free    atomic.Int64 // bytes, as of the last look; -1: never seen
 	reserve atomic.Int64 // bytes
 	low     atomic.Bool
+
+	borrowed atomic.Bool // the ballast was released, and its room is to be given back
 }
+
+// enough is how much free space ends Low: somewhat more than the reserve, so that
+// it does not come and go with every file.
+func enough(reserve int64) int64 { return reserve + reserve/8 }
 
 // Low reports whether the disk has less free space than the reserve: what makes
 // the data grow should be refused. It recovers by itself.
@@ -62,22 +70,46 @@ func (j *Journal) CheckSpace() {
 		}
 		return
 	}
-	free, reserve := int64(usage.AvailBytes), j.o.Reserve
-	if reserve <= 0 {
-		reserve = min(defaultReserve, int64(usage.TotalBytes/reserveShare))
-	}
+	free, reserve := int64(usage.AvailBytes), j.reserve(usage)
 	j.space.free.Store(free)
 	j.space.reserve.Store(reserve)
 	switch low := j.space.low.Load(); {
-	case !low && free < reserve:
+	case !low && free < reserve+j.owed():
 		j.space.low.Store(true)
 		j.o.Logger.Error("the disk is nearly full: writes are refused until there is room",
 			"dir", j.o.Dir, "free_bytes", free, "reserve_bytes", reserve)
-	case low && free >= reserve+reserve/8: // not at every file that comes and goes
+	case low && free >= enough(reserve)+j.owed():
 		j.space.low.Store(false)
 		j.o.Logger.Info("the disk has room again: writes are accepted",
 			"dir", j.o.Dir, "free_bytes", free, "reserve_bytes", reserve)
 	}
+}
+
+// owed is the room that the ballast will take up again.
+func (j *Journal) owed() int64 {
+	if j.space.borrowed.Load() {
+		return ballastBytes
+	}
+	return 0
+}
+
+func (j *Journal) reserve(usage vfs.DiskUsage) int64 {
+	if j.o.Reserve > 0 {
+		return j.o.Reserve
+	}
+	return min(defaultReserve, int64(usage.TotalBytes/reserveShare))
+}
+
+// memTableSize is how large a memtable may grow: an eighth of the reserve.
+// Pebble keeps up to four of them, allocates a log for each in advance, and
+// keeps a few old logs to use again. All of it has to fit into the reserve, also
+// on a disk where that is small.
+func (j *Journal) memTableSize() uint64 {
+	usage, err := j.o.FS.GetDiskUsage(j.o.Dir)
+	if err != nil {
+		return memTableBytes
+	}
+	return min(memTableBytes, max(minMemTable, uint64(j.reserve(usage))/8))
 }
 
 // runSpace polls the free space.
@@ -91,6 +123,9 @@ func (j *Journal) runSpace() {
 			return
 		case <-j.failed:
 			return
+		case <-j.full: // sooner than it was seen
+			j.CheckSpace()
+			j.releaseBallast("a table found no room on the disk: going on in the room that was kept")
 		case <-tick.C:
 			wasLow := j.Low()
 			j.CheckSpace()

@@ -76,3 +76,52 @@ func TestSpaceOfAFileSystemThatDoesNotTell(t *testing.T) {
 		t.Errorf("free space known: %v, low: %v", known, j.Low())
 	}
 }
+
+// Room is kept on the disk, and let go of when there is none for a start or for
+// a table.
+func TestBallast(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	fs := vfs.NewMem()
+	d := journaltest.NewDisk(fs)
+	there := func() bool {
+		info, err := fs.Stat("data/" + ballastName)
+		return err == nil && info.Size() == ballastBytes
+	}
+	o := Options{FS: d, Reserve: 100 * mib, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+
+	d.SetSpace(127*mib, gib) // not enough for both
+	j := mustOpen(t, o)
+	j.keepBallast()
+	if there() {
+		t.Error("ballast was made although the disk is nearly full")
+	}
+	d.SetSpace(200*mib, gib)
+	j.CheckSpace()
+	j.keepBallast()
+	if !there() {
+		t.Error("no ballast was made")
+	}
+	mustClose(t, j)
+
+	// A start on a full disk uses it, and it is owed back.
+	d.SetSpace(5*mib, gib)
+	j = mustOpen(t, o)
+	if there() {
+		t.Error("a start on a full disk has left the ballast")
+	}
+	d.SetSpace(120*mib, gib)
+	j.CheckSpace()
+	if !j.Low() {
+		t.Error("low has ended although the room is the ballast's")
+	}
+	d.SetSpace(130*mib, gib)
+	j.CheckSpace()
+	if j.Low() {
+		t.Error("low has not ended")
+	}
+	mustClose(t, j)
+	if !strings.Contains(log.String(), "starting in the room that was kept") {
+		t.Errorf("it said\n%s", log.String())
+	}
+}

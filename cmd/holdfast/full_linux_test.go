@@ -1,0 +1,107 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// smallDisk is a file system of its own with this much room.
+func smallDisk(t *testing.T, megabytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); err != nil {
+		t.Skipf("no file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// On a full disk the server refuses writes, goes on with everything else, and
+// accepts them again when there is room. It can also be started on one.
+func TestAFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 128 MB")
+	}
+	disk := smallDisk(t, 128)
+	data := filepath.Join(disk, "data")
+	d := serveIn(t, data)
+	value := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(value, noise(1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// Given as much as goes in,
+	keys := 0
+	for ; keys < 2000; keys++ {
+		got := d.run("set", fmt.Sprint("key/", keys), "-f", value)
+		if got.code != 0 {
+			if !strings.Contains(got.err, "the quota has been exceeded") {
+				t.Fatalf("with %d keys: %+v\n%s", keys, got, d.log())
+			}
+			break
+		}
+	}
+	// and the rest of the disk taken by somebody else,
+	rest := filepath.Join(disk, "somebody's")
+	fillUp(t, rest)
+
+	// then reading and deleting go on,
+	if got := d.run("get", "key/0"); got.code != 0 || len(got.out) != 1<<20 {
+		t.Errorf("get: status %d, %d bytes, %s", got.code, len(got.out), got.err)
+	}
+	d.run("del", "key/0").want(t, "del", 0, "", "")
+	d.run("set", "small", "x").want(t, "set", 2, "", "the quota has been exceeded")
+
+	// also over a restart on the full disk,
+	d.stop(syscall.SIGKILL)
+	fillUp(t, rest)
+	d = serveIn(t, data)
+	if got := d.run("get", "key/1"); got.code != 0 || len(got.out) != 1<<20 {
+		t.Errorf("get after a restart: status %d, %d bytes, %s", got.code, len(got.out), got.err)
+	}
+
+	// and with room again writes are taken.
+	if err := os.Remove(rest); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < keys; i++ {
+		d.run("del", fmt.Sprint("key/", i))
+	}
+	for deadline := time.Now().Add(patience); d.run("set", "small", "x").code != 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("it refuses writes for ever; it said:\n%s", d.log())
+		}
+	}
+	d.stop(syscall.SIGTERM)
+	if got := holdfastAlone(t, "check", "--data", data); got.code != 0 {
+		t.Errorf("check: %+v", got)
+	}
+}
+
+// noise is bytes that cannot be compressed.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// fillUp appends to a file until the disk is full.
+func fillUp(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for chunk := make([]byte, 1<<16); ; {
+		if _, err := f.Write(chunk); err != nil {
+			return
+		}
+	}
+}
