@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: build test race interop crash fuzz bench compare lint
+.PHONY: startup build test race interop crash fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -26,6 +26,9 @@ fuzz: ## every fuzz target for FUZZTIME each
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+startup: ## how long a start takes with a million keys, and with a million queued messages
+	go test -run '^$$' -bench Start -benchtime 3x ./internal/server
 
 lint:
 	gofmt -l .

@@ -210,51 +210,6 @@ func (c systemClock) SinceStart() time.Duration { return time.Since(c.start) }
 // the time that has passed since.
 func (e *Local) nowMs() int64 { return e.baseMs + e.clock.SinceStart().Milliseconds() }
 
-// load reads every key and the last version.
-func (e *Local) load() error {
-	last, err := decodeMeta(e.journal.Meta())
-	if err != nil {
-		return err
-	}
-	e.last = last
-	nodes := map[string]string{} // few node IDs, many entries: one copy of each
-	var bad error
-	err = e.journal.Iterate([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
-		key := row[len(keyPrefix):]
-		entry, err := decodeEntry(value, nodes)
-		if err != nil {
-			bad = fmt.Errorf("the record of key %q cannot be read: %w", key, err)
-			return false
-		}
-		e.add(key, entry)
-		return true
-	})
-	if err == nil {
-		err = bad
-	}
-	if err != nil {
-		return fmt.Errorf("loading the keys: %w", err)
-	}
-	return nil
-}
-
-// add puts a loaded entry in its place.
-func (e *Local) add(key []byte, entry *statestore.Entry) {
-	sh := e.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	rec := sh.table.add(key)
-	rec.entry = entry
-	sh.schedule(rec)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.keys++
-	e.bytes += size(key, entry)
-	if entry.Version.Compare(e.last) > 0 {
-		e.last = entry.Version
-	}
-}
-
 // size is what an entry counts against MaxBytes.
 func size(key []byte, entry *statestore.Entry) int64 {
 	return int64(len(key)) + int64(len(entry.Value))
