@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"sync"
-	"time"
 )
 
 // Client is a connection to a state store that repairs itself. It is safe for
@@ -99,56 +96,13 @@ func (c *Client) Close() error {
 // run keeps the client connected until it is closed.
 func (c *Client) run() {
 	defer close(c.stopped)
-	first := true
-	pause := c.cfg.minBackoff
-	for c.ctx.Err() == nil {
-		l, err := connect(c.ctx, c.cfg, c.watches.notified)
-		since := time.Now()
-		if err == nil {
-			c.up(l)
-		} else {
-			c.down(err)
-		}
-		if first {
-			first = false
-			close(c.tried)
-		}
-		if err == nil {
-			cause := l.wait(c.ctx)
-			c.down(cause) // first, so that whoever tries again finds no dead link
-			l.kill(cause)
-			if c.ctx.Err() == nil {
-				c.cfg.logger.Warn("connection lost", "address", c.address, "error", cause)
-			}
-			// A server that accepts and throws out at once must not be hammered.
-			if time.Since(since) > pause {
-				pause = c.cfg.minBackoff
-			}
-		} else if c.ctx.Err() == nil {
-			c.cfg.logger.Warn("cannot connect", "address", c.address, "error", err)
-		}
-		pause = c.rest(pause)
-	}
-}
-
-// rest sleeps for between half and all of pause and returns the next one.
-func (c *Client) rest(pause time.Duration) time.Duration {
-	t := time.NewTimer(pause/2 + rand.N(pause/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-c.ctx.Done():
-	}
-	return min(2*pause, c.cfg.maxBackoff)
+	keepConnected(c.ctx, c.cfg, c.address, c.tried,
+		func() (*link, error) { return connect(c.ctx, c.cfg, c.watches.notified) }, c.up, c.down)
 }
 
 func (c *Client) up(l *link) {
 	c.mu.Lock()
-	level := slog.LevelDebug // what everybody expects; coming back is news
-	if c.lastErr != nil {
-		level = slog.LevelInfo
-	}
-	c.cfg.logger.Log(c.ctx, level, "connected", "address", c.address, "client_id", c.cfg.clientID)
+	c.cfg.sayConnected(c.address, c.lastErr != nil)
 	c.link, c.lastErr = l, nil
 	close(c.ready)
 	c.mu.Unlock()
@@ -183,16 +137,16 @@ func (c *Client) live(ctx context.Context) (*link, error) {
 		case <-c.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, c.notConnected(ctx.Err())
+			c.mu.Lock()
+			cause := c.lastErr
+			c.mu.Unlock()
+			return nil, notConnected(cause, ctx.Err())
 		}
 	}
 }
 
-// notConnected says that nothing could be sent until ctx ended, and why.
-func (c *Client) notConnected(ended error) error {
-	c.mu.Lock()
-	cause := c.lastErr
-	c.mu.Unlock()
+// notConnected says that nothing could be sent until a context ended, and why.
+func notConnected(cause, ended error) error {
 	if cause == nil || errors.Is(cause, ended) {
 		return fmt.Errorf("%w: %w", ErrNotConnected, ended)
 	}

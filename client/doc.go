@@ -42,6 +42,11 @@
 //	publish(outputs)
 //	_, err = c.Done(ctx, key, messageID)
 //
+// # Messages
+//
+// A [Session] publishes and receives application messages, at QoS 1, and acknowledges
+// what it received when it has been processed. Package consistent stands on both.
+//
 // # Time
 //
 // Each request carries a timestamp of the client's hybrid logical clock, and

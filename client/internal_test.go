@@ -476,7 +476,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{cfg: cfg}
+	l := &link{pipe: &pipe{cfg: cfg}}
 	for name, test := range map[string]struct {
 		payload string
 		user    paho.UserProperties

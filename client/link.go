@@ -17,31 +17,16 @@ import (
 	"holdfast/internal/protocol"
 )
 
-const (
-	// receiveMaximum is how many messages the server may have under way to us.
-	// paho allocates a queue of that length per connection.
-	receiveMaximum = 1024
-	// packetOverheadBytes is more than everything in a request beside its
-	// payload and topics: headers, correlation data, timestamps.
-	packetOverheadBytes = 512
-	// farewellWait bounds the wait for paho's word on why a connection ended.
-	farewellWait = time.Second
-	// ackTimeout replaces paho's own waits: here contexts bound them.
-	ackTimeout = 365 * 24 * time.Hour
-)
+// packetOverheadBytes is more than everything in a request beside its payload
+// and topics: headers, correlation data, timestamps.
+const packetOverheadBytes = 512
 
 // link is one connection, from its CONNECT to its end. Requests go out through
 // it and never move to another: after its end each of them is told.
 type link struct {
-	cfg           *config
-	wire          *wire
-	window        *window
-	paho          *paho.Client
+	*pipe
 	responseTopic string
-	maxPacket     uint32 // what the server accepts; 0: anything
 	notified      func(*link, notification)
-
-	ended chan error // what paho reported as the end; buffered
 
 	mu    sync.Mutex
 	calls map[uint64]*call // under mu; nil when the link is dead
@@ -82,137 +67,30 @@ var errUnsent = errors.New("the request was not sent")
 // bytes they make correlation data unique.
 var callIDs atomic.Uint64
 
+// connect makes a link and its one subscription. When it fails, nothing is left
+// of the connection.
 func connect(ctx context.Context, cfg *config, notified func(*link, notification)) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
-	nc, err := cfg.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
 	l := &link{
-		cfg:           cfg,
-		wire:          newWire(nc),
 		responseTopic: "clients/" + cfg.clientID + "/services/statestore/_any_/command/invoke/response",
 		notified:      notified,
-		ended:         make(chan error, 1),
 		calls:         make(map[uint64]*call),
 		dead:          make(chan struct{}),
 	}
-	l.window = newWindow(l.refused)
-	l.paho = paho.NewClient(paho.ClientConfig{
-		ClientID:           cfg.clientID,
-		Conn:               l.wire,
-		Session:            l.window,
-		PacketTimeout:      ackTimeout,
-		OnPublishReceived:  []func(paho.PublishReceived) (bool, error){l.received},
-		OnClientError:      l.end,
-		OnServerDisconnect: func(d *paho.Disconnect) { l.end(disconnected(d)) },
-	})
-	if err := l.handshake(ctx); err != nil {
+	var err error
+	l.pipe, err = newPipe(ctx, cfg, l.refused, l.received)
+	if err != nil {
 		return nil, err
 	}
+	if _, err := l.handshake(ctx, &paho.Connect{CleanStart: true}); err != nil {
+		return nil, err
+	}
+	if err := l.subscribe(ctx, l.responseTopic, nil); err != nil {
+		l.close()
+		return nil, fmt.Errorf("subscribe to the response topic %s: %w", l.responseTopic, err)
+	}
 	return l, nil
-}
-
-// handshake connects and makes the one subscription. When it fails, nothing is
-// left of the connection.
-func (l *link) handshake(ctx context.Context) error {
-	packet := &paho.Connect{
-		ClientID:   l.cfg.clientID,
-		CleanStart: true,
-		KeepAlive:  uint16(l.cfg.keepAlive / time.Second),
-		Properties: &paho.ConnectProperties{
-			ReceiveMaximum:     ptr(uint16(receiveMaximum)),
-			RequestProblemInfo: true,
-		},
-	}
-	if l.cfg.username != "" {
-		packet.UsernameFlag, packet.Username = true, l.cfg.username
-	}
-	if l.cfg.password != nil {
-		packet.PasswordFlag, packet.Password = true, l.cfg.password
-	}
-	if l.cfg.maxPacketSizeBytes > 0 {
-		packet.Properties.MaximumPacketSize = ptr(l.cfg.maxPacketSizeBytes)
-	}
-	ack, err := l.paho.Connect(ctx, packet)
-	if err != nil {
-		if ack != nil && ack.ReasonCode >= 0x80 {
-			return &ConnectError{Code: ack.ReasonCode, Reason: ack.Properties.ReasonString}
-		}
-		if cause := l.wire.cause(); cause != nil && ctx.Err() == nil {
-			return fmt.Errorf("no CONNACK: %w", cause)
-		}
-		return fmt.Errorf("no CONNACK: %w", err)
-	}
-	if ack.Properties.MaximumPacketSize != nil {
-		l.maxPacket = *ack.Properties.MaximumPacketSize
-	}
-	if ack.Properties.MaximumQoS != nil && *ack.Properties.MaximumQoS < 1 {
-		l.close()
-		return errors.New("the server takes QoS 0 only; the state store protocol needs QoS 1")
-	}
-	_, err = l.paho.Subscribe(ctx, &paho.Subscribe{
-		Subscriptions: []paho.SubscribeOptions{{Topic: l.responseTopic, QoS: 1}},
-	})
-	if err != nil {
-		l.close()
-		return fmt.Errorf("subscribe to the response topic %s: %w", l.responseTopic, err)
-	}
-	return nil
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// disconnected is the error for a server's DISCONNECT.
-func disconnected(d *paho.Disconnect) error {
-	reason := ""
-	if d.Properties != nil {
-		reason = d.Properties.ReasonString
-	}
-	return errors.New(withReason("the server disconnected", d.ReasonCode, reason))
-}
-
-// end is paho's word on why the connection ended; the first counts.
-func (l *link) end(err error) {
-	select {
-	case l.ended <- err:
-	default:
-	}
-}
-
-// wait blocks until the connection has ended by itself, or ctx has and it has
-// been closed, and says why. The calls that are still open wait for kill.
-func (l *link) wait(ctx context.Context) error {
-	select {
-	case <-l.paho.Done():
-		return l.whyEnded()
-	case <-ctx.Done():
-		l.close()
-		return ErrClosed
-	}
-}
-
-// whyEnded prefers what the server said, then what the socket said.
-func (l *link) whyEnded() error {
-	var reported error
-	select {
-	case reported = <-l.ended:
-	case <-time.After(farewellWait):
-		reported = errConnectionLost
-	}
-	if l.window.farewell() != nil {
-		return reported
-	}
-	if cause := l.wire.cause(); cause != nil {
-		return fmt.Errorf("%w: %w", errConnectionLost, cause)
-	}
-	return fmt.Errorf("%w: %w", errConnectionLost, reported)
-}
-
-// close says goodbye [MQTT-3.14] and closes the connection.
-func (l *link) close() {
-	_ = l.paho.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }
 
 // kill fails the open calls and all that come later.

@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	defaultTimeout    = 10 * time.Second
-	defaultKeepAlive  = 20 * time.Second
-	defaultMinBackoff = 50 * time.Millisecond
-	defaultMaxBackoff = 10 * time.Second
-	defaultWatchQueue = 64
+	defaultTimeout       = 10 * time.Second
+	defaultKeepAlive     = 20 * time.Second
+	defaultMinBackoff    = 50 * time.Millisecond
+	defaultMaxBackoff    = 10 * time.Second
+	defaultWatchQueue    = 64
+	defaultSessionExpiry = 24 * time.Hour
 )
 
 // Option configures a [Client].
@@ -42,6 +43,8 @@ type config struct {
 	maxBackoff         time.Duration
 	maxPacketSizeBytes uint32
 	retryWrites        bool
+	sessionExpiry      time.Duration
+	randomID           bool // the client ID was made up, so nobody else will ever use it
 	clock              *hlc.Clock
 	logger             *slog.Logger
 }
@@ -113,17 +116,18 @@ func WithLogger(l *slog.Logger) Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		timeout:    defaultTimeout,
-		keepAlive:  defaultKeepAlive,
-		minBackoff: defaultMinBackoff,
-		maxBackoff: defaultMaxBackoff,
-		logger:     slog.New(slog.DiscardHandler),
+		timeout:       defaultTimeout,
+		keepAlive:     defaultKeepAlive,
+		minBackoff:    defaultMinBackoff,
+		maxBackoff:    defaultMaxBackoff,
+		sessionExpiry: defaultSessionExpiry,
+		logger:        slog.New(slog.DiscardHandler),
 	}
 	for _, o := range opts {
 		o.applyClient(c)
 	}
 	if c.clientID == "" {
-		c.clientID = randomClientID()
+		c.clientID, c.randomID = randomClientID(), true
 	}
 	if c.clock == nil {
 		c.clock = hlc.NewClock(nodeID(c.clientID))
@@ -139,6 +143,8 @@ func (c *config) check() error {
 		return fmt.Errorf("%w: timeout %v: it must be positive", ErrInvalidOption, c.timeout)
 	case c.keepAlive < time.Second || c.keepAlive > 65535*time.Second:
 		return fmt.Errorf("%w: keep-alive %v: it must be from 1s to 65535s", ErrInvalidOption, c.keepAlive)
+	case c.sessionExpiry < time.Second || c.sessionExpiry > (1<<32-2)*time.Second:
+		return fmt.Errorf("%w: session expiry %v: it must be from 1s to %ds", ErrInvalidOption, c.sessionExpiry, int64(1<<32-2))
 	case c.minBackoff <= 0 || c.maxBackoff < c.minBackoff:
 		return fmt.Errorf("%w: backoff from %v to %v", ErrInvalidOption, c.minBackoff, c.maxBackoff)
 	}

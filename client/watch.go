@@ -96,10 +96,10 @@ func (w *Watch) confirm(ctx context.Context) error {
 	case <-bounded.Done():
 		err := bounded.Err()
 		c.mu.Lock()
-		up := c.link != nil
+		up, cause := c.link != nil, c.lastErr
 		c.mu.Unlock()
 		if !up {
-			err = c.notConnected(err)
+			err = notConnected(cause, err)
 		}
 		w.set.end(w, err)
 		return err

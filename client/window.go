@@ -22,7 +22,9 @@ import (
 type window struct {
 	// refused is called with the correlation data of a request whose PUBACK
 	// carries an error. It must not block.
-	refused func(correlation []byte, err error)
+	refused func(correlation []byte, err error) // nil: nobody wants to know
+	// manual: messages are acknowledged by puback, not when paho has handed them over.
+	manual bool
 
 	quota chan struct{} // one element per slot in use; made by ConAckReceived
 	lost  chan struct{} // closed when the connection is lost
@@ -137,28 +139,37 @@ func (w *window) acknowledged(p *packets.ControlPacket) {
 	if o.publish {
 		<-w.quota
 	}
-	if ack, ok := p.Content.(*packets.Puback); ok && ack.ReasonCode >= 0x80 {
-		rejected := &RejectedError{Code: ack.ReasonCode}
-		if ack.Properties != nil {
-			rejected.Reason = ack.Properties.ReasonString
-		}
-		w.refused(o.correlation, rejected)
+	if ack, ok := p.Content.(*packets.Puback); ok && ack.ReasonCode >= 0x80 && w.refused != nil {
+		w.refused(o.correlation, rejection(ack))
 	}
 	o.acked <- *p
 }
 
-// Ack implements session.SessionManager: the message has been handled.
+func rejection(ack *packets.Puback) *RejectedError {
+	rejected := &RejectedError{Code: ack.ReasonCode}
+	if ack.Properties != nil {
+		rejected.Reason = ack.Properties.ReasonString
+	}
+	return rejected
+}
+
+// Ack implements session.SessionManager: the message has been handed over.
 func (w *window) Ack(pub *packets.Publish) error {
-	if pub.QoS != 1 {
+	if pub.QoS != 1 || w.manual {
 		return nil
 	}
+	return w.puback(pub.PacketID)
+}
+
+// puback acknowledges a message.
+func (w *window) puback(packetID uint16) error {
 	w.mu.Lock()
 	conn := w.conn
 	w.mu.Unlock()
 	if conn == nil {
 		return session.ErrNoConnection
 	}
-	ack := packets.Puback{PacketID: pub.PacketID, Properties: &packets.Properties{}}
+	ack := packets.Puback{PacketID: packetID, Properties: &packets.Properties{}}
 	_, err := ack.WriteTo(conn)
 	return err
 }
