@@ -36,8 +36,8 @@ func (u UserProperties) Get(name string) (value string, ok bool) {
 	return "", false
 }
 
-// sizeBytes is an upper bound of the message's MQTT packet at QoS 1.
-func (m *ApplicationMessage) sizeBytes() int64 {
+// SizeBytes is an upper bound of the message's MQTT packet at QoS 1.
+func (m *ApplicationMessage) SizeBytes() int64 {
 	const fixed = 64 // header, lengths, identifiers, and what has a fixed size
 	n := fixed + len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
 	for _, p := range m.UserProperties {

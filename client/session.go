@@ -87,6 +87,9 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 	return s, nil
 }
 
+// ClientID returns the MQTT client ID in use.
+func (s *Session) ClientID() string { return s.cfg.clientID }
+
 // Close disconnects. What waits for an acknowledgement fails with [ErrClosed];
 // what was received and not acknowledged comes again to whoever resumes the
 // session. Close returns when nothing of the session runs any more.
@@ -167,7 +170,7 @@ func (s *Session) Publish(ctx context.Context, messages ...ApplicationMessage) e
 		return fmt.Errorf("publish: %w", err)
 	}
 	for i := range messages {
-		if n := messages[i].sizeBytes(); l.maxPacket > 0 && n > int64(l.maxPacket) {
+		if n := messages[i].SizeBytes(); l.maxPacket > 0 && n > int64(l.maxPacket) {
 			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.maxPacket)
 		}
 	}

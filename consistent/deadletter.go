@@ -1,0 +1,81 @@
+package consistent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdfast/client"
+)
+
+// The user properties that a dead letter has beside those of the message.
+const (
+	// DeadLetterReason is why the message could not be processed, for a person.
+	DeadLetterReason = "dead-letter-reason"
+	// DeadLetterSourceTopic is the topic that the message came by.
+	DeadLetterSourceTopic = "dead-letter-topic"
+	// DeadLetterHandler is the name of the handler.
+	DeadLetterHandler = "dead-letter-handler"
+	// DeadLetterOmitted is the size of the payload in bytes, if it had to be left out
+	// because with the reason it would be larger than the server takes.
+	DeadLetterOmitted = "dead-letter-omitted-bytes"
+)
+
+// reasonBytes bounds the text of a reason.
+const reasonBytes = 1024
+
+// bury publishes a message to the dead-letter topic, however long that takes. It
+// returns false if the processor stops before that.
+func (p *Processor) bury(ctx context.Context, f *flight, reason error) bool {
+	log := p.log(f)
+	var panicked *PanicError
+	if errors.As(reason, &panicked) {
+		log = log.With("stack", string(panicked.Stack))
+	}
+	log.Error("a message goes to the dead-letter topic", "dead_letter_topic", f.handler.deadLetter, "error", reason)
+	letter := deadLetter(f, reason, true)
+	if limit := p.conn.MaxPacketSize(); limit > 0 && letter.SizeBytes() > int64(limit) {
+		letter = deadLetter(f, reason, false)
+	}
+	pause := pause{p.o.Retry.First, p.o.Retry.Longest}
+	for {
+		err := p.bounded(ctx, p.counts[f.handler].publish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
+		if err == nil {
+			p.counts[f.handler].deadLetters.Inc()
+			return true
+		}
+		if errors.Is(err, client.ErrTooLarge) && len(letter.Payload) > 0 {
+			letter = deadLetter(f, reason, false) // the server's limit was not known before
+		}
+		p.log(f).Error("a dead letter cannot be published, trying again", "dead_letter_topic", letter.Topic, "error", err)
+		if !p.rest(&pause) {
+			return false
+		}
+	}
+}
+
+// deadLetter is the message as it came, under another topic, with the reason.
+func deadLetter(f *flight, reason error, whole bool) Message {
+	m := *f.Message
+	m.Topic, m.Retain, m.Expiry = f.handler.deadLetter, false, 0
+	m.UserProperties = append(slices.Clone(m.UserProperties),
+		UserProperty{Name: DeadLetterReason, Value: text(reason.Error())},
+		UserProperty{Name: DeadLetterSourceTopic, Value: f.Message.Topic},
+		UserProperty{Name: DeadLetterHandler, Value: f.Handler})
+	if !whole {
+		m.UserProperties = append(m.UserProperties, UserProperty{Name: DeadLetterOmitted, Value: strconv.Itoa(len(m.Payload))})
+		m.Payload = nil
+	}
+	return m
+}
+
+// text makes a string of MQTT of what an error says.
+func text(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
+	if len(s) > reasonBytes {
+		s = strings.ToValidUTF8(s[:reasonBytes], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,76 @@
+package consistent
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/topic"
+)
+
+// complete gives outputs the CloudEvents properties that they lack – so that whoever
+// processes them can tell them apart – and checks that they can be published: before
+// the commit, for after it there is no way back.
+func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
+	outputs = slices.Clone(outputs) // a handler may return the same slice every time
+	source := p.o.Source
+	if source == "" {
+		source = c.handler
+	}
+	for i := range outputs {
+		m := &outputs[i]
+		m.UserProperties = slices.Clone(m.UserProperties)
+		add := func(name string, value func() string) {
+			if _, ok := m.UserProperties.Get(name); !ok {
+				m.UserProperties = append(m.UserProperties, UserProperty{Name: name, Value: value()})
+			}
+		}
+		add("specversion", func() string { return "1.0" })
+		add("id", c.ID)
+		add("source", func() string { return source })
+		add("type", func() string { return c.handler })
+		add("time", func() string { return c.now.Format(time.RFC3339Nano) })
+		if err := p.checkOutput(m); err != nil {
+			return nil, fmt.Errorf("output %d of %d, to %q: %w", i+1, len(outputs), m.Topic, err)
+		}
+	}
+	return outputs, nil
+}
+
+func (p *Processor) checkOutput(m *Message) error {
+	if reason, broken := m.UserProperties.Get(brokenProperty); broken {
+		return fmt.Errorf("%w: JSON: %s", ErrInvalidOutput, reason)
+	}
+	switch {
+	case !validText(m.Topic) || !topic.ValidName([]byte(m.Topic)):
+		return fmt.Errorf("%w: that is not the name of a topic: it must be UTF-8, not empty, without wildcards", ErrInvalidOutput)
+	case m.ResponseTopic != "" && (!validText(m.ResponseTopic) || !topic.ValidName([]byte(m.ResponseTopic))):
+		return fmt.Errorf("%w: the response topic %q is not the name of a topic", ErrInvalidOutput, m.ResponseTopic)
+	case !validText(m.ContentType) || len(m.CorrelationData) > math.MaxUint16:
+		return fmt.Errorf("%w: its content type or Correlation Data", ErrInvalidOutput)
+	case m.UTF8 && !utf8.Valid(m.Payload):
+		return fmt.Errorf("%w: it says that its payload is text, which it is not", ErrInvalidOutput)
+	case m.Expiry < 0:
+		return fmt.Errorf("%w: its expiry is negative", ErrInvalidOutput)
+	}
+	for _, u := range m.UserProperties {
+		if !validText(u.Name) || !validText(u.Value) {
+			return fmt.Errorf("%w: its user property %q", ErrInvalidOutput, u.Name)
+		}
+	}
+	if limit := p.conn.MaxPacketSize(); limit > 0 && m.SizeBytes() > int64(limit) {
+		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", ErrTooLarge, m.SizeBytes(), limit)
+	}
+	return nil
+}
+
+// validText tells whether s can be a string of MQTT [MQTT-1.5.4].
+func validText(s string) bool { return len(s) <= math.MaxUint16 && mqtt.ValidUTF8([]byte(s)) }
+
+func (p *Processor) log(f *flight) *slog.Logger {
+	return p.o.Logger.With("processor", p.o.Name, "handler", f.Handler, "key", f.Key, "message_id", f.MessageID, "topic", f.Message.Topic)
+}
