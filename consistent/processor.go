@@ -100,6 +100,7 @@ type Processor struct {
 	started      atomic.Bool
 	loners       atomic.Uint64 // numbers the lanes of messages without key
 	fatal        chan error    // gets what ends Run early; buffered
+	subscribed   chan struct{} // closed when the server has granted the subscriptions
 	draining     chan struct{} // closed when Run ends
 	working      context.Context
 	confirming   chan struct{} // a slot for each DONE under way
@@ -108,7 +109,7 @@ type Processor struct {
 
 // New makes a processor. Errors in the options are Run's.
 func New(conn Conn, o Options) *Processor {
-	p := &Processor{conn: conn, fatal: make(chan error, 1), draining: make(chan struct{}), counts: make(map[*handler]handlerMetrics)}
+	p := &Processor{conn: conn, fatal: make(chan error, 1), subscribed: make(chan struct{}), draining: make(chan struct{}), counts: make(map[*handler]handlerMetrics)}
 	p.o = o.withDefaults()
 	if err := p.o.check(); err != nil {
 		p.unregistered = append(p.unregistered, err)
@@ -213,6 +214,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	close(p.subscribed)
 	var err error
 	select {
 	case <-ctx.Done():
@@ -221,6 +223,10 @@ func (p *Processor) Run(ctx context.Context) error {
 	p.drain(stop)
 	return err
 }
+
+// Subscribed is closed once Run has its subscriptions: what is published from then on
+// is for this processor.
+func (p *Processor) Subscribed() <-chan struct{} { return p.subscribed }
 
 // filters are the subscriptions, each once.
 func (p *Processor) filters() []string {

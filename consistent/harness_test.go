@@ -1,0 +1,238 @@
+package consistent_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"holdfast/client"
+	"holdfast/consistent"
+	"holdfast/hlc"
+	"holdfast/internal/server"
+)
+
+// patience is how long anything may take before it counts as never happening.
+const patience = 20 * time.Second
+
+// startServer starts a server in this process, on a real socket and a real disk.
+func startServer(t testing.TB, configure ...func(*server.Config)) (address string) {
+	t.Helper()
+	cfg := server.Default()
+	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()
+	for _, c := range configure {
+		c(&cfg)
+	}
+	s, err := server.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx)
+	})
+	return s.Addrs()[0].String()
+}
+
+func dial(t testing.TB, address string, opts ...client.Option) *consistent.Connection {
+	t.Helper()
+	c, err := consistent.Dial(t.Context(), address, append([]client.Option{client.WithBackoff(5*time.Millisecond, 50*time.Millisecond)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// The example that most tests use: accounts, to which amounts are added. Each deposit
+// is answered by the balance.
+type (
+	deposit struct {
+		Account string
+		Amount  int
+	}
+	account struct{ Balance, Deposits int }
+	balance struct {
+		Account string
+		Balance int
+	}
+)
+
+func book(_ *consistent.Context, s account, m deposit) (account, []consistent.Message, error) {
+	s.Balance += m.Amount
+	s.Deposits++
+	return s, []consistent.Message{consistent.JSON("balances/"+m.Account, balance{m.Account, s.Balance})}, nil
+}
+
+func accountOf(d deposit) string { return d.Account }
+
+// bank is a processor that books deposits.
+func bank(conn consistent.Conn, o consistent.Options) *consistent.Processor {
+	if o.Name == "" {
+		o.Name = "bank"
+	}
+	if o.Retry.First == 0 {
+		o.Retry = consistent.Retry{Attempts: 3, First: time.Millisecond, Longest: 5 * time.Millisecond}
+	}
+	p := consistent.New(conn, o)
+	_ = consistent.Handle(p, "deposits/+", book, consistent.Key(accountOf))
+	return p
+}
+
+// run runs a processor until the test ends, or the returned function is called.
+func run(t testing.TB, p *consistent.Processor) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run does not end")
+		}
+	})
+	t.Cleanup(stop)
+	select {
+	case <-p.Subscribed():
+	case err := <-done:
+		t.Fatalf("Run: %v", err)
+	case <-time.After(patience):
+		t.Fatal("no subscription")
+	}
+	return stop
+}
+
+// message is a deposit with an identity.
+func message(id string, d deposit) consistent.Message {
+	m := consistent.JSON("deposits/"+d.Account, d)
+	m.UserProperties = append(m.UserProperties, consistent.UserProperty{Name: "id", Value: id}, consistent.UserProperty{Name: "source", Value: "test"})
+	return m
+}
+
+// observer collects what is published on some topics.
+type observer struct {
+	session  *client.Session
+	received chan consistent.Message
+}
+
+func observe(t testing.TB, address string, filters ...string) *observer {
+	t.Helper()
+	session, err := client.DialSession(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	o := &observer{session, make(chan consistent.Message, 10_000)}
+	err = session.Subscribe(t.Context(), filters, func(d client.Delivery) {
+		d.Ack()
+		o.received <- d.ApplicationMessage
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *observer) publish(t testing.TB, messages ...consistent.Message) {
+	t.Helper()
+	if err := o.session.Publish(t.Context(), messages...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *observer) next(t testing.TB) consistent.Message {
+	t.Helper()
+	select {
+	case m := <-o.received:
+		return m
+	case <-time.After(patience):
+		t.Fatal("no message came")
+		return consistent.Message{}
+	}
+}
+
+// conn is a connection with faults: each function, if there is one, stands before or
+// in place of the real thing.
+type conn struct {
+	*consistent.Connection
+	mu      sync.Mutex
+	counts  map[string]int
+	load    func() error
+	store   func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error)
+	done    func() error
+	publish func(ms []consistent.Message, carryOut func() error) error
+}
+
+func (c *conn) count(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = make(map[string]int)
+	}
+	c.counts[name]++
+	return c.counts[name]
+}
+
+func (c *conn) counted(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[name]
+}
+
+func (c *conn) Load(ctx context.Context, key, id string) (client.Message, error) {
+	c.count("load")
+	if c.load != nil {
+		if err := c.load(); err != nil {
+			return client.Message{}, err
+		}
+	}
+	return c.Connection.Load(ctx, key, id)
+}
+
+func (c *conn) Store(ctx context.Context, r consistent.StoreRequest) (client.StoreResult, error) {
+	c.count("store")
+	carryOut := func() (client.StoreResult, error) { return c.Connection.Store(ctx, r) }
+	if c.store != nil {
+		return c.store(r, carryOut)
+	}
+	return carryOut()
+}
+
+func (c *conn) Done(ctx context.Context, key, id string) (bool, error) {
+	if c.done != nil {
+		if err := c.done(); err != nil {
+			return false, err
+		}
+	}
+	ok, err := c.Connection.Done(ctx, key, id)
+	c.count("done")
+	return ok, err
+}
+
+func (c *conn) Publish(ctx context.Context, ms ...consistent.Message) error {
+	c.count("publish")
+	carryOut := func() error { return c.Connection.Publish(ctx, ms...) }
+	if c.publish != nil {
+		return c.publish(ms, carryOut)
+	}
+	return carryOut()
+}
+
+var errInjected = errors.New("injected fault")
+
+// state reads what a handler has stored.
+func state(t testing.TB, c *consistent.Connection, key string) (string, hlc.Timestamp) {
+	t.Helper()
+	v, _, err := c.Client().Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(v.Bytes), v.Version
+}
