@@ -1,0 +1,117 @@
+package consistenttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"holdfast/consistent"
+)
+
+// patience is how long anything may take before it counts as never happening.
+const patience = 30 * time.Second
+
+// Test is a processor that runs on a [Broker] until its test ends.
+type Test struct {
+	Broker *Broker
+	t      testing.TB
+}
+
+// New runs a processor with the handlers that register registers. Errors of the
+// registration fail the test at once. Options.Name is "test" without another, and
+// retries follow each other closely unless Options.Retry says otherwise.
+func New(t testing.TB, o consistent.Options, register func(*consistent.Processor)) *Test {
+	t.Helper()
+	test := &Test{Broker: NewBroker(), t: t}
+	conn := test.Broker.Connect("processor")
+	t.Cleanup(func() { _ = conn.Close() })
+	start(t, conn, o, register)
+	return test
+}
+
+// start runs a processor on a connection until the test ends.
+func start(t testing.TB, conn consistent.Conn, o consistent.Options, register func(*consistent.Processor)) {
+	t.Helper()
+	if o.Name == "" {
+		o.Name = "test"
+	}
+	if o.Retry == (consistent.Retry{}) {
+		o.Retry = consistent.Retry{First: time.Millisecond, Longest: 10 * time.Millisecond}
+	}
+	p := consistent.New(conn, o)
+	register(p)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	select {
+	case <-p.Subscribed():
+	case err := <-ended:
+		cancel()
+		t.Fatalf("the processor does not run: %v", err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the processor: %v", err)
+		}
+	})
+}
+
+// Send publishes messages and waits until they, and what was published in
+// consequence, are processed.
+func (test *Test) Send(messages ...consistent.Message) {
+	test.t.Helper()
+	test.Broker.Publish(messages...)
+	settle(test.t, test.Broker)
+}
+
+func settle(t testing.TB, b *Broker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := b.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Published returns what was published on the topics of a filter, in order.
+func (test *Test) Published(filter string) []consistent.Message { return test.Broker.Published(filter) }
+
+// DeadLetters returns the reasons of the dead letters, in order.
+func (test *Test) DeadLetters() (reasons []string) {
+	for _, m := range test.Broker.Published("#") {
+		if reason, ok := m.UserProperties.Get(consistent.DeadLetterReason); ok {
+			reasons = append(reasons, reason)
+		}
+	}
+	return reasons
+}
+
+// State reads the state of a handler, by the handler's name and the business key, into
+// into, as JSON. It fails the test if there is none.
+func (test *Test) State(handler, key string, into any) {
+	test.t.Helper()
+	value, found := test.Broker.State(handler + "/" + key)
+	if !found {
+		test.t.Fatalf("handler %q has no state for key %q", handler, key)
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		test.t.Fatalf("the state of key %q: %v", key, err)
+	}
+}
+
+// Event gives a message the CloudEvents properties that identify it, with the
+// source "test".
+func Event(id string, m consistent.Message) consistent.Message {
+	m.UserProperties = append(m.UserProperties[:len(m.UserProperties):len(m.UserProperties)],
+		consistent.UserProperty{Name: "id", Value: id}, consistent.UserProperty{Name: "source", Value: "test"})
+	return m
+}
+
+// show writes a message as a person compares it with another one.
+func show(m consistent.Message) string {
+	return fmt.Sprintf("%s %q %v (content type %q, response topic %q, correlation %q, retain %v, expiry %v)",
+		m.Topic, m.Payload, m.UserProperties, m.ContentType, m.ResponseTopic, m.CorrelationData, m.Retain, m.Expiry)
+}

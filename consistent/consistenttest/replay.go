@@ -1,0 +1,62 @@
+package consistenttest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"holdfast/consistent"
+)
+
+// Replay sends messages to the handlers that register registers, and has each of them
+// processed twice: the first time publishing fails after the message is committed, and
+// the outputs are kept; the second time is the replay, as after a crash. Where the two
+// differ the test fails, with both. It returns a [Test] to look at the outcome.
+//
+// The messages may be made by hand ([Event]), or recorded: every [Test.Published] will do.
+func Replay(t testing.TB, o consistent.Options, register func(*consistent.Processor), messages ...consistent.Message) *Test {
+	t.Helper()
+	test := &Test{Broker: NewBroker(), t: t}
+	conn := &replaying{Conn: test.Broker.Connect("processor"), t: t, first: make(map[string][]consistent.Message)}
+	t.Cleanup(func() { _ = conn.Close() })
+	start(t, conn, o, register)
+	for _, m := range messages {
+		test.Send(m)
+	}
+	for _, reason := range test.DeadLetters() {
+		t.Errorf("a message was not processed: %s", reason)
+	}
+	return test
+}
+
+// replaying lets the first publishing of every message fail.
+type replaying struct {
+	*Conn
+	t testing.TB
+
+	mu    sync.Mutex
+	first map[string][]consistent.Message // under mu: what was to be published, by the first output's ID
+}
+
+var errReplay = errors.New("publishing fails the first time, so that the message is replayed")
+
+func (c *replaying) Publish(ctx context.Context, messages ...consistent.Message) error {
+	id, _ := messages[0].UserProperties.Get("id")
+	if _, dead := messages[0].UserProperties.Get(consistent.DeadLetterReason); dead {
+		return c.Conn.Publish(ctx, messages...)
+	}
+	c.mu.Lock()
+	first, again := c.first[id]
+	c.first[id] = messages
+	c.mu.Unlock()
+	if !again {
+		return errReplay
+	}
+	for i := range messages {
+		if i >= len(first) || show(first[i]) != show(messages[i]) {
+			c.t.Errorf("output %d differs:\nfirst %s\nthen  %s", i+1, show(first[min(i, len(first)-1)]), show(messages[i]))
+		}
+	}
+	return c.Conn.Publish(ctx, messages...)
+}
