@@ -61,7 +61,7 @@ type Broker struct {
 	log         *slog.Logger
 	auth        Authorizer
 	handler     Handler
-	handledSet  map[string]bool
+	handledIn   []string // topics of the handler: two, so that comparing is faster than a map
 	protectedIn []string
 	journal     *journal.Journal
 	flushers    *transport.Flushers
@@ -96,16 +96,16 @@ type Broker struct {
 func New(o Options) (*Broker, error) {
 	b := &Broker{
 		limits: o.Limits.withDefaults(), log: o.Logger, auth: o.Auth, handler: o.Handler,
-		handledSet: make(map[string]bool), protectedIn: o.Protected,
-		journal: o.Journal, flushers: transport.NewFlushers(0), start: time.Now(),
+		protectedIn: o.Protected,
+		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(),
 		groups: make(map[string]*shareGroup), later: new(Turn),
 		sessions: make(map[string]*Session), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	for _, t := range o.Handled {
-		b.handledSet[t] = true
+	if o.Handler != nil {
+		b.handledIn = o.Handled
 	}
 	b.later.b, b.later.hurried = b, true
 	b.payloads.refs = make(map[uint64]int)
@@ -253,9 +253,15 @@ func (b *Broker) forget(s *Session) {
 	}
 }
 
-func (b *Broker) handled(topic string) bool { return b.handledSet[topic] }
-
-func (b *Broker) handledBytes(topic []byte) bool { return b.handledSet[string(topic)] }
+// handled says whether publishes to the topic go to the handler.
+func (b *Broker) handled(topic []byte) bool {
+	for _, name := range b.handledIn {
+		if string(topic) == name {
+			return true
+		}
+	}
+	return false
+}
 
 // protected says whether clients must not publish to the topic. $SYS is the broker's own.
 func (b *Broker) protected(topic []byte) bool {

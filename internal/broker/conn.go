@@ -30,8 +30,9 @@ type Conn struct {
 	problemInfo bool          // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
 
 	acks      ackRing
-	receiving atomic.Int32 // QoS 1 and 2 publishes from the client under way
-	active    atomic.Int64 // time of the last bytes from the client, before CONNECT that of its coming, on the broker's clock
+	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
+	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way
+	active    atomic.Int64  // time of the last bytes from the client, before CONNECT that of its coming, on the broker's clock
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
@@ -127,7 +128,7 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		if err != nil || n == 0 {
 			return need, err
 		}
-		c.b.stats.PacketsIn.Add(1)
+		t.packetsIn++
 		err = c.handle(t, header, body)
 		c.tr.Discard(n)
 		if err != nil {
@@ -250,7 +251,7 @@ func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
 		c.pubrel(t, a.PacketID)
 		return
 	}
-	known, batch := c.session.acknowledged(t, c, typ, a)
+	known, more, batch := c.session.acknowledged(t, c, typ, a)
 	if typ == mqtt.PUBREC && !a.Code.Failed() {
 		if known {
 			c.acknowledgeWhenDurable(t, ack{typ: mqtt.PUBREL, id: a.PacketID}, batch)
@@ -258,7 +259,9 @@ func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
 			c.writeAck(t, mqtt.PUBREL, a.PacketID, mqtt.PacketIdentifierNotFound, "")
 		}
 	}
-	c.b.goOn(t, c.session)
+	if more {
+		c.b.goOn(t, c.session)
+	}
 }
 
 // disconnected handles the client's DISCONNECT.
@@ -362,7 +365,7 @@ func (c *Conn) deliver(t *Turn, d *mqtt.Delivery) bool {
 	}
 	c.tr.SetOut(mqtt.AppendDelivery(c.tr.Out(), c.version, d))
 	c.tr.Unlock()
-	c.b.stats.MessagesOut.Add(1)
+	t.messagesOut++
 	return true
 }
 

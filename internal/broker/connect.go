@@ -88,7 +88,7 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 	switch {
 	case !topic.ValidName(w.Topic) || topic.Levels(string(w.Topic)) > c.b.limits.MaxTopicLevels:
 		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
-	case c.b.handled(string(w.Topic)) || c.b.protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
+	case c.b.handled(w.Topic) || c.b.protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
 		return mqtt.NotAuthorized, "not authorized for the will's topic"
 	}
 	return mqtt.Success, ""

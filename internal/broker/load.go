@@ -186,7 +186,7 @@ func (l *loader) queued(key, value []byte) error {
 	}
 	s.orders++
 	it.order = s.orders
-	s.count(&it, 1)
+	s.count(&it)
 	q.push(it)
 	return nil
 }

@@ -21,6 +21,7 @@ type slot struct {
 	batch   journal.Seq   // that its row is in, if it has one; unsaved: it will be in the next
 	number  uint64        // of the p row that holds the message; 0: the slot's own row does
 	size    uint32        // bytes of the message, in memory or not
+	held    bool          // counted in the session's and the broker's levels
 	saved   bool          // it has a row
 	qos     byte
 	retain  bool

@@ -22,7 +22,7 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	if err := c.resolveAlias(p); err != nil {
 		return err
 	}
-	c.b.stats.MessagesIn.Add(1)
+	t.messagesIn++
 	switch p.QoS {
 	case 1:
 		if c.receivesTooMuch() {
@@ -68,19 +68,19 @@ func (c *Conn) receivesTooMuch() bool {
 // for batch; answered: the handler gives it.
 func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, answered bool) {
 	b := c.b
+	if b.handled(p.Topic) && b.mayPublish(c, p.Topic) {
+		if c.endpoint == nil {
+			c.endpoint = b.handler.Open(c)
+		}
+		c.endpoint.Handle(t, p)
+		return ack{}, 0, true
+	}
 	switch {
 	case topicLevels(p.Topic) > b.limits.MaxTopicLevels:
 		return ack{code: mqtt.TopicNameInvalid, reason: "the topic name has too many levels"}, 0, false
 	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
 		b.stats.Unauthorized.Add(1)
 		return ack{code: mqtt.NotAuthorized, reason: "not authorized for this topic"}, 0, false
-	}
-	if b.handler != nil && b.handledBytes(p.Topic) {
-		if c.endpoint == nil {
-			c.endpoint = b.handler.Open(c)
-		}
-		c.endpoint.Handle(t, p)
-		return ack{}, 0, true
 	}
 	o := &t.out
 	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, from: c.session}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"slices"
 
 	"holdfast/internal/mqtt"
@@ -200,7 +201,11 @@ func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
 	o.direct = true
 	defer o.done()
 	if !b.protected(o.topic) && b.mayPublish(c, o.topic) {
-		b.route(t, &o)
+		if sub := c.responses.find(t, o.topic); sub != nil {
+			b.deliverOne(t, sub, &o)
+		} else {
+			b.route(t, &o)
+		}
 		return
 	}
 	s := c.session
@@ -211,4 +216,39 @@ func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
 		t.chainMatches(matches)
 		b.deliverTo(t, matches, 0, &o)
 	}
+}
+
+// responseRoute remembers where the responses to a connection's requests go, as
+// nearly all of them go to the same topic, which one session subscribes to. It
+// belongs to whoever writes the connection's acknowledgements at the moment.
+type responseRoute struct {
+	topic   []byte
+	sub     *subscription // the only one that matches topic; nil: there are none, or several
+	filters uint64        // generation of the index in which that was found
+}
+
+// maxRouteTopic is how long a topic may be to be remembered.
+const maxRouteTopic = 512
+
+// find gives the one subscription that matches the topic, or nil.
+func (r *responseRoute) find(t *Turn, topic []byte) *subscription {
+	filters := t.b.filters.Generation()
+	if r.filters == filters && bytes.Equal(r.topic, topic) {
+		return r.sub
+	}
+	if len(topic) > maxRouteTopic {
+		return nil
+	}
+	r.filters, r.topic, r.sub = filters, append(r.topic[:0], topic...), nil
+	t.matches = t.b.filters.Match(topic, t.matches[:0])
+	if len(t.matches) == 1 && t.matches[0].session != nil {
+		r.sub = t.matches[0]
+	}
+	return r.sub
+}
+
+// deliverOne delivers to the only subscription that matches.
+func (b *Broker) deliverOne(t *Turn, sub *subscription, o *outgoing) {
+	t.chain, t.matches = t.chain[:0], append(t.matches[:0], sub)
+	b.deliverTo(t, t.matches, 0, o)
 }

@@ -75,11 +75,14 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 		it.msg.release()
 		return
 	}
-	t.overTotal = t.overTotal || s.b.totalFull()
 	s.orders++
 	it.order = s.orders
+	if s.sendAtOnce(t, q, &it) {
+		return
+	}
+	t.overTotal = t.overTotal || s.b.totalFull()
 	it.size = uint32(it.msg.size())
-	s.count(&it, 1)
+	s.count(&it)
 	if q == &s.routed && s.sid != 0 {
 		it.batch = unsaved
 		it.msg.keep()
@@ -90,6 +93,26 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 	}
 	q.push(it)
 	s.pump(t)
+}
+
+// sendAtOnce is the short way for a session that ends with its connection and has
+// nothing waiting: the message goes into the output, and the queue keeps no more
+// than the place of its packet identifier. It says false if the message must take
+// the long way. s.mu is held.
+func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
+	c := s.conn
+	if c == nil || s.durable() || it.qos != 1 || s.inflight >= s.receiveMax ||
+		s.routed.again != s.routed.tail || s.direct.again != s.direct.tail || q.again-q.head >= q.span || c.tr.Full() {
+		return false
+	}
+	q.push(*it)
+	sent := s.send(t, c, q, q.at(q.again))
+	q.advance()
+	if !sent {
+		s.finish(q.at(q.tail - 1))
+		q.trim()
+	}
+	return true
 }
 
 // evict lets go of messages in the middle of a long queue: they are on disk.
@@ -110,11 +133,24 @@ func (s *Session) evict() {
 	}
 }
 
-// count adds a slot to the levels, or with a sign of -1 takes it out.
-func (s *Session) count(it *slot, sign int64) {
-	s.bytes += sign * int64(it.size)
-	s.b.stats.Queued.Add(sign)
-	s.b.stats.QueuedBytes.Add(sign * int64(it.size))
+// count adds a slot to the levels; s.mu is held.
+func (s *Session) count(it *slot) {
+	it.held = true
+	s.level(1, int64(it.size))
+}
+
+// uncount takes a slot out of the levels, if it is in; s.mu is held.
+func (s *Session) uncount(it *slot) {
+	if it.held {
+		it.held = false
+		s.level(-1, -int64(it.size))
+	}
+}
+
+func (s *Session) level(messages, bytes int64) {
+	s.bytes += bytes
+	s.b.stats.Queued.Add(messages)
+	s.b.stats.QueuedBytes.Add(bytes)
 }
 
 // makeRoom deals with a queue at its bound; s.mu is held.
@@ -161,7 +197,7 @@ func (s *Session) finish(it *slot) {
 	if it.number != 0 {
 		s.b.payloads.release(s.b.journal, it.number)
 	}
-	s.count(it, -1)
+	s.uncount(it)
 	if it.counted {
 		s.inflight--
 	}
@@ -249,6 +285,7 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 		// Nobody will ask for it again.
 		m.release()
 		it.msg = nil
+		s.uncount(it)
 	}
 	return true
 }
@@ -281,12 +318,13 @@ func (s *Session) Durable() {
 }
 
 // acknowledged is the client's PUBACK, PUBREC or PUBCOMP. ok is false if no
-// delivery with this identifier awaits it. A PUBREL in answer must wait for batch.
-func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok bool, batch journal.Seq) {
+// delivery with this identifier awaits it. more: goOn has something to do now. A
+// PUBREL in answer must wait for batch.
+func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok, more bool, batch journal.Seq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c {
-		return true, 0 // taken over meanwhile
+		return true, false, 0 // taken over meanwhile
 	}
 	q := &s.routed
 	if a.PacketID >= directBase {
@@ -296,20 +334,20 @@ func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok
 	seq := q.seqOf(a.PacketID)
 	switch {
 	case it == nil:
-		return false, 0
+		return false, false, 0
 	case typ == mqtt.PUBACK && it.qos == 1 && it.state == slotSent,
 		typ == mqtt.PUBCOMP && it.state == slotReleased,
 		typ == mqtt.PUBREC && it.qos == 2 && a.Code.Failed():
 		s.drop(q, seq)
 	case typ == mqtt.PUBREC && it.qos == 2:
 		s.release(it, seq)
-		return true, it.batch
+		return true, false, it.batch
 	default:
-		return false, 0
+		return false, false, 0
 	}
 	q.trim()
 	s.pump(t)
-	return true, 0
+	return true, s.passedOver || len(s.replays) > 0 || s.lacksNext(), 0
 }
 
 // release notes that the client has a QoS 2 message: only PUBCOMP is awaited.

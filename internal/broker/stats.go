@@ -21,7 +21,7 @@ type Stats struct {
 	Unauthorized       atomic.Int64 // publishes refused for lack of permission
 	Wills              atomic.Int64 // wills published
 	Panics             atomic.Int64 // connections closed because of a defect
-	Queued             atomic.Int64 // QoS 1 and 2 messages in sessions' queues
+	Queued             atomic.Int64 // QoS 1 and 2 messages kept in sessions' queues: not those that were sent and would not be sent again
 	QueuedBytes        atomic.Int64 // their bytes
 	Subscriptions      atomic.Int64
 }

@@ -76,7 +76,7 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
 	case topic.Levels(rest) > c.b.limits.MaxTopicLevels:
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
-	case c.b.handled(rest):
+	case c.b.handled(viewOf(rest)):
 		return nil, nil, mqtt.NotAuthorized, "this topic is served by the broker itself"
 	case !c.b.mayFilter(c, rest):
 		return nil, nil, mqtt.NotAuthorized, "not authorized for this topic filter"

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"holdfast/internal/mqtt"
 )
@@ -31,6 +32,10 @@ type Turn struct {
 	hurried   bool       // others wait for this goroutine: it must not read the disk
 
 	chain []link // scratch of route: matches of the same session
+
+	packetsIn, messagesIn, messagesOut int64         // counted here, and added to the broker's at the flush
+	counter                            *atomic.Int64 // of the handler's
+	counted                            int64         // to be added to counter at the flush
 }
 
 var turns = sync.Pool{New: func() any { return new(Turn) }}
@@ -70,11 +75,40 @@ func (t *Turn) flush() {
 			t.b.endHeaviest(t)
 		}
 	}
+	t.count()
 	for i, c := range t.dirty {
 		c.tr.FlushSoon()
 		t.dirty[i] = nil
 	}
 	t.dirty = t.dirty[:0]
+}
+
+// count adds to the broker's counters what this turn has counted: a counter that
+// all processors write to, packet by packet, costs more than the rest of a packet.
+func (t *Turn) count() {
+	if t.packetsIn > 0 {
+		t.b.stats.PacketsIn.Add(t.packetsIn)
+	}
+	if t.messagesIn > 0 {
+		t.b.stats.MessagesIn.Add(t.messagesIn)
+	}
+	if t.messagesOut > 0 {
+		t.b.stats.MessagesOut.Add(t.messagesOut)
+	}
+	t.packetsIn, t.messagesIn, t.messagesOut = 0, 0, 0
+	if t.counted > 0 {
+		t.counter.Add(t.counted)
+		t.counted = 0
+	}
+}
+
+// Count adds one to a counter of a Handler's, at the end of the turn.
+func (t *Turn) Count(counter *atomic.Int64) {
+	if t.counter != counter {
+		t.count()
+		t.counter = counter
+	}
+	t.counted++
 }
 
 // end flushes and gives the turn back.

@@ -56,7 +56,7 @@ func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
 
 // execute parses the command and has the engine do it.
 func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
-	ep.sv.stats.Requests.Add(1)
+	t.Count(&ep.sv.stats.Requests)
 	r := requests.Get().(*request)
 	defer r.leave()
 	r.begin(ep, t, p)
@@ -70,8 +70,10 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 		r.Reply(&r.reply)
 		return
 	}
-	cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
-	cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
+	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
+		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
+		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
+	}
 	cmd.Denied = !ep.permitted(cmd)
 	ep.session.Do(cmd, r)
 	if r.replied.Load() {

@@ -22,6 +22,8 @@ type Index[V comparable] struct {
 	exact [indexShards]exactShard[V]
 	wild  wildTrie[V]
 	len   atomic.Int64
+
+	generation atomic.Uint64
 }
 
 type exactShard[V comparable] struct {
@@ -46,6 +48,7 @@ func (x *Index[V]) Insert(filter string, v V) (added bool) {
 	}
 	if added {
 		x.len.Add(1)
+		x.generation.Add(1)
 	}
 	return added
 }
@@ -59,12 +62,17 @@ func (x *Index[V]) Remove(filter string, v V) (removed bool) {
 	}
 	if removed {
 		x.len.Add(-1)
+		x.generation.Add(1)
 	}
 	return removed
 }
 
 // Len is the number of pairs of filter and value.
 func (x *Index[V]) Len() int { return int(x.len.Load()) }
+
+// Generation changes with every Insert and Remove, before they return: what Match
+// found stands as long as the generation that was read before it.
+func (x *Index[V]) Generation() uint64 { return x.generation.Load() }
 
 // Match appends to out every value whose filter matches the name, once for each
 // such filter, in no particular order. It allocates only to let out grow.
