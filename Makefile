@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race interop crash fuzz bench compare lint
+.PHONY: startup build test race interop crash faults fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -17,6 +17,9 @@ interop: ## real SDKs and clients against the built binary; needs node and mosqu
 
 crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliability.md)
 	go run ./internal/crashtest/crash -rounds $(or $(ROUNDS),500)
+
+faults: ## a hundred thousand messages, each processed once, through every fault (docs/consistent-messaging.md)
+	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .

@@ -90,20 +90,21 @@ func Mosquitto(binary string, autosave int) Program {
 	}
 }
 
-// process is one run of a Program.
-type process struct {
+// Process is one run of a Program.
+type Process struct {
 	cmd   *exec.Cmd
 	ready chan struct{} // closed when it has said that it is ready
 	done  chan struct{} // closed when it has ended and been waited for
 	said  tail
 }
 
-func (p Program) start(dir, addr string) (*process, error) {
+// Start starts the program on a data directory and an address, and does not wait.
+func (p Program) Start(dir, addr string) (*Process, error) {
 	args, err := p.Args(dir, addr)
 	if err != nil {
 		return nil, fmt.Errorf("command line of %s: %w", p.Name, err)
 	}
-	run := &process{cmd: exec.Command(args[0], args[1:]...), ready: make(chan struct{}), done: make(chan struct{})}
+	run := &Process{cmd: exec.Command(args[0], args[1:]...), ready: make(chan struct{}), done: make(chan struct{})}
 	r, w := io.Pipe()
 	run.cmd.Stdout, run.cmd.Stderr = w, w
 	if err := run.cmd.Start(); err != nil {
@@ -119,7 +120,7 @@ func (p Program) start(dir, addr string) (*process, error) {
 }
 
 // listen reads the program's output until it ends.
-func (run *process) listen(r io.Reader, ready *regexp.Regexp) {
+func (run *Process) listen(r io.Reader, ready *regexp.Regexp) {
 	waiting := true
 	lines := bufio.NewReader(r)
 	for {
@@ -135,8 +136,8 @@ func (run *process) listen(r io.Reader, ready *regexp.Regexp) {
 	}
 }
 
-// awaitReady waits until the program accepts connections.
-func (run *process) awaitReady() error {
+// AwaitReady waits until the program accepts connections.
+func (run *Process) AwaitReady() error {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
@@ -149,9 +150,9 @@ func (run *process) awaitReady() error {
 	}
 }
 
-// kill ends the process as no program can prepare for. It says false if the
+// Kill ends the process as no program can prepare for. It says false if the
 // process had already ended by itself.
-func (run *process) kill() (ran bool) {
+func (run *Process) Kill() (ran bool) {
 	select {
 	case <-run.done:
 		return false
@@ -185,10 +186,10 @@ func (t *tail) text() string {
 	return strings.Join(t.lines, "")
 }
 
-// freeAddress finds a port below those that the system gives to outgoing
+// FreeAddress finds a port below those that the system gives to outgoing
 // connections: a client that dials while the broker is down would otherwise be
-// able to take the port, or even to connect to itself.
-func freeAddress(pick func(n int) int) (string, error) {
+// able to take the port, or even to connect to itself. pick chooses from [0, n).
+func FreeAddress(pick func(n int) int) (string, error) {
 	const lowest, highest = 15_000, 32_000
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", lowest+pick(highest-lowest))

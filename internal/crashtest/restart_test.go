@@ -16,29 +16,29 @@ type server struct {
 	t       *testing.T
 	dir     string
 	addr    string
-	process *process
+	process *Process
 }
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	addr, err := freeAddress(func(n int) int { return int(time.Now().UnixNano()) % n })
+	addr, err := FreeAddress(func(n int) int { return int(time.Now().UnixNano()) % n })
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t: t, dir: t.TempDir(), addr: addr}
 	s.start()
-	t.Cleanup(func() { s.process.kill() })
+	t.Cleanup(func() { s.process.Kill() })
 	return s
 }
 
 func (s *server) start() {
 	s.t.Helper()
-	p, err := Holdfast(built).start(s.dir, s.addr)
+	p, err := Holdfast(built).Start(s.dir, s.addr)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.process = p
-	if err := p.awaitReady(); err != nil {
+	if err := p.AwaitReady(); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -46,7 +46,7 @@ func (s *server) start() {
 // restart kills the broker and starts it on the same directory and address.
 func (s *server) restart() {
 	s.t.Helper()
-	s.process.kill()
+	s.process.Kill()
 	s.start()
 }
 

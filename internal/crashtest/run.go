@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
 	r.sum = Summary{Broker: o.Program.Name, Seed: o.Seed}
-	addr, err := freeAddress(r.rng.IntN)
+	addr, err := FreeAddress(r.rng.IntN)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (r *run) round() error {
 
 // killStarting kills the broker somewhere on its way to being ready.
 func (r *run) killStarting() error {
-	p, err := r.Program.start(r.Dir, r.addr)
+	p, err := r.Program.Start(r.Dir, r.addr)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (r *run) killStarting() error {
 	case <-moment.C:
 	case <-p.done:
 	}
-	if !p.kill() {
+	if !p.Kill() {
 		r.violate("the broker ended by itself while it started; it said:\n%s", p.said.text())
 	}
 	r.between()
@@ -285,12 +285,12 @@ func (r *run) settle() error {
 // live is one life of the broker, killed after so much work or news.
 func (r *run) live(settle bool, work, news int64) error {
 	began := time.Now()
-	p, err := r.Program.start(r.Dir, r.addr)
+	p, err := r.Program.Start(r.Dir, r.addr)
 	if err != nil {
 		return err
 	}
-	defer p.kill()
-	if err := p.awaitReady(); err != nil {
+	defer p.Kill()
+	if err := p.AwaitReady(); err != nil {
 		return err
 	}
 	r.startup = time.Since(began)
@@ -312,7 +312,7 @@ func (r *run) live(settle bool, work, news int64) error {
 	}
 	r.awaitKill(l, p, &living)
 	l.killedAt.Store(now())
-	if !p.kill() {
+	if !p.Kill() {
 		r.violate("life %d: the broker ended by itself; it said:\n%s", l.number, p.said.text())
 	}
 	l.diedAt.Store(now())
@@ -347,7 +347,7 @@ func (r *run) checkRetained(l *life) error {
 }
 
 // awaitKill returns when it is time to kill.
-func (r *run) awaitKill(l *life, p *process, living *sync.WaitGroup) {
+func (r *run) awaitKill(l *life, p *Process, living *sync.WaitGroup) {
 	all := make(chan struct{})
 	go func() {
 		living.Wait()

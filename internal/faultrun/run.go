@@ -1,0 +1,421 @@
+package faultrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdfast/client"
+	"holdfast/consistent"
+	"holdfast/consistent/consistenttest"
+	"holdfast/internal/crashtest"
+)
+
+// patience is how long anything may take, faults having stopped, before it counts as
+// never happening.
+const patience = time.Minute
+
+// Options says what a run is like. Zero fields mean their default.
+type Options struct {
+	Dir      string // empty, for the broker's data
+	Broker   string // path of the built holdfast
+	Seed     uint64
+	Messages int           // logical ones; default 5,000
+	Keys     int           // default one for every 50 messages
+	Window   int           // messages under way at once; default 500
+	Pause    time.Duration // mean time between two signals to processes; default 400 ms
+	Log      func(format string, args ...any)
+}
+
+// Report is what a run has seen.
+type Report struct {
+	Seed                                       uint64
+	Messages, Sent                             int // logical ones; with the sender's duplicates
+	Publications, Outputs                      int // messages that came; different ones
+	DeadLetters                                map[string]int
+	InstanceKills, InstancePauses, BrokerKills int
+	Took                                       time.Duration
+	Differences                                []string // from what was promised: none
+}
+
+// String is the report for a person.
+func (r *Report) String() string {
+	text := fmt.Sprintf("seed %d: %d messages (sent %d times) in %v; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %d differences",
+		r.Seed, r.Messages, r.Sent, r.Took.Round(time.Second), r.Outputs, r.Publications, r.InstanceKills, r.InstancePauses, r.BrokerKills, r.DeadLetters, len(r.Differences))
+	for i, d := range r.Differences {
+		if i == 20 {
+			return text + "\n  …"
+		}
+		text += "\n  " + d
+	}
+	return text
+}
+
+// run is a run under way.
+type run struct {
+	Options
+	rng       *rand.Rand // of the goroutine that signals
+	addr      string
+	broker    *crashtest.Process
+	instances [3]*instance
+	workers   [3]*worker
+	sender    *client.Session
+	watcher   *client.Session
+	report    Report
+	evidence  evidence
+
+	mu      sync.Mutex
+	changed sync.Cond           // on mu
+	settled map[string]progress // under mu: by message ID
+	open    int                 // under mu: messages that were sent and are not settled
+	ready   map[string]bool     // under mu: instances that get messages, by their topic
+	ended   bool                // under mu: the end marker has come, or the context has ended
+}
+
+// progress is which outputs of a message have come; both of them, or a dead letter,
+// settle it.
+type progress struct{ first, second, dead bool }
+
+func (p progress) settled() bool { return p.dead || p.first && p.second }
+
+// Run runs. The error says that the run itself failed; what it has found is in the
+// report.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Messages == 0 {
+		o.Messages = 5000
+	}
+	if o.Keys == 0 {
+		o.Keys = max(o.Messages/50, 10)
+	}
+	if o.Window == 0 {
+		o.Window = 500
+	}
+	if o.Pause == 0 {
+		o.Pause = 400 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), settled: make(map[string]progress), ready: make(map[string]bool)}
+	r.changed.L = &r.mu
+	r.report.Seed, r.report.Messages, r.report.DeadLetters = o.Seed, o.Messages, make(map[string]int)
+	start := time.Now()
+	defer r.end()
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.storm(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.calm(ctx); err != nil {
+		return nil, err
+	}
+	r.report.Took = time.Since(start)
+	r.report.Differences = r.evidence.check()
+	r.report.Publications, r.report.Outputs = len(r.evidence.published), r.evidence.different
+	return &r.report, nil
+}
+
+// begin starts everything.
+func (r *run) begin(ctx context.Context) (err error) {
+	if r.addr, err = crashtest.FreeAddress(r.rng.IntN); err != nil {
+		return err
+	}
+	if err = r.startBroker(); err != nil {
+		return err
+	}
+	backoff := client.WithBackoff(5*time.Millisecond, 100*time.Millisecond)
+	if r.sender, err = client.DialSession(ctx, r.addr, client.WithClientID("sender"), backoff); err != nil {
+		return err
+	}
+	if r.watcher, err = client.DialSession(ctx, r.addr, client.WithClientID("watcher"), backoff); err != nil {
+		return err
+	}
+	if err = r.watcher.Subscribe(ctx, []string{"results/#", "copies/#", deadLetters, readyTopic + "#", "end"}, r.watch); err != nil {
+		return err
+	}
+	faults := consistenttest.Everything()
+	for i := range r.instances {
+		r.instances[i] = &instance{Name: fmt.Sprintf("instance-%d", i), Address: r.addr, Share: "crew", Panics: 0.0005, Faults: faults}
+		if i == 2 {
+			r.instances[i].Share = "" // it gets everything
+		}
+		if err = r.startInstance(i); err != nil {
+			return err
+		}
+	}
+	return r.await(ctx, func() bool { return len(r.ready) == len(r.instances) }, "all instances get messages")
+}
+
+func (r *run) startBroker() (err error) {
+	if r.broker, err = crashtest.Holdfast(r.Broker).Start(r.Dir, r.addr); err != nil {
+		return err
+	}
+	return r.broker.AwaitReady()
+}
+
+func (r *run) startInstance(i int) (err error) {
+	in := *r.instances[i]
+	in.Seed, in.ClockOffset = r.rng.Uint64(), time.Duration(r.rng.IntN(121)-60)*time.Second
+	r.workers[i], err = in.start()
+	return err
+}
+
+// end leaves no process behind.
+func (r *run) end() {
+	for _, w := range r.workers {
+		if w != nil {
+			w.kill()
+		}
+	}
+	for _, s := range []*client.Session{r.sender, r.watcher} {
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+	if r.broker != nil {
+		r.broker.Kill()
+	}
+}
+
+// storm sends all messages while processes die, and waits until all are settled.
+func (r *run) storm(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sent := make(chan error, 1)
+	go func() { sent <- r.send(ctx) }()
+	calm := make(chan struct{})
+	var stormy sync.WaitGroup
+	stormy.Go(func() {
+		if err := r.signals(calm); err != nil {
+			cancel(err)
+		}
+	})
+	err := <-sent
+	close(calm)
+	stormy.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// signals kills and pauses processes until calm is closed.
+func (r *run) signals(calm <-chan struct{}) error {
+	wait := func(mean time.Duration) bool {
+		t := time.NewTimer(mean/2 + time.Duration(r.rng.Int64N(int64(mean))))
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return true
+		case <-calm:
+			return false
+		}
+	}
+	for wait(r.Pause) {
+		i := r.rng.IntN(len(r.workers))
+		var err error
+		switch r.rng.IntN(5) {
+		case 0, 1:
+			r.report.InstanceKills++
+			r.workers[i].kill()
+			err = r.startInstance(i)
+		case 2, 3:
+			r.report.InstancePauses++
+			r.workers[i].signal(syscall.SIGSTOP)
+			wait(300 * time.Millisecond)
+			r.workers[i].signal(syscall.SIGCONT)
+		default:
+			r.report.BrokerKills++
+			r.broker.Kill()
+			err = r.startBroker()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends all messages, with duplicates at once and later, no more than Window
+// being under way, and returns when all are settled.
+func (r *run) send(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended = true
+		r.changed.Broadcast()
+	})
+	defer stop()
+	rng := rand.New(rand.NewPCG(r.Seed, 3))
+	var all []order
+	for n := range r.Messages {
+		o := order{ID: fmt.Sprintf("%x", n), Key: fmt.Sprint(rng.IntN(r.Keys)), Fickle: rng.IntN(500) == 0}
+		all = append(all, o)
+		batch := []consistent.Message{o.message()}
+		if rng.IntN(20) == 0 {
+			batch = append(batch, o.message())
+		}
+		if rng.IntN(20) == 0 {
+			batch = append(batch, all[rng.IntN(len(all))].message())
+		}
+		r.report.Sent += len(batch)
+		r.mu.Lock()
+		for r.open >= r.Window && !r.ended {
+			r.changed.Wait()
+		}
+		r.open++
+		r.mu.Unlock()
+		for {
+			err := r.sender.Publish(ctx, batch...)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err == nil {
+				break
+			}
+			r.report.Sent += len(batch) // again: duplicates that the sender makes without wanting to
+		}
+		if n%10_000 == 9_999 {
+			r.Log("%d messages sent", n+1)
+		}
+	}
+	r.evidence.sent = all
+	if err := r.await(ctx, func() bool { return r.open == 0 }, "every message is processed"); err != nil {
+		r.evidence.late = err.Error() // the books say which, and how far they came
+	}
+	return ctx.Err()
+}
+
+// await waits until something holds, which depends on what is under mu.
+func (r *run) await(ctx context.Context, holds func() bool, what string) error {
+	late := false
+	deadline := time.AfterFunc(patience, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		late = true
+		r.changed.Broadcast()
+	})
+	defer deadline.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !holds() && !r.ended && !late {
+		r.changed.Wait()
+	}
+	if !holds() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("after %v it is not so that %s; %d messages are open", patience, what, r.open)
+	}
+	return nil
+}
+
+// calm ends the instances, waits for the last thing that they have published, and reads
+// the states.
+func (r *run) calm(ctx context.Context) error {
+	for i, w := range r.workers {
+		r.workers[i] = nil
+		if err := w.stop(); err != nil {
+			return err
+		}
+	}
+	marker := false
+	r.evidence.end = func() { marker = true }
+	if err := r.sender.Publish(ctx, consistent.Message{Topic: "end"}); err != nil {
+		return err
+	}
+	if err := r.await(ctx, func() bool { return marker }, "what was published last arrives"); err != nil {
+		return err
+	}
+	c, err := client.Dial(ctx, r.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r.evidence.states = make(map[string]shift)
+	for k := range r.Keys {
+		v, found, err := c.Get(ctx, fmt.Sprintf("%s/%d", handlerName, k))
+		if err != nil {
+			return err
+		}
+		if !found {
+			continue
+		}
+		var s shift
+		if err := json.Unmarshal(v.Bytes, &s); err != nil {
+			return err
+		}
+		r.evidence.states[fmt.Sprint(k)] = s
+	}
+	return nil
+}
+
+// watch gets everything that is published.
+func (r *run) watch(d client.Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.changed.Broadcast()
+	defer d.Ack()
+	switch {
+	case d.Topic == "end":
+		r.evidence.end()
+		return
+	case strings.HasPrefix(d.Topic, readyTopic):
+		r.ready[d.Topic] = true
+		return
+	}
+	d.Expiry = 0
+	id, which, err := identify(&d.ApplicationMessage)
+	if err != nil {
+		r.evidence.unreadable = append(r.evidence.unreadable, err.Error())
+		return
+	}
+	before := r.settled[id]
+	now := before
+	if d.Topic == deadLetters {
+		reason, _ := d.UserProperties.Get(consistent.DeadLetterReason)
+		r.report.DeadLetters[kindOf(reason)]++
+		r.evidence.dead = append(r.evidence.dead, letter{id, reason})
+		now.dead = true
+	} else {
+		r.evidence.published = append(r.evidence.published, publication{id, which, d.ApplicationMessage})
+		now.first = now.first || which == 0
+		now.second = now.second || which == 1
+	}
+	r.settled[id] = now
+	if now.settled() && !before.settled() {
+		r.open--
+	}
+}
+
+// identify finds which message was processed: the input's ID, and which output it is.
+func identify(m *consistent.Message) (id string, which int, err error) {
+	var payload struct {
+		ID    string
+		Which int
+	}
+	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.ID == "" {
+		return "", 0, fmt.Errorf("what was published on %s can't be read: %q", m.Topic, m.Payload)
+	}
+	return payload.ID, payload.Which, nil
+}
+
+// kindOf sorts the reasons of dead letters.
+func kindOf(reason string) string {
+	kinds := []string{"panicked: injected", "not deterministic"}
+	if i := slices.IndexFunc(kinds, func(k string) bool { return strings.Contains(reason, k) }); i >= 0 {
+		return kinds[i]
+	}
+	return reason
+}
+
+// errNothing keeps an empty run from passing.
+var errNothing = errors.New("nothing was published at all")
