@@ -401,7 +401,18 @@ func (s *Session) discard() {
 func (c *Conn) Notify(m *Message) bool {
 	t := c.b.lockLater()
 	defer c.b.unlockLater()
-	s := c.session
+	if len(t.dirty) >= dirtyNotices {
+		t.flush()
+	}
+	return c.session.notify(t, c, m)
+}
+
+// dirtyNotices is how many connections are given a notification before they are
+// flushed: the first of thousands shouldn't wait for the last, nor the second
+// processor.
+const dirtyNotices = 256
+
+func (s *Session) notify(t *Turn, c *Conn, m *Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c || s.notices >= c.b.limits.MaxNotifications {

@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/protocol"
 )
 
 // A GET of a key that is on disk costs no allocation, from the socket and back,
@@ -25,5 +28,64 @@ func TestGetAllocatesNothing(t *testing.T) {
 		if want := "$64\r\n" + value + "\r\n"; string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// A publish costs no allocation, however many get it, while they take it.
+func TestPublishAllocatesNothing(t *testing.T) {
+	s := startBench(t)
+	for qos := range byte(2) {
+		topic := []byte(fmt.Sprint("alloc/", qos))
+		publisher := dialWire(t, s, fmt.Sprint("publisher-", qos), false)
+		subscribers := make([]*wire, 20)
+		for i := range subscribers {
+			subscribers[i] = dialWire(t, s, fmt.Sprint("subscriber-", qos, "-", i), false)
+			subscribers[i].subscribe(topic, qos)
+		}
+		p := &mqtt.Publish{QoS: qos, Topic: topic, Payload: bytes.Repeat([]byte("v"), 64)}
+		if qos > 0 {
+			p.PacketID = 1
+		}
+		packet := mqtt.AppendPublish(nil, mqtt.V5, p)
+		n := testing.AllocsPerRun(500, func() {
+			publisher.send(packet)
+			if qos > 0 {
+				publisher.expect(mqtt.PUBACK)
+			}
+			for _, w := range subscribers {
+				w.takeDelivery()
+			}
+		})
+		if n != 0 {
+			t.Errorf("QoS %d: %v allocations for a publish to %d subscribers, want 0", qos, n, len(subscribers))
+		}
+	}
+}
+
+// A change costs its own allocations, its watchers none.
+func TestNotifyAllocatesNothing(t *testing.T) {
+	s := startBench(t)
+	writer := dialWire(t, s, "writer", false)
+	value := string(bytes.Repeat([]byte("v"), 64))
+	change := func(key string, watchers []*wire) float64 {
+		set := request(nil, "writer", 1, stamp(), "SET", key, value)
+		return testing.AllocsPerRun(500, func() {
+			writer.window(set, 1)
+			for _, w := range watchers {
+				w.takeDelivery()
+			}
+		})
+	}
+	watchers := make([]*wire, 20)
+	for i := range watchers {
+		id := fmt.Sprint("watcher-", i)
+		watchers[i] = dialWire(t, s, id, false)
+		watchers[i].subscribe(protocol.AppendNotifyTopic(nil, id, []byte("watched")), 1)
+		watchers[i].window(request(nil, id, 1, "", "KEYNOTIFY", "watched"), 1)
+	}
+
+	unwatched, watched := change("unwatched", nil), change("watched", watchers)
+	if watched > unwatched+2 { // the event itself
+		t.Errorf("%v allocations for a change of a key with %d watchers, %v without", watched, len(watchers), unwatched)
 	}
 }

@@ -149,6 +149,31 @@ func (w *wire) window(requests []byte, n int) (lastPayload []byte) {
 	return lastPayload
 }
 
+// subscribe subscribes to one filter more.
+func (w *wire) subscribe(filter []byte, qos byte) {
+	w.tb.Helper()
+	w.send(mqtt.AppendSubscribe(nil, mqtt.V5, &mqtt.Subscribe{PacketID: 2, Subscriptions: []mqtt.Subscription{{Filter: filter, QoS: qos}}}))
+	w.expect(mqtt.SUBACK)
+}
+
+// takeDelivery reads one PUBLISH, and acknowledges it at QoS 1.
+func (w *wire) takeDelivery() {
+	w.tb.Helper()
+	header, body := w.next()
+	if got := mqtt.TypeOf(header); got != mqtt.PUBLISH {
+		w.tb.Fatalf("got %v, want PUBLISH", got)
+	}
+	if err := w.publish.DecodeDelivery(mqtt.V5, header, body); err != nil {
+		w.tb.Fatal(err)
+	}
+	if w.publish.QoS == 0 {
+		return
+	}
+	w.acks = mqtt.AppendAck(w.acks, mqtt.V5, mqtt.PUBACK, w.publish.PacketID, mqtt.Success, "")
+	w.send(w.acks)
+	w.acks = w.acks[:0]
+}
+
 func stamp() string { return hlc.NewClock("bench").Now().String() }
 
 // benchmarkRequests runs clients × inflight requests at once.
