@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,15 +20,13 @@ type Conn struct {
 	b       *Broker
 	tr      *transport.Conn
 	session *Session
-	done    chan struct{} // closed when the reader is gone and the session detached
+	reader  sync.WaitGroup // until the reader is gone and the session detached
 
-	version     mqtt.Version
-	clientID    string
-	identity    any           // what the Authorizer said
-	keepAlive   time.Duration // 0: none
-	receiveMax  int           // QoS 1 and 2 deliveries that may be under way
-	maxPacket   int           // largest packet the client takes; 0: any
-	problemInfo bool          // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	clientID   string
+	identity   any           // what the Authorizer said
+	keepAlive  time.Duration // 0: none
+	receiveMax int           // QoS 1 and 2 deliveries that may be under way
+	maxPacket  int           // largest packet the client takes; 0: any
 
 	acks      ackRing
 	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
@@ -36,7 +35,10 @@ type Conn struct {
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
-	graceful bool     // reader: the client said goodbye, so no will
+	version     mqtt.Version
+	problemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	graceful    bool // reader: the client said goodbye, so no will
+
 	aliasIn  []string // reader: topic aliases of the client
 	endpoint Endpoint // reader: the handler's side of this connection
 
@@ -52,7 +54,8 @@ const graceToWrite = 2 * time.Second
 // makes its stack grow, and for an idle client that would be most of what it
 // costs; so a fresh goroutine goes on.
 func (b *Broker) serve(nc net.Conn) {
-	c := &Conn{b: b, done: make(chan struct{})}
+	c := &Conn{b: b}
+	c.reader.Add(1)
 	c.active.Store(b.Now())
 	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained})
 	if !b.addConn(c) {
@@ -74,7 +77,7 @@ func (b *Broker) serve(nc net.Conn) {
 // leave is the last thing that a connection's reader does.
 func (c *Conn) leave() {
 	defer c.b.removeConn(c)
-	defer close(c.done)
+	defer c.reader.Done()
 	c.finish()
 }
 

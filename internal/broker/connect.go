@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
 	"strings"
@@ -16,13 +18,14 @@ import (
 
 // connect handles CONNECT, the first packet.
 func (c *Conn) connect(t *Turn, body []byte) error {
-	var p mqtt.Connect
+	p := &t.connect
+	defer func() { *p = mqtt.Connect{} }() // a turn that is kept keeps no password in sight
 	if err := p.Decode(body); err != nil {
-		return c.refuseMalformed(t, &p, err)
+		return c.refuseMalformed(t, p, err)
 	}
 	c.version = p.Version
 	c.maxPacket = int(p.MaximumPacketSize)
-	if code, reason := c.judge(&p); code.Failed() {
+	if code, reason := c.judge(p); code.Failed() {
 		return c.refuse(t, code, reason)
 	}
 	ack := mqtt.Connack{}
@@ -32,8 +35,8 @@ func (c *Conn) connect(t *Turn, body []byte) error {
 	} else {
 		c.clientID = string(p.ClientID)
 	}
-	c.negotiate(&p, &ack)
-	return c.b.attach(t, c, &p, &ack)
+	c.negotiate(p, &ack)
+	return c.b.attach(t, c, p, &ack)
 }
 
 // refuseMalformed answers a CONNECT that can't be read, where the standard has an answer.
@@ -123,35 +126,43 @@ func (b *Broker) grantExpiry(asked uint32) uint32 {
 // claims lets one CONNECT at a time deal with a client ID.
 type claims struct {
 	mu   sync.Mutex
-	held map[string]chan struct{}
+	held map[string]chan struct{} // client IDs claimed; the channel, if somebody waits for it, is closed at the release
 }
 
-func (cs *claims) take(id string) (release func()) {
+// take claims a client ID, once nobody else does.
+func (cs *claims) take(id string) {
 	for {
 		cs.mu.Lock()
-		busy := cs.held[id]
-		if busy == nil {
-			mine := make(chan struct{})
-			cs.held[id] = mine
+		released, busy := cs.held[id]
+		if !busy {
+			cs.held[id] = nil
 			cs.mu.Unlock()
-			return func() {
-				cs.mu.Lock()
-				delete(cs.held, id)
-				cs.mu.Unlock()
-				close(mine)
-			}
+			return
+		}
+		if released == nil {
+			released = make(chan struct{})
+			cs.held[id] = released
 		}
 		cs.mu.Unlock()
-		<-busy
+		<-released
 	}
+}
+
+func (cs *claims) release(id string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if released := cs.held[id]; released != nil {
+		close(released)
+	}
+	delete(cs.held, id)
 }
 
 // attach gives the connection its session: a new one, or the one that the client
 // had. A connection that the client still has is closed first, and its reader
 // awaited, so that the client's packets take effect in the order sent.
 func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) error {
-	release := b.claims.take(c.clientID)
-	defer release()
+	b.claims.take(c.clientID)
+	defer b.claims.release(c.clientID)
 	var s *Session
 	for s == nil {
 		if s = b.find(t, c.clientID, p.CleanStart, ack); s == nil {
@@ -169,7 +180,9 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 		sub.group.dispatch(t)
 	}
 	b.stats.Connects.Add(1)
-	b.log.Debug("client connected", "client", c.clientID, "remote", c.remote(), "version", byte(c.version), "session_present", ack.SessionPresent)
+	if b.log.Enabled(context.Background(), slog.LevelDebug) { // or its arguments would be garbage
+		b.log.Debug("client connected", "client", c.clientID, "remote", c.remote(), "version", byte(c.version), "session_present", ack.SessionPresent)
+	}
 	return nil
 }
 
@@ -254,7 +267,7 @@ func (b *Broker) takeOver(id string) *Session {
 	}
 	b.stats.Takeovers.Add(1)
 	old.Disconnect(mqtt.SessionTakenOver, "another connection uses this client identifier")
-	<-old.done
+	old.reader.Wait()
 	return b.lookup(id)
 }
 

@@ -108,7 +108,7 @@ func (l *loader) subscription(key, value []byte) error {
 		return err
 	}
 	sub.session = s
-	s.subs[sub.filter] = sub
+	s.subscribe(sub)
 	group, rest := splitShare(sub.filter)
 	l.b.insert(sub, group, rest)
 	return nil

@@ -9,7 +9,8 @@ import (
 
 // Session is what the broker keeps for one client ID: subscriptions, deliveries
 // under way and waiting, received QoS 2 identifiers, the will. It lives as long
-// as its connection, or for its expiry interval beyond.
+// as its connection, or for its expiry interval beyond. There may be very many:
+// maps are made when something goes in, and small fields stand together.
 type Session struct {
 	b  *Broker
 	id string
@@ -21,39 +22,48 @@ type Session struct {
 
 	mu sync.Mutex // guards everything below
 
-	conn       *Conn  // nil while the client is away
-	ended      bool   // no longer in the registry
-	expiry     uint32 // Session Expiry Interval in seconds; 0: ends with its connection
-	sid        uint64 // number on disk; 0: not on disk
-	subs       map[string]*subscription
-	received   map[uint16]*Conn // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
-	awaiting   bool             // Durable will be called, and sends what waits for the disk
-	awaited    journal.Seq      // the batch that it is called for
-	durableTo  journal.Seq      // batches up to this one are on disk
-	sentTo     uint64           // sequence number up to which an earlier run may have sent messages
-	loading    bool             // a goroutine reads messages back from the disk
-	passedOver bool             // a shared subscription's message found no room
-	will       *will            // of the connection, or delayed
-	expireAt   *timer           // while away
-	willAt     *timer           // while away
-	away       int64            // since when, on the wall clock in ms; 0: connected
-	routed     outqueue         // what was published by anybody
-	direct     outqueue         // what a handler sent
-	orders     uint64           // count of enqueued messages
-	inflight   int              // slots counted against receiveMax
-	receiveMax int              // the client's, bounded by our own
-	bytes      int64            // of messages in both queues
-	notices    int              // notifications in direct
-	replays    []*replay        // retained messages on their way to new subscriptions
-	replaying  bool             // a goroutine is at it
+	conn       *Conn                    // nil while the client is away
+	sid        uint64                   // number on disk; 0: not on disk
+	subs       map[string]*subscription // nil: none yet
+	received   map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
+	awaited    journal.Seq              // the batch that Durable will be called for
+	durableTo  journal.Seq              // batches up to this one are on disk
+	sentTo     uint64                   // sequence number up to which an earlier run may have sent messages
+	expiry     uint32                   // Session Expiry Interval in seconds; 0: ends with its connection
+	ended      bool                     // no longer in the registry
+	awaiting   bool                     // Durable will be called, and sends what waits for the disk
+	loading    bool                     // a goroutine reads messages back from the disk
+	passedOver bool                     // a shared subscription's message found no room
+	replaying  bool                     // a goroutine sends what replays names
+	will       *will                    // of the connection, or delayed
+	expireAt   *timer                   // while away
+	willAt     *timer                   // while away
+	away       int64                    // since when, on the wall clock in ms; 0: connected
+	routed     outqueue                 // what was published by anybody
+	direct     outqueue                 // what a handler sent
+	orders     uint64                   // count of enqueued messages
+	inflight   int                      // slots counted against receiveMax
+	receiveMax int                      // the client's, bounded by our own
+	bytes      int64                    // of messages in both queues
+	notices    int                      // notifications in direct
+	replays    []*replay                // retained messages on their way to new subscriptions
 }
 
 func newSession(b *Broker, id string) *Session {
 	return &Session{
-		b: b, id: id, subs: map[string]*subscription{},
+		b: b, id: id,
 		routed: outqueue{base: routedBase, span: routedSpan},
 		direct: outqueue{base: directBase, span: directSpan},
 	}
+}
+
+// subscribe adds a subscription, or puts it in place of the one to the same
+// filter; s.mu is held, or nobody else knows the session yet.
+func (s *Session) subscribe(sub *subscription) {
+	if s.subs == nil {
+		s.subs = make(map[string]*subscription)
+	}
+	s.subs[sub.filter] = sub
 }
 
 // durable says whether the session outlives its connection; s.mu is held.

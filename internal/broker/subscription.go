@@ -97,7 +97,7 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 	}
 	sub.qos, sub.noLocal, sub.retainAsPublished, sub.id = o.QoS, o.NoLocal, o.RetainAsPublished, id
 	if isNew {
-		s.subs[filter] = sub
+		s.subscribe(sub)
 		c.b.insert(sub, group, rest)
 	}
 	if sub.group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {

@@ -15,6 +15,7 @@ type Turn struct {
 	b        *Broker
 	self     *Conn // the reader's own connection, which it flushes itself; nil for others
 	publish  mqtt.Publish
+	connect  mqtt.Connect
 	delivery mqtt.Delivery
 	out      outgoing
 	matches  []*subscription

@@ -59,7 +59,6 @@ type Conn struct {
 	// Bound methods, made once: making one at each call would allocate.
 	readable func(fd uintptr) bool
 	writable func(fd uintptr) bool
-	carry    func()
 
 	// Input, owned by the reader: in[r:w] is buffered. in is nil while nothing
 	// is.
@@ -119,7 +118,6 @@ func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 	if o.OutputLimit > 0 {
 		c.outputLimit = o.OutputLimit
 	}
-	c.carry = c.drain
 	if c.raw != nil {
 		c.readable = c.readReady
 		c.writable = c.writeReady

@@ -186,7 +186,7 @@ func (c *Conn) write() {
 	if c.raw != nil {
 		c.push()
 	} else {
-		go c.carry()
+		go c.drain()
 	}
 }
 
@@ -205,7 +205,7 @@ func (c *Conn) push() {
 			break
 		}
 	}
-	go c.carry()
+	go c.drain()
 }
 
 // drain is the writer that waits for room. It may begin in the middle of a
