@@ -197,11 +197,16 @@ func (s *Session) deliverAtMostOnce(t *Turn, o *outgoing, retain bool) {
 // is local to nobody; otherwise only the requester's own subscriptions see it.
 // It takes over the reference.
 func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
+	allowed := b.mayPublish(c, m.topic())
+	sub := c.responses.find(t, m.topic())
+	if allowed && sub != nil && sub.session.respond(t, sub, m) {
+		return
+	}
 	o := m.routed()
 	o.direct = true
 	defer o.done()
-	if !b.protected(o.topic) && b.mayPublish(c, o.topic) {
-		if sub := c.responses.find(t, o.topic); sub != nil {
+	if allowed && !b.protected(o.topic) {
+		if sub != nil {
 			b.deliverOne(t, sub, &o)
 		} else {
 			b.route(t, &o)
@@ -223,7 +228,7 @@ func (b *Broker) routeResponse(t *Turn, c *Conn, m *Message) {
 // belongs to whoever writes the connection's acknowledgements at the moment.
 type responseRoute struct {
 	topic   []byte
-	sub     *subscription // the only one that matches topic; nil: there are none, or several
+	sub     *subscription // the only one that matches topic; nil: there are none, or several, or the topic is protected
 	filters uint64        // generation of the index in which that was found
 }
 
@@ -241,7 +246,7 @@ func (r *responseRoute) find(t *Turn, topic []byte) *subscription {
 	}
 	r.filters, r.topic, r.sub = filters, append(r.topic[:0], topic...), nil
 	t.matches = t.b.filters.Match(topic, t.matches[:0])
-	if len(t.matches) == 1 && t.matches[0].session != nil {
+	if len(t.matches) == 1 && t.matches[0].session != nil && !t.b.protected(topic) {
 		r.sub = t.matches[0]
 	}
 	return r.sub

@@ -125,6 +125,23 @@ func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
 	return true
 }
 
+// respond is sendAtOnce for a response to a request; true: it has taken over the
+// reference.
+func (s *Session) respond(t *Turn, sub *subscription, m *Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || sub.gone || sub.qos == 0 || sub.id != 0 || s.full() {
+		return false
+	}
+	it := slot{msg: m, qos: 1, order: s.orders + 1}
+	if !s.sendAtOnce(t, &s.direct, &it) {
+		return false
+	}
+	s.orders++
+	t.touch(s.conn)
+	return true
+}
+
 // evict lets go of messages in the middle of a long queue: they are on disk.
 // s.mu is held.
 func (s *Session) evict() {
