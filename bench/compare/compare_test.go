@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,40 @@ func TestTheChartIsWellFormed(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A profile's stacks are charged to the room of the innermost function that
+// belongs to one; what the benchmark's own client does isn't a request's.
+func TestAProfileIsChargedToRooms(t *testing.T) {
+	t.Parallel()
+	traces := []byte(`File: server.test
+Type: cpu
+-----------+-------------------------------------------------------
+ 800000000ns   internal/runtime/syscall/linux.Syscall6
+             syscall.Write (inline)
+             holdfast/internal/transport.writeOnce
+             holdfast/internal/broker.(*Conn).handleBuffered
+-----------+-------------------------------------------------------
+ 300000000ns   runtime.memmove
+             holdfast/internal/mqtt.AppendDelivery
+             holdfast/internal/broker.(*Conn).deliver
+-----------+-------------------------------------------------------
+ 600000000ns   syscall.write
+             holdfast/internal/server.(*wire).send
+-----------+-------------------------------------------------------
+ 100000000ns   runtime.findRunnable
+             runtime.mcall
+`)
+	s := spent{"GET", map[string]float64{}}
+	if err := s.add(traces, 1_000_000); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"write system call": 800, "MQTT: encode": 300, elsewhere.name: 100}
+	if !maps.Equal(s.rooms, want) {
+		t.Errorf("got %v, want %v", s.rooms, want)
+	}
+	if err := s.add([]byte("no samples"), 1); err == nil {
+		t.Error("a profile without stacks is no error")
 	}
 }

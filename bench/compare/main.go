@@ -3,6 +3,7 @@
 //
 //	go run -C bench/compare .          (from the repository's root; under 15 minutes)
 //	go run -C bench/compare . -quick   (one short round of everything, for checking that it works)
+//	go run -C bench/compare . -profile (where a request's time goes, drawn; under a minute)
 //
 // It builds Holdfast and the servers below server/, starts them and what Debian
 // has (mosquitto, redis-server) on 127.0.0.1, loads them, and ends each by its
@@ -59,15 +60,25 @@ func main() {
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
 	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
+	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *profiles {
+		exit(profile(ctx, *dir, *out, *quick))
+		return
+	}
 	b := &bench{report: &Report{Rounds: *rounds, RoundSeconds: *seconds}, quick: *quick}
 	if *quick {
 		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
 	}
 	b.roundTime = time.Duration(b.report.RoundSeconds * float64(time.Second))
-	if err := b.run(ctx, *dir, *out, split(*only), split(*servers)); err != nil {
+	exit(b.run(ctx, *dir, *out, split(*only), split(*servers)))
+}
+
+// exit ends the process if there is an error.
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
