@@ -93,8 +93,10 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 	return sha256.Sum256(binary.AppendUvarint(b, ordinal))
 }
 
-// Capture takes a value from outside, once: take is called in the first processing, its
-// value is remembered under name (as JSON), and given back to every replay. An error of
+// Capture takes a value from outside: take is called in the first processing, its value is
+// remembered under name (as JSON), and given back to every replay. It may be called more
+// often, when a processing comes to nothing because another one was faster; only what is
+// committed is ever seen. An error of
 // take is remembered by nobody: return it, and the message is tried again. A second
 // Capture of a name gives the first value.
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {

@@ -34,6 +34,9 @@
 //	  │                                       │
 //	DONE, acknowledge ◄───────────────────────┘
 //
+// A message that has waited behind another one of its key starts from what that one has
+// stored, without a LOAD; STORE tells if that was not right, and then it is loaded.
+//
 // Nothing is visible before the STORE, which sets the state and remembers the message
 // in one commit, and only if nobody else has changed the state since the LOAD. Whoever
 // dies after it leaves a message that comes again, is found to be a duplicate, and is

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"unicode/utf8"
@@ -55,9 +56,10 @@ func KeyFromMessage(key func(Message) string) HandlerOption {
 	return func(o *handlerOptions) { o.keyFromMessage = key }
 }
 
-// HandlerName names a handler, instead of Options.Name. The names of a processor's
-// handlers differ; the state of key K is found in the store under "name/K". A name
-// that changes is a new handler, with no state and no memory of messages.
+// HandlerName names a handler, instead of Options.Name. The state of key K is found in the
+// store under "name/K". A name that changes is a new handler, with no state and no memory
+// of messages. Handlers of the same name are one handler for several kinds of messages:
+// they have the same state, and their filters have no topic in common.
 func HandlerName(name string) HandlerOption {
 	return func(o *handlerOptions) { o.name = name }
 }
@@ -95,6 +97,7 @@ func DeadLetterTopic(topic string) HandlerOption {
 type handler struct {
 	name, filter, deadLetter string
 	version                  uint32
+	state                    reflect.Type
 	messageID                func(Message) string
 	decode                   func(*Message) (any, error)
 	key                      func(*Message, any) string
@@ -124,7 +127,7 @@ func Handle[S, M any](p *Processor, filter string, h func(c *Context, state S, m
 }
 
 func newHandler[S, M any](p *Processor, filter string, h func(*Context, S, M) (S, []Message, error), o *handlerOptions) (*handler, error) {
-	r := &handler{name: o.name, filter: filter, version: o.version, messageID: o.messageID, deadLetter: o.deadLetter}
+	r := &handler{name: o.name, filter: filter, version: o.version, messageID: o.messageID, deadLetter: o.deadLetter, state: reflect.TypeFor[S]()}
 	if r.name == "" {
 		r.name = p.o.Name
 	}

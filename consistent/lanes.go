@@ -1,6 +1,10 @@
 package consistent
 
-import "sync"
+import (
+	"sync"
+
+	"holdfast/client"
+)
 
 // flight is a message on its way through a handler.
 type flight struct {
@@ -10,6 +14,7 @@ type flight struct {
 	lane    string   // the store's key; messages without one have a lane each
 	refused error    // a dead letter from the start, because of this
 	acks    []func() // under lanes.mu: one per delivery of the message
+	from    *lane    // while it flies
 }
 
 // lanes runs flights: those of one key one after the other, in the order in which
@@ -31,8 +36,13 @@ type lanes struct {
 
 type lane struct {
 	key     string
-	current *flight
-	waiting []*flight
+	current *flight   // under lanes.mu
+	waiting []*flight // under lanes.mu
+	// state is what the last flight has left in the store, for the next one to start
+	// from without asking: of the flight that flies, nobody else touches it. If somebody
+	// has changed the state meanwhile, or the message is a duplicate, STORE says so.
+	// It lasts as long as messages wait in line.
+	state *client.Message
 }
 
 func newLanes(slots int, fly func(*flight) bool) *lanes {
@@ -86,7 +96,7 @@ func (l *lanes) run(in *lane) {
 	for in != nil {
 		l.mu.Lock()
 		f := in.waiting[0]
-		in.current, in.waiting = f, in.waiting[1:]
+		in.current, in.waiting, f.from = f, in.waiting[1:], in
 		l.mu.Unlock()
 
 		settled := l.fly(f)

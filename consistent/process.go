@@ -63,11 +63,7 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 	count, key := p.counts[f.handler], storeKey(f.handler, f.Key)
 	conflict := pause{time.Millisecond, 100 * time.Millisecond}
 	for range conflictsBound {
-		var known client.Message
-		err := p.bounded(ctx, count.load, func(ctx context.Context) (err error) {
-			known, err = p.conn.Load(ctx, key, f.MessageID)
-			return err
-		})
+		known, err := p.look(ctx, f, key)
 		if err != nil {
 			return err
 		}
@@ -76,20 +72,24 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 			count.confirmed.Inc()
 			return nil
 		case client.Duplicate:
-			outputs, err := p.replay(ctx, f, &known)
+			outputs, err := p.replay(ctx, f, known)
 			if err != nil {
 				return err
 			}
 			count.duplicates.Inc()
 			return p.finish(ctx, f, key, outputs)
 		}
-		outputs, outcome, err := p.commit(ctx, f, key, &known)
+		outputs, left, outcome, err := p.commit(ctx, f, key, known)
 		switch {
 		case err != nil:
 			return err
 		case outcome == client.Stored:
 			count.processed.Inc()
-			return p.finish(ctx, f, key, outputs)
+			if err := p.finish(ctx, f, key, outputs); err != nil {
+				return err
+			}
+			f.from.state = left
+			return nil
 		case outcome == client.VersionConflict:
 			count.conflicts.Inc()
 			if !p.rest(&conflict) {
@@ -102,21 +102,36 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 	return fmt.Errorf("the state of key %q was changed by others %d times in a row", f.Key, conflictsBound)
 }
 
+// look finds out what the message is to be processed on: what the message before it has
+// left, if it waited behind one, else what the store says.
+func (p *Processor) look(ctx context.Context, f *flight, key string) (*client.Message, error) {
+	if known := f.from.state; known != nil {
+		f.from.state = nil
+		return known, nil
+	}
+	var known client.Message
+	err := p.bounded(ctx, p.counts[f.handler].load, func(ctx context.Context) (err error) {
+		known, err = p.conn.Load(ctx, key, f.MessageID)
+		return err
+	})
+	return &known, err
+}
+
 var errStopped = errors.New("the processor is stopping")
 
-// commit handles a new message and stores the result.
-func (p *Processor) commit(ctx context.Context, f *flight, key string, known *client.Message) ([]Message, client.StoreOutcome, error) {
+// commit handles a new message and stores the result. left is what is in the store then.
+func (p *Processor) commit(ctx context.Context, f *flight, key string, known *client.Message) (outputs []Message, left *client.Message, outcome client.StoreOutcome, err error) {
 	c := p.newContext(ctx, f)
 	c.now, c.version = p.o.Clock().UTC().Round(0), f.handler.version
 	state, outputs, err := p.handle(c, f, known.State)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	request := StoreRequest{Key: key, State: state, MessageID: f.MessageID, Version: known.Version,
 		Context: newRecord(c, state, outputs).encode(), Keep: p.o.Keep}
 	if limit := p.conn.MaxPacketSize(); limit > 0 {
 		if n := len(state) + len(request.Context); n > int(limit) {
-			return nil, 0, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, ErrTooLarge, n, limit)
+			return nil, nil, 0, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, ErrTooLarge, n, limit)
 		}
 	}
 	var result client.StoreResult
@@ -124,7 +139,7 @@ func (p *Processor) commit(ctx context.Context, f *flight, key string, known *cl
 		result, err = p.conn.Store(ctx, request)
 		return err
 	})
-	return outputs, result.Outcome, err
+	return outputs, &client.Message{State: state, Version: result.Version}, result.Outcome, err
 }
 
 // replay handles a duplicate as the first processing did, and makes sure that it did.

@@ -177,8 +177,8 @@ func (p *Processor) register(h *handler) error {
 	}
 	for _, other := range append(slices.Clone(p.handlers), h) {
 		switch {
-		case other != h && other.name == h.name:
-			return fmt.Errorf("there is another handler with the name %q: name one with HandlerName", h.name)
+		case other != h && other.name == h.name && (other.state != h.state || overlap(other.filter, h.filter)):
+			return fmt.Errorf("there is another handler with the name %q, for %q: name one with HandlerName, unless they take different messages to the same state", h.name, other.filter)
 		case topic.Matches(other.filter, []byte(h.deadLetter)):
 			return fmt.Errorf("its dead-letter topic %q is matched by the filter %q: dead letters would be processed", h.deadLetter, other.filter)
 		case topic.Matches(h.filter, []byte(other.deadLetter)):
@@ -188,6 +188,21 @@ func (p *Processor) register(h *handler) error {
 	p.handlers = append(p.handlers, h)
 	p.counts[h] = p.metrics.of(h.name)
 	return nil
+}
+
+// overlap tells whether a topic can match both filters.
+func overlap(a, b string) bool {
+	x, restA, moreA := strings.Cut(a, "/")
+	y, restB, moreB := strings.Cut(b, "/")
+	switch {
+	case x == "#" || y == "#":
+		return true
+	case x != y && x != "+" && y != "+":
+		return false
+	case moreA && moreB:
+		return overlap(restA, restB)
+	}
+	return moreA == moreB || restA == "#" || restB == "#"
 }
 
 // Run processes messages until ctx ends, and then lets those end that are being
