@@ -18,7 +18,7 @@ func TestLinearizableOverKills(t *testing.T) {
 	t.Parallel()
 	s := runFor(t, Options{For: duration(15 * time.Second), Store: true})
 	mustHold(t, s)
-	if s.Rounds == 0 || s.Store.Answered == 0 || s.Store.Notified == 0 || s.Store.Locks == 0 || s.Store.Archived == 0 {
+	if s.Rounds == 0 || s.Store.Answered == 0 || s.Store.Notified == 0 || s.Store.Locks == 0 || s.Store.Archived == 0 || s.Processors.Commits == 0 || s.Processors.Done == 0 {
 		t.Errorf("the run has proved little: %v", s)
 	}
 }
@@ -64,7 +64,7 @@ func TestAnOldDiskIsNoticed(t *testing.T) {
 		t.Errorf("no message was missed: %+v", m)
 	}
 	broken := strings.Join(s.Violations, "\n")
-	for _, part := range []string{"archive/", "no order of the", "roamer"} {
+	for _, part := range []string{"archive/", "no order of the", "roamer", "processor"} {
 		if !strings.Contains(broken, part) {
 			t.Errorf("none of the violations speaks of %q", part)
 		}

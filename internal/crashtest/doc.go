@@ -10,6 +10,8 @@
 //
 //   - store clients (store.go), watchers (watch.go) and lock holders (lock.go),
 //     whose history must be linearizable (model.go, history.go);
+//   - processors (processor.go), who process messages with LOAD, STORE and DONE, of
+//     which none may be committed twice, be forgotten, or lose its being done;
 //   - roamers (roamer.go), who make, resume and end sessions and subscriptions;
 //   - publishers, subscribers and retainers (publisher.go, subscriber.go,
 //     retainer.go), between whom no acknowledged message may be lost, come out of order

@@ -44,6 +44,7 @@ type answer struct {
 	fault   statestore.Fault
 	count   int64
 	value   string
+	context string // of LOAD
 	version hlc.Timestamp
 	ret     int64
 }
@@ -90,6 +91,7 @@ func (a answer) String() string {
 
 var replyNames = map[statestore.ReplyKind]string{
 	statestore.OK: "OK", statestore.NotApplied: "not applied", statestore.Nil: "nil", statestore.Count: "count",
+	statestore.Loaded: "loaded",
 }
 
 // payload is the request on the wire.
@@ -277,6 +279,12 @@ func (p *pending) take(payload []byte, version hlc.Timestamp) error {
 		if r.NotApplied() {
 			p.kind, p.count = statestore.NotApplied, 0
 		}
+	case protocol.Array:
+		if p.verb != statestore.Load || len(r.Array) != 3 {
+			return fmt.Errorf("%w: reply to %v: %q", errBroken, p.request, payload)
+		}
+		p.kind, p.count = statestore.Loaded, r.Array[0].Int
+		p.answer.value, p.context = string(r.Array[1].Blob), string(r.Array[2].Blob)
 	case protocol.Error:
 		fault, ok := r.Fault()
 		if !ok {

@@ -68,6 +68,7 @@ type run struct {
 	watchers   []*watcher
 	holders    []*lockHolder
 	archivist  *archivist
+	processors []*processor
 	roamers    []*roamer
 	publishers []*publisher
 	subs       []*subscriber
@@ -148,6 +149,10 @@ func (r *run) cast() {
 			r.holders = append(r.holders, &lockHolder{historian: newHistorian(fmt.Sprintf("holder%d", i), r.actorRand()), chapter: r.chapter})
 		}
 		r.archivist = &archivist{historian: newHistorian("archivist", r.actorRand())}
+		books := newLedger()
+		for i := range processors {
+			r.processors = append(r.processors, newProcessor(i, r.actorRand(), books))
+		}
 	}
 	if r.Sessions {
 		for i := range roamers {
@@ -203,6 +208,9 @@ func (r *run) actors() (all []actor) {
 		all = append(all, a)
 	}
 	for _, a := range r.roamers {
+		all = append(all, a)
+	}
+	for _, a := range r.processors {
 		all = append(all, a)
 	}
 	if r.archivist != nil {
@@ -443,6 +451,7 @@ func (r *run) count() {
 	}
 	if r.archivist != nil {
 		r.sum.Store.Archived = r.archivist.count
+		r.sum.Processors = r.processors[0].ledger.counts
 	}
 }
 

@@ -25,6 +25,8 @@ type Summary struct {
 	Store    StoreCounts   `json:"store"`
 	Sessions SessionCounts `json:"sessions"`
 
+	Processors ProcessorCounts `json:"processors"`
+
 	// Violations are promises broken that aren't counted above, in words.
 	Violations []string `json:"violations"`
 	// Examples are some of the faults counted in Messages, in words.
@@ -118,6 +120,9 @@ func (s *Summary) String() string {
 	if c := s.Store; c.Answered > 0 {
 		fmt.Fprintf(&b, "\n  state store: %d requests answered, %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
 			c.Answered, c.Unknown, c.Keys, c.Unchecked, c.Notified, c.Locks, c.Archived)
+	}
+	if c := s.Processors; c.Loads > 0 {
+		fmt.Fprintf(&b, "\n  processors: %d messages looked up, %d committed, %d conflicts, %d done", c.Loads, c.Commits, c.Conflicts, c.Done)
 	}
 	if c := s.Sessions; c.Resumed > 0 {
 		fmt.Fprintf(&b, "\n  sessions: %d resumed, %d subscriptions checked", c.Resumed, c.Checks)
