@@ -31,6 +31,24 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A SET costs two allocations, however many come together, and their commit none
+// to speak of.
+func TestSetAllocatesLittle(t *testing.T) {
+	s := startBench(t)
+	w := dialWire(t, s, "client", false)
+	set := func(inflight int) float64 {
+		var requests []byte
+		for i := range inflight {
+			requests = request(requests, "client", uint16(i+1), stamp(), "SET", fmt.Sprint("key-", i), "value")
+		}
+		return testing.AllocsPerRun(500, func() { w.window(requests, inflight) }) / float64(inflight)
+	}
+	alone, together := set(1), set(64)
+	if alone > 3 || together > 2.2 { // Pebble's own, now and then
+		t.Errorf("%.1f allocations for a SET that is alone, %.2f for one of 64, want 2", alone, together)
+	}
+}
+
 // A publish costs no allocation, however many get it, while they take it.
 func TestPublishAllocatesNothing(t *testing.T) {
 	s := startBench(t)
