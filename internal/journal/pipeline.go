@@ -13,20 +13,18 @@ import (
 // thousand. So nobody commits: callers append to the batch that is filling,
 // and two goroutines move batches to disk.
 //
-//	callers ──append──▶ filling ──seal──▶ sealed[0..1] ──sync──▶ complete
-//	                       │                   │                     │
-//	                 under mu, a memcpy   sealer: Pebble's      completer: SyncWait,
-//	                                      WAL and memtable,     callbacks, publish
-//	                                      no waiting for fsync
+//	callers ──append──▶ filling ──seal──▶ sealed ──sync──▶ complete
+//	                       │                │                  │
+//	                 under mu, a memcpy   sealer: Pebble's   completer: SyncWait,
+//	                                      WAL and memtable   callbacks, publish
 //
 // The sealer takes the filling batch as soon as it has rows and fewer than
 // maxInFlight batches are on their way, and puts an empty one in its place.
 // ApplyNoSyncWait writes the batch to the WAL's buffer and to the memtable and
 // asks for an fsync; rows are visible to Iterate and Get from then on. While
-// the disk works on one batch the next is applied and queued behind it, so
-// that the disk is never idle for want of a batch, and the one after that
-// fills: batches grow with the load by themselves, and latency stays near one
-// fsync.
+// the disk works on one batch the next one fills with all that comes meanwhile:
+// batches grow with the load by themselves, and latency stays near one fsync
+// and a half.
 //
 // The completer takes batches in order, waits for the fsync, and calls the
 // waiters. One goroutine is enough for waiting and calling: the disk does not
@@ -69,11 +67,13 @@ type Seq uint64
 // wait for it. It may append, and it may await.
 type Waiter interface{ Durable() }
 
-// maxInFlight is how many batches may be between sealing and completion: one
-// whose fsync runs and one that is applied meanwhile. With one the disk waits for
-// the memtable. With four or eight the batches got smaller (50 waiting clients:
-// 17, 12 and 7 rows), and the rate differed by no more than the disk's noise.
-const maxInFlight = 2
+// maxInFlight is how many batches may be between sealing and completion. With
+// two the disk needn't wait for the memtable; but those who wait are then spread
+// over two batches, and an fsync, its wake-ups and a write to each client are paid
+// for half as many rows: SETs and publishes took a tenth to a fifth more of a
+// processor, and there were no more of them in a second, with 1 to 3,200 waiting.
+// With four or eight the batches get smaller still.
+const maxInFlight = 1
 
 // patientRounds is how many lists of late waiters the completer calls before
 // it makes Admit block until there are none.
