@@ -30,16 +30,18 @@ func (j *Journal) makeStartRoom() {
 	}
 }
 
-// releaseBallast removes the ballast, if it is there, and says why.
-func (j *Journal) releaseBallast(why string) {
+// releaseBallast removes the ballast and says why; false: it was not there.
+func (j *Journal) releaseBallast(why string) bool {
 	name := j.o.FS.PathJoin(j.o.Dir, ballastName)
 	switch err := j.o.FS.Remove(name); {
 	case err == nil:
 		j.space.borrowed.Store(true)
 		j.o.Logger.Warn(why, "dir", j.o.Dir, "released_bytes", ballastBytes)
+		return true
 	case !errors.Is(err, fs.ErrNotExist):
 		j.o.Logger.Warn("the room that was kept on the disk cannot be released", "file", name, "error", err)
 	}
+	return false
 }
 
 // keepBallast makes the ballast if it is not there and the disk has room for it

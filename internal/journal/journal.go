@@ -77,6 +77,7 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
+	guarding       atomic.Bool   // errors of the log end the journal: it is open, and not being closed
 	backgroundSaid atomic.Int64  // when that was logged, ns
 	corrupt        sync.Map      // files that were said to be damaged, by path
 	synced         atomic.Uint64 // the batch up to which runInterval has synced
@@ -179,7 +180,7 @@ func (j *Journal) openDB(damaged bool) error {
 	if o.ReadOnly && !exists {
 		return fmt.Errorf("%w: %s holds no database", ErrForeign, o.Dir)
 	}
-	db, err := pebble.Open(o.Dir, j.pebbleOptions())
+	db, err := j.openPebble()
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -199,6 +200,17 @@ func (j *Journal) openDB(damaged bool) error {
 	j.db = db
 	j.metaLast = append([]byte(nil), j.meta...)
 	return nil
+}
+
+// openPebble opens the database. Where a directory cannot be synced Pebble panics
+// with the error.
+func (j *Journal) openPebble() (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic in Pebble: %v", r)
+		}
+	}()
+	return pebble.Open(j.o.Dir, j.pebbleOptions())
 }
 
 func readMeta(db *pebble.DB) ([]byte, error) {
@@ -229,7 +241,7 @@ const (
 // (50 µs in place of 3).
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
-		FS:                          j.o.FS,
+		FS:                          guardedFS{j.o.FS, j},
 		Lock:                        j.lock,
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,
@@ -254,6 +266,7 @@ func (j *Journal) start() {
 		close(j.drained)
 		return
 	}
+	j.guarding.Store(true)
 	j.filling.rows = j.db.NewBatch()
 	j.CheckSpace()
 	j.toSync = make(chan *batch, maxInFlight)
@@ -401,5 +414,6 @@ func (j *Journal) Close() error {
 		return err
 	}
 	j.running.Wait()
+	j.guarding.Store(false)
 	return errors.Join(j.db.Close(), j.lock.Close())
 }

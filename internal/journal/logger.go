@@ -38,10 +38,7 @@ const backgroundErrorPause = 10 * time.Second
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
 	if errors.Is(err, syscall.ENOSPC) {
-		select {
-		case j.full <- struct{}{}:
-		default: // runSpace is about to look
-		}
+		j.noRoom()
 	}
 	last, now := j.backgroundSaid.Load(), time.Now().UnixNano()
 	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {

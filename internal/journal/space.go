@@ -85,6 +85,14 @@ func (j *Journal) CheckSpace() {
 	}
 }
 
+// noRoom makes runSpace look, because something found no room on the disk.
+func (j *Journal) noRoom() {
+	select {
+	case j.full <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
 // owed is the room that the ballast will take up again.
 func (j *Journal) owed() int64 {
 	if j.space.borrowed.Load() {

@@ -1,0 +1,159 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// faults makes a kind of operation fail, from the nth on.
+type faults struct {
+	kinds []errorfs.OpKind
+	file  string // part of the name; empty: any
+	from  int64
+	seen  atomic.Int64
+	armed atomic.Bool
+}
+
+var errFault = errors.New("input/output error")
+
+func (f *faults) maybe(op errorfs.Op) error {
+	if !f.armed.Load() || !strings.Contains(op.Path, f.file) {
+		return nil
+	}
+	for _, k := range f.kinds {
+		if op.Kind == k && f.seen.Add(1) > f.from {
+			return errFault
+		}
+	}
+	return nil
+}
+
+// smallDisk makes memtables small, so that a few rows come through several logs
+// and tables, and leaves no room for a ballast.
+type smallDisk struct{ vfs.FS }
+
+func (smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: 8 << 20, TotalBytes: 8 << 20}, nil
+}
+
+// Whatever fails, and whenever: who was called back finds their rows, Fatal is
+// called once, and nobody is called back any more.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		kinds []errorfs.OpKind
+		file  string
+	}{
+		{"writing the log", []errorfs.OpKind{errorfs.OpFileWrite}, ".log"},
+		{"syncing the log", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}, ".log"},
+		{"writing tables", []errorfs.OpKind{errorfs.OpFileWrite}, ".sst"},
+		{"syncing tables", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}, ".sst"},
+		{"writing the manifest", []errorfs.OpKind{errorfs.OpFileWrite}, "MANIFEST"},
+		{"syncing the manifest", []errorfs.OpKind{errorfs.OpFileSync}, "MANIFEST"},
+		{"renaming", []errorfs.OpKind{errorfs.OpRename, errorfs.OpReuseForWrite}, ""},
+		{"creating", []errorfs.OpKind{errorfs.OpCreate, errorfs.OpReuseForWrite}, ""},
+		{"everything that writes", []errorfs.OpKind{
+			errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpCreate, errorfs.OpRename, errorfs.OpReuseForWrite,
+		}, ""},
+	} {
+		for _, from := range []int64{0, 5} {
+			t.Run(fmt.Sprintf("%s/%d", c.name, from), func(t *testing.T) {
+				t.Parallel()
+				lifeWithFault(t, &faults{kinds: c.kinds, file: c.file, from: from})
+			})
+		}
+	}
+}
+
+func lifeWithFault(t *testing.T, f *faults) {
+	mem := vfs.NewCrashableMem()
+	fatal := make(chan error, 10)
+	j := mustOpen(t, Options{
+		FS: smallDisk{errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe))}, Fatal: func(err error) { fatal <- err },
+		CommitTimeout: 2 * time.Second, // Pebble retries tables for ever
+	})
+	f.armed.Store(true)
+
+	// Rows are written, through several logs and tables, until the journal fails.
+	var mu sync.Mutex
+	acked, failed := 0, false
+	value := strings.Repeat("v", 64<<10)
+	var reason error
+	for n := 0; reason == nil && n < 100; n++ {
+		done := make(chan struct{})
+		put(j, fmt.Sprintf("k|%04d", n), value, waiterFunc(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if failed {
+				t.Error("called back after the journal failed")
+			}
+			acked++
+			close(done)
+		}))
+		select {
+		case <-done:
+		case reason = <-fatal:
+			mu.Lock()
+			failed = true
+			mu.Unlock()
+		}
+	}
+	if reason == nil {
+		t.Logf("%d operations met, and all rows written", f.seen.Load())
+		f.armed.Store(false)
+		defer mustClose(t, j)
+	} else if err := j.Close(); err == nil || !strings.Contains(err.Error(), reason.Error()) {
+		t.Errorf("Close said %v, Fatal %v", err, reason)
+	} else if !strings.Contains(reason.Error(), errFault.Error()) || len(fatal) != 0 {
+		t.Errorf("Fatal(%v), and %d more times", reason, len(fatal))
+	}
+
+	// What is on the disk now is what a start finds.
+	mu.Lock()
+	defer mu.Unlock()
+	left := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})
+	defer mustClose(t, left)
+	rows := content(t, left)
+	for n := range acked {
+		if key := fmt.Sprintf("k|%04d", n); len(rows[key]) != len(value) {
+			t.Errorf("row %s was acknowledged and is not there", key)
+		}
+	}
+}
+
+// A directory that cannot be written to at the start is said so, by Open or by Fatal,
+// and left for another try.
+func TestFaultsAtTheStart(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpCreate} {
+		for from := range int64(4) {
+			mem := vfs.NewCrashableMem()
+			f := &faults{kinds: []errorfs.OpKind{kind}, from: from}
+			f.armed.Store(true)
+			said := make(chan error, 2)
+			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }}
+			go func() {
+				j, err := Open(o) // after Fatal it never returns: the process is to end
+				if err == nil {
+					f.armed.Store(false)
+					err = j.Close()
+				}
+				said <- err
+			}()
+			if err := <-said; err != nil && !strings.Contains(err.Error(), errFault.Error()) {
+				t.Errorf("operation %v, from %d on: %v", kind, from, err)
+			}
+			mustClose(t, mustOpen(t, Options{Dir: "data", FS: mem.CrashClone(vfs.CrashCloneCfg{})}))
+		}
+	}
+}
