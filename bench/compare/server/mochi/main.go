@@ -1,8 +1,11 @@
 // Command mochi is a mochi-mqtt broker that answers the store's requests in its
-// publish hook from a map in memory.
+// publish hook from a map in memory. With -data it keeps sessions and messages in a bolt
+// database, each write synced, as the hook that comes with it does: for the crash harness
+// (docs/reliability.md).
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -10,23 +13,33 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/hooks/auth"
+	"github.com/mochi-mqtt/server/v2/hooks/storage/bolt"
 	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/mochi-mqtt/server/v2/packets"
+	"go.etcd.io/bbolt"
 
 	"holdfast/bench/compare/wire"
 )
 
 func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "address to listen on")
+	data := flag.String("data", "", "directory for a database; empty: everything is in memory")
+	flag.Parse()
 	s := mqtt.New(&mqtt.Options{InlineClient: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	h := &store{server: s, values: map[string][]byte{}, inline: s.NewClient(nil, "local", "store", true)}
 	must(s.AddHook(new(auth.AllowHook), nil))
 	must(s.AddHook(h, nil))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if *data != "" {
+		must(s.AddHook(new(bolt.Hook), &bolt.Options{Path: filepath.Join(*data, "mochi.db"), Options: &bbolt.Options{Timeout: 5 * time.Second}}))
+	}
+	l, err := net.Listen("tcp", *listen)
 	must(err)
 	must(s.AddListener(listeners.NewNet("tcp", l)))
 	go func() { must(s.Serve()) }()
