@@ -63,7 +63,7 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 	count, key := p.counts[f.handler], storeKey(f.handler, f.Key)
 	conflict := pause{time.Millisecond, 100 * time.Millisecond}
 	for range conflictsBound {
-		known, err := p.look(ctx, f, key)
+		known, guessed, err := p.look(ctx, f, key)
 		if err != nil {
 			return err
 		}
@@ -81,6 +81,9 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 		}
 		outputs, left, outcome, err := p.commit(ctx, f, key, known)
 		switch {
+		case err != nil && guessed:
+			// A duplicate may have failed on a state that it was never meant for:
+			// that says nothing until the store has been asked.
 		case err != nil:
 			return err
 		case outcome == client.Stored:
@@ -103,18 +106,18 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 }
 
 // look finds out what the message is to be processed on: what the message before it has
-// left, if it waited behind one, else what the store says.
-func (p *Processor) look(ctx context.Context, f *flight, key string) (*client.Message, error) {
+// left, if it waited behind one (guessed: it may be a duplicate), else what the store says.
+func (p *Processor) look(ctx context.Context, f *flight, key string) (known *client.Message, guessed bool, err error) {
 	if known := f.from.state; known != nil {
 		f.from.state = nil
-		return known, nil
+		return known, true, nil
 	}
-	var known client.Message
-	err := p.bounded(ctx, p.counts[f.handler].load, func(ctx context.Context) (err error) {
-		known, err = p.conn.Load(ctx, key, f.MessageID)
+	known = &client.Message{}
+	err = p.bounded(ctx, p.counts[f.handler].load, func(ctx context.Context) (err error) {
+		*known, err = p.conn.Load(ctx, key, f.MessageID)
 		return err
 	})
-	return &known, err
+	return known, false, err
 }
 
 var errStopped = errors.New("the processor is stopping")

@@ -2,6 +2,7 @@ package consistenttest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -152,5 +153,37 @@ func TestFaults(t *testing.T) {
 		if s, _ := b.State(fmt.Sprintf("bank/%d", a)); string(s) != fmt.Sprintf(`{"Balance":%d,"Deposits":%d}`, want, want) {
 			t.Errorf("account %d: %s, want %d", a, s, want)
 		}
+	}
+}
+
+// A duplicate that waits behind another message of its key fails on the state that this
+// one leaves, and didn't on its own: it is still a duplicate, and no dead letter.
+func TestDuplicateInLineFailsOnTheNextState(t *testing.T) {
+	t.Parallel()
+	waiting := make(chan struct{})
+	test := consistenttest.New(t, consistent.Options{}, func(p *consistent.Processor) {
+		_ = consistent.Handle(p, "in/+", func(_ *consistent.Context, spent bool, m string) (bool, []consistent.Message, error) {
+			switch {
+			case m == "signal":
+				close(waiting)
+			case m == "slow":
+				<-waiting
+			case spent:
+				return spent, nil, consistent.Terminal(errors.New("spent already"))
+			default:
+				return true, []consistent.Message{consistent.JSON("out", m)}, nil
+			}
+			return spent, nil, nil
+		}, consistent.KeyFromMessage(func(m consistent.Message) string { return m.Topic }))
+	})
+	spend := consistenttest.Event("1", consistent.JSON("in/a", "spend"))
+	test.Send(spend)
+	// Messages are delivered in order: when the signal is handled, the duplicate is in line.
+	test.Send(
+		consistenttest.Event("2", consistent.JSON("in/a", "slow")), spend,
+		consistenttest.Event("3", consistent.JSON("in/b", "signal")),
+	)
+	if got := test.DeadLetters(); len(got) > 0 {
+		t.Errorf("dead letters %q", got)
 	}
 }
