@@ -2,7 +2,9 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,6 +18,16 @@ type loader struct {
 	sizes    map[uint64]int         // of p rows, by number
 	wills    []*Session
 	orphans  [][]byte // rows of sessions that have ended
+	strays   []stray
+}
+
+// stray is a message of a shared subscription in the queue of a session that has ended:
+// it went from the backlog to that session in one batch, and would have come back in the
+// next (Session.saved). Nobody else has it.
+type stray struct {
+	group   *shareGroup
+	message *Message
+	key     []byte
 }
 
 // load restores sessions, subscriptions, queues, retained messages and wills.
@@ -150,12 +162,9 @@ func (l *loader) queued(key, value []byte) error {
 		return l.queuedForGroup(g, seq, value)
 	}
 	s := l.owner(queuePrefix, key)
-	if s == nil {
-		return nil
-	}
 	r, err := decodeQueueRow(value)
-	if err != nil {
-		return err
+	if s == nil || err != nil {
+		return errors.Join(err, l.stray(key, &r))
 	}
 	q := &s.routed
 	if q.head == q.tail {
@@ -189,6 +198,23 @@ func (l *loader) queued(key, value []byte) error {
 	s.count(&it)
 	q.push(it)
 	return nil
+}
+
+// stray notes a message whose session has ended and whose group has not.
+func (l *loader) stray(key []byte, r *queueRow) error {
+	if r.shared == "" {
+		return nil
+	}
+	name, rest := splitShare(r.shared)
+	g := l.b.groups[name+"/"+rest]
+	if g == nil {
+		return nil
+	}
+	m, err := r.message(l.b.journal, l.wall)
+	if err == nil {
+		l.strays = append(l.strays, stray{g, m, append([]byte{queuePrefix, '|'}, key...)})
+	}
+	return err
 }
 
 func (l *loader) queuedForGroup(g *shareGroup, seq uint64, value []byte) error {
@@ -279,9 +305,14 @@ func (l *loader) finish() {
 			delete(b.payloads.refs, n)
 		}
 	}
-	l.deleteOrphans()
 	t := b.turn()
 	defer t.end()
+	for _, s := range slices.Backward(l.strays) { // each goes to the front
+		t.deletes = append(t.deletes, s.key)
+		s.group.requeue(t, s.message)
+	}
+	b.commit(t, nil)
+	l.deleteOrphans()
 	for _, s := range l.sessions { // what nobody had been sent when the server was killed may go to any member
 		for _, sub := range s.sharedSubscriptions() {
 			sub.group.takeBack(t, sub)

@@ -95,6 +95,52 @@ func TestSharedMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	}
 }
 
+// A message goes from the backlog to a member whose session ends before that is journaled.
+// The machine crashes right after that batch, before the one that takes it back: the
+// other member gets it.
+func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
+	t.Parallel()
+	fs := newCrashes()
+	n := run(t, fs, Limits{})
+	b := n.broker
+	other := n.connect(mqtttest.Persistent("other"))
+	other.Subscribe("$share/group/shared", 2)
+	other.Disconnect()
+	publisher := n.connect()
+	publisher.Publish(message{Topic: "shared", Payload: "0", QoS: 2})
+	publisher.Publish(message{Topic: "shared", Payload: "1", QoS: 2})
+	g := b.groups["group/shared"]
+	if len(g.backlog) != 2 {
+		t.Fatalf("%d messages wait for a member, want 2", len(g.backlog))
+	}
+	g.dispatching = true // by us, below
+	member := n.connect(mqtttest.Persistent("member"))
+	member.Subscribe("$share/group/shared", 2)
+
+	turn := b.turn()
+	seq, m := g.first()
+	o := m.routed()
+	if !g.offer(turn, &o) || len(turn.saves) != 1 || turn.saves[0].session != b.lookup("member") {
+		t.Fatal("the connected member was not chosen")
+	}
+	ending := b.turn()
+	b.endSession(ending, b.lookup("member"))
+	ending.end()
+	sv := &turn.saves[0] // what commit does first
+	a := b.journal.Begin()
+	a.Set(queueKey(sv.sid, sv.seq), appendQueueRow(nil, &sv.it, 0, b.wall()))
+	a.Delete(queueKey(g.gid, seq))
+	b.waitDurable(a.End(nil))
+
+	n = run(t, fs.stop()[0], Limits{})
+	if got := mqtttest.Payloads(n.connect(mqtttest.Persistent("other")).Collect()); fmt.Sprint(got) != "[0 1]" {
+		t.Errorf("got %v", got)
+	}
+	o.done()
+	turn.saves = nil
+	turn.end()
+}
+
 // The row of a message that has just gone from a backlog may be deleted after
 // another message has come to the front: it must not have the same number.
 func TestBacklogNumbersAreNotGivenTwice(t *testing.T) {
