@@ -21,19 +21,9 @@ import (
 // Messages are acknowledged by whoever processes them, when they have: see
 // [Delivery]. It is safe for concurrent use.
 type Session struct {
-	cfg     *config
-	address string
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	stopped chan struct{} // closed when the connection loop has ended
-	tried   chan struct{} // closed after the first attempt to connect
-
-	mu         sync.Mutex
-	link       *sessionLink  // under mu: nil while there is no connection
-	ready      chan struct{} // under mu: closed when link is set; then replaced when it is lost
-	lastErr    error         // under mu: why there is no connection
-	filters    []string      // under mu: set once
-	subscribed bool          // under mu: the server has granted filters, in this session
+	upkeep[*sessionLink]
+	filters    []string // under mu: set once
+	subscribed bool     // under mu: the server has granted filters, in this session
 
 	receiving sync.Mutex
 	deliver   func(Delivery) // under receiving: nil until Subscribe
@@ -56,33 +46,14 @@ type Delivery struct {
 // DialSession connects like [Dial], and fails if the first attempt fails. Of the
 // options, those of a state store's requests mean nothing here.
 func DialSession(ctx context.Context, address string, opts ...Option) (*Session, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
+	s := &Session{}
+	if err := s.configure(address, opts); err != nil {
 		return nil, err
 	}
-	if cfg.dial == nil {
-		if cfg.dial, err = dialer(address, cfg.tls); err != nil {
-			return nil, err
-		}
-	}
-	s := &Session{cfg: cfg, address: address, stopped: make(chan struct{}), tried: make(chan struct{}), ready: make(chan struct{})}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	go func() {
-		defer close(s.stopped)
-		keepConnected(s.ctx, cfg, address, s.tried, s.connect, s.up, s.down)
-	}()
-	select {
-	case <-s.tried:
-	case <-ctx.Done():
+	go s.run(s.connect, func(*sessionLink) {}, s.lost)
+	if err := s.awaitFirst(ctx); err != nil {
 		_ = s.Close()
-		return nil, fmt.Errorf("connect to %s: %w", address, ctx.Err())
-	}
-	s.mu.Lock()
-	link, cause := s.link, s.lastErr
-	s.mu.Unlock()
-	if link == nil && s.ctx.Err() == nil && cause != nil {
-		_ = s.Close()
-		return nil, fmt.Errorf("connect to %s: %w", address, cause)
+		return nil, err
 	}
 	return s, nil
 }
@@ -94,8 +65,7 @@ func (s *Session) ClientID() string { return s.cfg.clientID }
 // what was received and not acknowledged comes again to whoever resumes the
 // session. Close returns when nothing of the session runs any more.
 func (s *Session) Close() error {
-	s.cancel()
-	<-s.stopped
+	s.stop()
 	return nil
 }
 
@@ -201,47 +171,11 @@ func (s *Session) MaxPacketSize() uint32 {
 	return s.link.maxPacket
 }
 
-func (s *Session) up(l *sessionLink) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cfg.sayConnected(s.address, s.lastErr != nil)
-	s.link, s.lastErr = l, nil
-	close(s.ready)
-}
-
-func (s *Session) down(cause error) {
+// lost forgets what was received and not handed over: it comes again.
+func (s *Session) lost() {
 	s.receiving.Lock()
-	s.held = nil // it comes again
-	s.receiving.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.link != nil {
-		s.link = nil
-		s.ready = make(chan struct{})
-	}
-	s.lastErr = cause
-}
-
-// live returns the connection, waiting for it if there is none.
-func (s *Session) live(ctx context.Context) (*sessionLink, error) {
-	for {
-		s.mu.Lock()
-		l, ready, cause := s.link, s.ready, s.lastErr
-		s.mu.Unlock()
-		switch {
-		case s.ctx.Err() != nil:
-			return nil, ErrClosed
-		case l != nil:
-			return l, nil
-		}
-		select {
-		case <-ready:
-		case <-s.ctx.Done():
-			return nil, ErrClosed
-		case <-ctx.Done():
-			return nil, notConnected(cause, ctx.Err())
-		}
-	}
+	defer s.receiving.Unlock()
+	s.held = nil
 }
 
 // sessionLink is one connection of a Session.

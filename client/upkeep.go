@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -15,38 +18,155 @@ type connection interface {
 	kill(cause error)
 }
 
-// keepConnected connects, and connects again whenever the connection is lost,
-// until ctx ends. tried is closed after the first attempt. up is told of every
-// connection; down of every end, and of every attempt that failed.
-func keepConnected[C connection](ctx context.Context, cfg *config, address string, tried chan<- struct{}, connect func() (C, error), up func(C), down func(error)) {
-	pause := cfg.minBackoff
-	for first := true; ctx.Err() == nil; first = false {
+// upkeep keeps one connection, of a Client or of a Session, up until it is stopped.
+type upkeep[L interface {
+	comparable
+	connection
+}] struct {
+	cfg     *config
+	address string
+	ctx     context.Context // ends with stop
+	cancel  context.CancelFunc
+	stopped chan struct{} // closed when run has ended
+	tried   chan struct{} // closed after the first attempt to connect
+
+	mu      sync.Mutex
+	link    L             // under mu: nil while there is no connection
+	ready   chan struct{} // under mu: closed when link is set; then replaced when it is lost
+	lastErr error         // under mu: why there is no connection
+}
+
+// configure fails only if the address or an option makes no sense.
+func (k *upkeep[L]) configure(address string, opts []Option) error {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return err
+	}
+	if cfg.dial == nil {
+		if cfg.dial, err = dialer(address, cfg.tls); err != nil {
+			return err
+		}
+	}
+	k.cfg, k.address = cfg, address
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.stopped, k.tried, k.ready = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	return nil
+}
+
+// awaitFirst waits for the outcome of the first attempt to connect.
+func (k *upkeep[L]) awaitFirst(ctx context.Context) error {
+	select {
+	case <-k.tried:
+	case <-ctx.Done():
+		return fmt.Errorf("connect to %s: %w", k.address, ctx.Err())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var none L
+	if k.link == none {
+		return fmt.Errorf("connect to %s: %w", k.address, k.lastErr)
+	}
+	return nil
+}
+
+// stop disconnects, and returns when run has ended.
+func (k *upkeep[L]) stop() {
+	k.cancel()
+	<-k.stopped
+}
+
+// run connects, and connects again whenever the connection is lost, until stop. up is
+// told of every connection, down of every end and of every attempt that failed.
+func (k *upkeep[L]) run(connect func() (L, error), up func(L), down func()) {
+	defer close(k.stopped)
+	pause := k.cfg.minBackoff
+	for first := true; k.ctx.Err() == nil; first = false {
 		l, err := connect()
 		since := time.Now()
 		if err == nil {
+			k.up(l)
 			up(l)
 		} else {
-			down(err)
+			k.down(err)
+			down()
 		}
 		if first {
-			close(tried)
+			close(k.tried)
 		}
 		if err == nil {
-			cause := l.wait(ctx)
-			down(cause) // first, so that whoever tries again finds no dead link
+			cause := l.wait(k.ctx)
+			k.down(cause) // first, so that whoever tries again finds no dead link
+			down()
 			l.kill(cause)
-			if ctx.Err() == nil {
-				cfg.logger.Warn("connection lost", "address", address, "error", cause)
+			if k.ctx.Err() == nil {
+				k.cfg.logger.Warn("connection lost", "address", k.address, "error", cause)
 			}
 			// A server that accepts and throws out at once must not be hammered.
 			if time.Since(since) > pause {
-				pause = cfg.minBackoff
+				pause = k.cfg.minBackoff
 			}
-		} else if ctx.Err() == nil {
-			cfg.logger.Warn("cannot connect", "address", address, "error", err)
+		} else if k.ctx.Err() == nil {
+			k.cfg.logger.Warn("cannot connect", "address", k.address, "error", err)
 		}
-		pause = rest(ctx, pause, cfg.maxBackoff)
+		pause = rest(k.ctx, pause, k.cfg.maxBackoff)
 	}
+}
+
+func (k *upkeep[L]) up(l L) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	level := slog.LevelDebug // what everybody expects; coming back is news
+	if k.lastErr != nil {
+		level = slog.LevelInfo
+	}
+	k.cfg.logger.Log(k.ctx, level, "connected", "address", k.address, "client_id", k.cfg.clientID)
+	k.link, k.lastErr = l, nil
+	close(k.ready)
+}
+
+func (k *upkeep[L]) down(cause error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var none L
+	if k.link != none {
+		k.link = none
+		k.ready = make(chan struct{})
+	}
+	k.lastErr = cause
+}
+
+// live returns the connection, waiting for it if there is none.
+func (k *upkeep[L]) live(ctx context.Context) (L, error) {
+	var none L
+	for {
+		k.mu.Lock()
+		l, ready := k.link, k.ready
+		k.mu.Unlock()
+		if k.ctx.Err() != nil {
+			return none, ErrClosed
+		}
+		if l != none {
+			return l, nil
+		}
+		select {
+		case <-ready:
+		case <-k.ctx.Done():
+			return none, ErrClosed
+		case <-ctx.Done():
+			k.mu.Lock()
+			cause := k.lastErr
+			k.mu.Unlock()
+			return none, notConnected(cause, ctx.Err())
+		}
+	}
+}
+
+// notConnected says that nothing could be sent until a context ended, and why.
+func notConnected(cause, ended error) error {
+	if cause == nil || errors.Is(cause, ended) {
+		return fmt.Errorf("%w: %w", ErrNotConnected, ended)
+	}
+	return fmt.Errorf("%w: %w (%w)", ErrNotConnected, cause, ended)
 }
 
 // rest sleeps for between half and all of pause and returns the next one.
@@ -58,14 +178,4 @@ func rest(ctx context.Context, pause, longest time.Duration) time.Duration {
 	case <-ctx.Done():
 	}
 	return min(2*pause, longest)
-}
-
-// sayConnected logs that there is a connection: coming back is news, the rest
-// is what everybody expects.
-func (c *config) sayConnected(address string, back bool) {
-	level := slog.LevelDebug
-	if back {
-		level = slog.LevelInfo
-	}
-	c.logger.Log(context.Background(), level, "connected", "address", address, "client_id", c.clientID)
 }
