@@ -30,6 +30,9 @@ type player struct {
 	last client.ApplicationMessage
 }
 
+// patience is how long a person waits for the server before being told.
+const patience = 5 * time.Second
+
 const help = `  fire N   shoot at position N, 0 to 99
   again    send the last shot once more, as a network does that has lost the answer
   new      start a new round
@@ -99,6 +102,8 @@ func (p *player) play(ctx context.Context, in io.Reader) error {
 }
 
 func (p *player) do(ctx context.Context, words []string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	switch words[0] {
 	case "fire":
 		return p.fire(ctx, words[1:])

@@ -21,7 +21,8 @@ import (
 	"holdfast/internal/server"
 )
 
-const patience = 20 * time.Second
+// soon is how long anything may take before it counts as never happening.
+const soon = 20 * time.Second
 
 func newGame(t *testing.T) *consistenttest.Test {
 	t.Helper()
@@ -276,7 +277,7 @@ func (x *terminal) read(t *testing.T) string {
 			t.Fatal("the program has ended")
 		}
 		return line
-	case <-time.After(patience):
+	case <-time.After(soon):
 		t.Fatal("the program says nothing")
 	}
 	return ""
@@ -321,7 +322,7 @@ func TestTwoProgramsOfWhichOneIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(soon); ; {
 		v, _, err := c.Get(t.Context(), "leader-board/demo")
 		if err != nil {
 			t.Fatal(err)
