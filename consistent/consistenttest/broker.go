@@ -376,7 +376,7 @@ func (s *store) apply(cmd *statestore.Command) statestore.Reply {
 	statestore.Apply(cmd, statestore.Cell{Entry: s.entries[key], Memo: s.memos[memo]}, &env, &r)
 	s.last = r.Last
 	if r.Changed {
-		s.entries[key] = r.Entry
+		s.entries[key] = r.Entry.Clone()
 	}
 	if r.MemoChanged {
 		s.memos[memo] = r.Memo

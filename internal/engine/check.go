@@ -5,6 +5,7 @@ import (
 
 	"holdfast/hlc"
 	"holdfast/internal/journal"
+	"holdfast/internal/statestore"
 )
 
 // Inventory is what Check found on disk.
@@ -25,7 +26,8 @@ func Check(j *journal.Journal, report func(what string)) (inv Inventory, err err
 	nodes := map[string]string{}
 	err = j.Iterate([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
 		key := row[len(keyPrefix):]
-		entry, err := decodeEntry(value, nodes)
+		var entry statestore.Entry
+		err := decodeEntry(value, nodes, &entry)
 		switch {
 		case err != nil:
 			report(fmt.Sprintf("key %q: %v", key, err))
@@ -36,7 +38,7 @@ func Check(j *journal.Journal, report func(what string)) (inv Inventory, err err
 			report(fmt.Sprintf("key %q has version %v, which is later than the last one issued, %v", key, entry.Version, last))
 		}
 		inv.Keys++
-		inv.Bytes += size(key, entry)
+		inv.Bytes += size(key, &entry)
 		return true
 	})
 	if err != nil {

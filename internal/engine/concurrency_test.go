@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"holdfast/hlc"
+	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
 
@@ -148,14 +149,18 @@ func (w *world) checkCounters() {
 	for i := range w.e.shards {
 		sh := &w.e.shards[i]
 		sh.mu.Lock()
-		for key, rec := range sh.table.records {
-			if rec.entry != nil {
-				keys++
-				bytes += size([]byte(key), rec.entry)
+		sh.table.slots.Each(func(ref slab.Ref) {
+			r := sh.table.at(ref)
+			key, value, _ := sh.table.parts(r)
+			if !r.live() {
+				w.t.Errorf("the tombstone of %s is left", key)
+				return
 			}
-			if rec.idle() {
-				w.t.Errorf("the record of %s is left with nothing in it", key)
-			}
+			keys++
+			bytes += int64(len(key) + len(value))
+		})
+		if n := len(sh.watchers); n > 0 {
+			w.t.Errorf("the watchers of %d keys are left", n)
 		}
 		sh.mu.Unlock()
 	}

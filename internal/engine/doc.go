@@ -9,21 +9,27 @@
 //
 // # The way of a command
 //
-// A GET locks its key's shard, reads the entry, and replies to the caller at
+// A GET locks its key's shard, copies the entry, and replies to the caller at
 // once, unless the entry rides in a batch of the journal that is not complete.
 // Then the reply joins that batch: no reply shows what could still be lost
 // (protocol, section 6, Order). A key that was deleted stays as a tombstone
 // until its batch is complete, so that a miss waits as well.
 //
-// A SET or DEL applies the rules under the shard's lock, puts the new entry in
+// A SET or DEL applies the rules under the shard's lock, writes the new entry in
 // its place, appends it to the journal's filling batch and returns. When the
 // batch is durable the journal's completer calls [turn.Durable], which tells the
 // requester's own watch, replies, and tells the other watchers.
 //
+// # Memory
+//
+// Keys and values stand in memory outside the Go heap, where a record is written
+// over in place, and moves when others go (package slab; record.go, table.go). So a
+// view of a record ends with its shard's lock.
+//
 // # Locks
 //
 // In this order: stripe.mu, shard.mu, session.mu, Local.mu or stripe.overlayMu, the
-// journal's. None is held while a Completion or a Sink is called, and none over a
+// journal's or slab.Memory's. None is held while a Completion or a Sink is called, and none over a
 // read of the disk but stripe.mu, which only LOAD, STORE, DONE and their clean-up
 // take (remember.go). Local.mu guards what all keys share: the last version issued,
 // and the quota.

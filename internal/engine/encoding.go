@@ -100,38 +100,39 @@ func encodeEntry(dst []byte, entry *statestore.Entry, deadlineMs int64) []byte {
 	return append(dst, entry.Value...)
 }
 
-// decodeEntry copies what it keeps of b. nodes holds one copy of each node ID.
-func decodeEntry(b []byte, nodes map[string]string) (*statestore.Entry, error) {
+// decodeEntry fills entry with what b says. The value is a view of b; nodes holds one
+// copy of each node ID.
+func decodeEntry(b []byte, nodes map[string]string, entry *statestore.Entry) error {
 	if len(b) < 2 {
-		return nil, errTruncated
+		return errTruncated
 	}
 	format, flags := b[0], b[1]
 	if format != entryFormat || flags&^knownFlags != 0 {
-		return nil, fmt.Errorf("format %d with flags %#x is not known to this version of the program", format, flags)
+		return fmt.Errorf("format %d with flags %#x is not known to this version of the program", format, flags)
 	}
-	entry := &statestore.Entry{}
+	*entry = statestore.Entry{}
 	b = b[2:]
 	var err error
 	if entry.Version, b, err = readStamp(b, nodes); err != nil {
-		return nil, err
+		return err
 	}
 	if flags&flagToken != 0 {
 		if entry.Token, b, err = readStamp(b, nodes); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if flags&flagDeadline != 0 {
 		var ms uint64
 		if ms, b, err = readUvarint(b); err != nil {
-			return nil, err
+			return err
 		}
 		if ms == 0 || ms > math.MaxInt64 {
-			return nil, fmt.Errorf("deadline %d is out of range", ms)
+			return fmt.Errorf("deadline %d is out of range", ms)
 		}
 		entry.DeadlineMs = int64(ms)
 	}
-	entry.Value = append([]byte{}, b...)
-	return entry, nil
+	entry.Value = b
+	return nil
 }
 
 func uvarintSize(v uint64) int {

@@ -35,8 +35,8 @@ func TestEntriesSurviveTheDisk(t *testing.T) {
 		if len(b) != encodedSize(entry, entry.DeadlineMs) {
 			t.Fatalf("encoded in %d bytes, announced %d", len(b), encodedSize(entry, entry.DeadlineMs))
 		}
-		got, err := decodeEntry(b, map[string]string{})
-		if err != nil {
+		var got statestore.Entry
+		if err := decodeEntry(b, map[string]string{}, &got); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.Value, entry.Value) || got.Version != entry.Version || got.Token != entry.Token || got.DeadlineMs != entry.DeadlineMs {
@@ -75,7 +75,8 @@ func TestBadRecordsAreRefused(t *testing.T) {
 		"a deadline of 0":       {1, 2, 1, 1, 1, 'S', 0},
 		"a deadline beyond all": {1, 2, 1, 1, 1, 'S', 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1},
 	} {
-		if e, err := decodeEntry(b, map[string]string{}); err == nil {
+		var e statestore.Entry
+		if err := decodeEntry(b, map[string]string{}, &e); err == nil {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
@@ -103,11 +104,11 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add([]byte{1, 3, 0xAC, 2, 1, 1, 'S', 2, 3, 2, 'a', 'b', 5, 'v'})
 	f.Add([]byte{1, 0, 1, 1, 1, 'S'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		entry, err := decodeEntry(b, map[string]string{})
-		if err != nil {
+		var entry, again statestore.Entry
+		if decodeEntry(b, map[string]string{}, &entry) != nil {
 			return
 		}
-		again, err := decodeEntry(encodeEntry(nil, entry, entry.DeadlineMs), map[string]string{})
+		err := decodeEntry(encodeEntry(nil, &entry, entry.DeadlineMs), map[string]string{}, &again)
 		if err != nil || !bytes.Equal(again.Value, entry.Value) || again.Version != entry.Version || again.Token != entry.Token || again.DeadlineMs != entry.DeadlineMs {
 			t.Errorf("%+v came back as %+v, %v", entry, again, err)
 		}

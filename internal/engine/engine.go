@@ -10,6 +10,7 @@ import (
 
 	"holdfast/hlc"
 	"holdfast/internal/journal"
+	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
 
@@ -123,6 +124,7 @@ type Local struct {
 	clock   Clock
 	baseMs  int64 // the wall clock when SinceStart was zero
 	seed    maphash.Seed
+	memory  *slab.Memory // of the shards' tables
 	shards  [shardCount]shard
 	stripes [stripeCount]stripe
 	scans   chan struct{} // a place for each scan that may read
@@ -153,10 +155,11 @@ func Open(o Options) (*Local, error) {
 		journal: o.Journal,
 		clock:   o.Clock,
 		seed:    maphash.MakeSeed(),
+		memory:  slab.NewMemory(),
 		scans:   make(chan struct{}, o.MaxScans),
 	}
 	for i := range e.shards {
-		e.shards[i].init()
+		e.shards[i].init(e)
 	}
 	began := e.clock.SinceStart()
 	e.baseMs = e.clock.WallMs() - began.Milliseconds()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +115,8 @@ func (e *Local) expireSome(sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for range expireAtOnce {
-		if len(sh.deadlines) == 0 || !e.expire(sh, sh.deadlines[0]) {
+		r := sh.table.first()
+		if r.ref == 0 || !e.expire(sh, r) {
 			return
 		}
 	}
@@ -122,20 +124,22 @@ func (e *Local) expireSome(sh *shard) {
 
 // expire deletes the record's entry if its deadline has come. The shard's lock
 // is held; the record stays as a tombstone.
-func (e *Local) expire(sh *shard, rec *record) bool {
-	if rec.entry == nil || rec.entry.DeadlineMs == 0 {
+func (e *Local) expire(sh *shard, r record) bool {
+	if !r.live() || !r.has(recordDeadline) {
 		return false
 	}
 	t := e.newTurn(nil)
-	key := []byte(rec.key)
-	t.decide(key, rec, func(t *turn, stored *statestore.Entry) {
+	key, _, _ := sh.table.parts(r)
+	t.value = append(t.value[:0], key...)
+	key = t.value // the record's own goes with it
+	t.decide(sh, key, r, func(t *turn, stored *statestore.Entry) {
 		statestore.Expire(key, stored, &t.env, &t.res)
 	})
 	if !t.res.Changed {
 		t.release()
 		return false
 	}
-	t.commit(sh, rec, nil)
+	t.commit(sh, key, maphash.Bytes(e.seed, key), r, nil)
 	return true
 }
 

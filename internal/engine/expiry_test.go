@@ -56,7 +56,7 @@ func TestAPlainSetRemovesTheDeadline(t *testing.T) {
 	if got := show(a.wait("GET k")); got != "w" {
 		t.Errorf("k = %s", got)
 	}
-	if n := len(w.e.shard([]byte("k")).deadlines); n != 0 {
+	if n := w.deadlines("k"); n != 0 {
 		t.Errorf("%d deadlines are left", n)
 	}
 }
@@ -73,11 +73,11 @@ func TestARenewedLeaseIsOneDeadline(t *testing.T) {
 	if got := show(a.wait("GET k")); got != "v" {
 		t.Errorf("k = %s", got)
 	}
-	if n := len(w.e.shard([]byte("k")).deadlines); n != 1 {
+	if n := w.deadlines("k"); n != 1 {
 		t.Errorf("%d deadlines, want 1", n)
 	}
 	a.wait("DEL k")
-	if n := len(w.e.shard([]byte("k")).deadlines); n != 0 {
+	if n := w.deadlines("k"); n != 0 {
 		t.Errorf("%d deadlines after DEL", n)
 	}
 }

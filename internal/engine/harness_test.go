@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"strings"
@@ -353,7 +354,20 @@ func (w *world) records() (n int) {
 		sh := &w.e.shards[i]
 		sh.mu.Lock()
 		n += sh.table.len()
+		for key := range sh.watchers {
+			if sh.table.find([]byte(key), maphash.String(w.e.seed, key)).ref == 0 {
+				n++
+			}
+		}
 		sh.mu.Unlock()
 	}
 	return n
+}
+
+// deadlines counts those in the shard of a key.
+func (w *world) deadlines(key string) int {
+	sh, _ := w.e.shard([]byte(key))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return len(sh.table.deadlines)
 }

@@ -110,13 +110,10 @@ func (s *session) withStripe(st *stripe, cmd *statestore.Command, t *turn) (batc
 
 func (t *turn) load(cmd *statestore.Command, found *memory) (batch journal.Seq) {
 	cell := statestore.Cell{Memo: found.known()}
-	sh := t.e.shard(cmd.Key)
+	sh, hash := t.e.shard(cmd.Key)
 	sh.mu.Lock()
-	rec := sh.table.get(cmd.Key)
-	if rec != nil {
-		cell.Entry = rec.entry
-	}
-	batch = rec.lastBatch()
+	r := sh.table.find(cmd.Key, hash)
+	cell.Entry, batch = t.read(sh, r), r.lastBatch()
 	sh.mu.Unlock()
 	t.look()
 	statestore.Apply(cmd, cell, &t.env, &t.res)
@@ -124,25 +121,22 @@ func (t *turn) load(cmd *statestore.Command, found *memory) (batch journal.Seq) 
 }
 
 func (s *session) store(st *stripe, cmd *statestore.Command, t *turn, found *memory) (batch journal.Seq, appended bool) {
-	sh := s.e.shard(cmd.Key)
+	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	rec := sh.table.get(cmd.Key)
+	r := sh.table.find(cmd.Key, hash)
 	t.found = found.known() != nil
-	t.decide(cmd.Key, rec, func(t *turn, stored *statestore.Entry) {
+	t.decide(sh, cmd.Key, r, func(t *turn, stored *statestore.Entry) {
 		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.known()}, &t.env, &t.res)
 	})
 	if !t.res.Changed {
-		return rec.lastBatch(), false
-	}
-	if rec == nil {
-		rec = sh.table.add(cmd.Key)
+		return r.lastBatch(), false
 	}
 	if t.found {
 		t.indexRow = appendIndexRow(t.indexRow[:0], found.diskMs, t.memoRow)
 	}
 	t.remember(st, t.indexMs)
-	t.commit(sh, rec, s)
+	t.commit(sh, cmd.Key, hash, r, s)
 	return 0, true
 }
 

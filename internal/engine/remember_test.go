@@ -509,11 +509,11 @@ func fillMessages(b *testing.B, e *Local, n int) {
 	for i := range n {
 		cmd.Key = fmt.Appendf(cmd.Key[:0], "key-%d", i%100_000)
 		cmd.Message = fmt.Appendf(cmd.Message[:0], "urn:message/%d", i)
-		sh := e.shard(cmd.Key)
+		sh, hash := e.shard(cmd.Key)
 		sh.mu.Lock()
-		rec := sh.table.get(cmd.Key)
-		if cmd.Version.Absent = rec == nil; rec != nil {
-			cmd.Version.At = rec.entry.Version
+		rec := sh.table.find(cmd.Key, hash)
+		if cmd.Version.Absent = !rec.live(); rec.live() {
+			cmd.Version.At = sh.table.versionOf(rec)
 		}
 		sh.mu.Unlock()
 		s.Do(cmd, r)

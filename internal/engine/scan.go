@@ -113,9 +113,9 @@ func (p *page) wanted(key []byte) bool {
 
 // present asks memory, which knows of deletions and deadlines.
 func (p *page) present(key []byte) bool {
-	sh := p.s.e.shard(key)
+	sh, hash := p.s.e.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	rec := sh.table.get(key)
-	return rec != nil && rec.entry != nil && (rec.entry.DeadlineMs == 0 || p.nowMs < rec.entry.DeadlineMs)
+	r := sh.table.find(key, hash)
+	return r.live() && (!r.has(recordDeadline) || p.nowMs < r.deadlineMs())
 }

@@ -43,11 +43,10 @@ func (s *session) Do(cmd *statestore.Command, c Completion) {
 func (s *session) get(cmd *statestore.Command, t *turn) {
 	var cell statestore.Cell
 	var batch journal.Seq
-	sh := s.e.shard(cmd.Key)
+	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
-	if rec := sh.table.get(cmd.Key); rec != nil {
-		cell.Entry, batch = rec.entry, rec.batch
-	}
+	r := sh.table.find(cmd.Key, hash)
+	cell.Entry, batch = t.read(sh, r), r.lastBatch()
 	sh.mu.Unlock()
 	if cell.Entry != nil && cell.Entry.DeadlineMs != 0 {
 		t.env.NowMs = s.e.nowMs()
@@ -60,46 +59,34 @@ func (s *session) get(cmd *statestore.Command, t *turn) {
 func (s *session) write(cmd *statestore.Command, t *turn) {
 	s.e.journal.Admit()
 	t.hold() // once the change is appended, the reply may come at any moment
-	sh := s.e.shard(cmd.Key)
+	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
-	rec := sh.table.get(cmd.Key)
-	t.decide(cmd.Key, rec, func(t *turn, stored *statestore.Entry) {
+	r := sh.table.find(cmd.Key, hash)
+	t.decide(sh, cmd.Key, r, func(t *turn, stored *statestore.Entry) {
 		statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
 	})
 	if t.res.Changed {
-		if rec == nil {
-			rec = sh.table.add(cmd.Key)
-		}
-		t.commit(sh, rec, s)
+		t.commit(sh, cmd.Key, hash, r, s)
 		sh.mu.Unlock()
 		return
 	}
-	batch := rec.lastBatch()
+	batch := r.lastBatch()
 	sh.mu.Unlock()
 	t.answer(batch)
-}
-
-// lastBatch is where the key's last change rides; a key without a record has
-// none that anybody could wait for.
-func (rec *record) lastBatch() journal.Seq {
-	if rec == nil {
-		return 0
-	}
-	return rec.batch
 }
 
 // keyNotify registers a watch, or ends it.
 func (s *session) keyNotify(cmd *statestore.Command, t *turn) {
 	t.look()
-	sh := s.e.shard(cmd.Key)
+	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
 	statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
 	var batch journal.Seq
 	if t.res.Reply.Kind == statestore.OK {
 		if cmd.Stop {
-			batch = s.stop(sh, cmd.Key, &t.res.Reply)
+			batch = s.stop(sh, cmd.Key, hash, &t.res.Reply)
 		} else {
-			s.watch(sh, cmd.Key, &t.res.Reply)
+			s.watch(sh, cmd.Key, hash, &t.res.Reply)
 		}
 	}
 	sh.mu.Unlock()

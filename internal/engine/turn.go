@@ -20,10 +20,12 @@ type turn struct {
 	env        statestore.Env
 	res        statestore.Result
 
+	stored statestore.Entry // what the rules look at; a view of the table, or of value
+	value  []byte           // a copy of what the table had, or of what watchers will be told
+
 	// Of a change only, else zero.
 	shard    *shard
-	rec      *record
-	change   uint32   // rec.changes, after this one
+	hash     uint64   // of the key
 	own      *watch   // the requester's own, if it watches the key
 	watchers []*watch // as they were at the change, own among them
 
@@ -38,8 +40,11 @@ type turn struct {
 	found    bool    // the disk had one before
 }
 
-// maxKeptRow bounds the memory that an idle turn holds on to.
-const maxKeptRow = 4 << 10
+// maxKeptRow and maxKeptValue bound the memory that an idle turn holds on to.
+const (
+	maxKeptRow   = 4 << 10
+	maxKeptValue = maxSlot
+)
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
 
@@ -51,15 +56,18 @@ func (e *Local) newTurn(c Completion) *turn {
 
 // release gives the turn back, with no reference left to what it worked on.
 func (t *turn) release() {
-	*t = turn{row: keptRow(t.row), memoRow: keptRow(t.memoRow), indexRow: keptRow(t.indexRow)}
+	row, memoRow, indexRow, value := t.row, t.memoRow, t.indexRow, t.value
+	*t = turn{} // in place: a composite of what stays would be made elsewhere and copied
+	t.row, t.memoRow, t.indexRow = kept(row, maxKeptRow), kept(memoRow, maxKeptRow), kept(indexRow, maxKeptRow)
+	t.value = kept(value, maxKeptValue)
 	turns.Put(t)
 }
 
-func keptRow(row []byte) []byte {
-	if cap(row) > maxKeptRow {
+func kept(b []byte, most int) []byte {
+	if cap(b) > most {
 		return nil
 	}
-	return row[:0]
+	return b[:0]
 }
 
 // hold tells the requester that the reply may come later.
@@ -104,8 +112,8 @@ func (t *turn) Durable() {
 			t.tell(w)
 		}
 	}
-	if t.rec != nil && t.res.Entry == nil {
-		t.shard.settle(t.rec, t.change)
+	if t.shard != nil && t.res.Entry == nil {
+		t.shard.settle(t.key(), t.hash, t.res.Last)
 	}
 	t.release()
 }
@@ -118,6 +126,23 @@ func (t *turn) tell(w *watch) {
 		}
 		sink.Event(&t.res.Events[i])
 	}
+}
+
+// key is the one that has changed.
+func (t *turn) key() []byte { return t.row[len(keyPrefix):] }
+
+// read makes a copy of the record's entry, but for its token, and returns it; nil if
+// there is none. The shard's lock is held; the copy needs none.
+func (t *turn) read(sh *shard, r record) *statestore.Entry {
+	if !r.live() {
+		return nil
+	}
+	sh.table.entry(r, &t.stored)
+	if !r.has(recordLarge) {
+		t.value = append(t.value[:0], t.stored.Value...)
+		t.stored.Value = t.value
+	}
+	return &t.stored
 }
 
 // look fills the environment that every rule needs.
@@ -134,12 +159,13 @@ func (t *turn) look() {
 // decide runs the rules of a write, with the last version and the quota, which
 // all keys share, under their lock. What is decided counts from here on, even
 // for others, before it is in its place; that is only ever too strict.
-func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Entry)) {
+func (t *turn) decide(sh *shard, key []byte, r record, rules func(*turn, *statestore.Entry)) {
 	e := t.e
 	t.look()
 	var stored *statestore.Entry
-	if rec != nil {
-		stored = rec.entry
+	if r.live() {
+		sh.table.fencedEntry(r, &t.stored)
+		stored = &t.stored
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,55 +197,61 @@ func (t *turn) decide(key []byte, rec *record, rules func(*turn, *statestore.Ent
 	}
 }
 
-// commit puts the change in its place and appends it to the journal, which
-// owns the turn from then on. by is the session that made the change, nil for
-// expiry. The shard's lock is held.
-func (t *turn) commit(sh *shard, rec *record, by *session) {
+// commit puts the change in the place of the key's record r and appends it to the
+// journal, which owns the turn from then on. by is the session that made the change,
+// nil for expiry. The shard's lock is held.
+func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session) {
 	e, entry := t.e, t.res.Entry
-	t.row = append(append(t.row[:0], keyPrefix...), rec.key...)
-	t.shard, t.rec = sh, rec
-	rec.changes++
-	t.change = rec.changes
-	sh.replace(rec, entry)
-	t.aim(rec, by)
-	deadlineMs := t.diskDeadline(entry)
+	t.row = append(append(t.row[:0], keyPrefix...), key...)
+	t.shard, t.hash = sh, hash
+	watchers := sh.watching(key)
+	t.aim(watchers, by)
+	r = sh.put(r, key, hash, entry, t.res.Last)
+	deadlineMs, diskMs := int64(never), t.diskDeadline(entry)
+	if entry != nil && entry.DeadlineMs != 0 {
+		deadlineMs = entry.DeadlineMs
+	}
 
 	a := e.journal.Begin()
-	rec.batch = a.Seq()
+	batch := a.Seq()
 	if t.memory != nil {
-		t.memory.batch = rec.batch
+		t.memory.batch = batch
 	}
-	if rec.watchers != nil {
-		rec.watchers.shared = rec.batch
+	if watchers != nil {
+		watchers.shared = batch
 	}
 	if entry == nil {
 		a.Delete(t.row)
 	} else {
-		k, v := a.SetDeferred(len(t.row), encodedSize(entry, deadlineMs))
+		k, v := a.SetDeferred(len(t.row), encodedSize(entry, diskMs))
 		copy(k, t.row)
-		encodeEntry(v[:0], entry, deadlineMs)
+		encodeEntry(v[:0], entry, diskMs)
 	}
 	if t.memory != nil {
 		t.appendMemo(a)
 	}
 	a.End(t)
-	if entry != nil && entry.DeadlineMs != 0 {
-		e.expiry.arm(entry.DeadlineMs)
-	}
+	r.setBatch(batch)
+	e.expiry.arm(deadlineMs)
 }
 
 // aim finds those who are to hear of the change.
-func (t *turn) aim(rec *record, by *session) {
-	if rec.watchers == nil {
+func (t *turn) aim(watchers *watchers, by *session) {
+	if watchers == nil {
 		t.res.NumEvents = 0
 		return
 	}
 	for i := range t.res.NumEvents {
-		t.res.Events[i].Key = t.row[len(keyPrefix):] // not the command's, which is gone by then
+		ev := &t.res.Events[i]
+		ev.Key = t.key() // not the command's, which is gone by then, and so its value
+		if ev.Kind == statestore.KeySet {
+			t.value = append(t.value[:0], ev.Value...)
+			ev.Value = t.value
+		}
 	}
-	t.watchers = rec.watchers.list
+	t.watchers = watchers.list
 	if by != nil {
-		t.own = by.watching(rec)
+		t.own = by.watching(t.key())
 	}
 }
 

@@ -5,13 +5,13 @@ import (
 	"holdfast/internal/statestore"
 )
 
-// watch is one session's registration for one key. While it stands, the key has
-// a record.
+// watch is one session's registration for one key.
 type watch struct {
-	session *session
-	shard   *shard
-	rec     *record
-	index   int // in rec.watchers.list; guarded by the shard's lock
+	session  *session
+	shard    *shard
+	key      string
+	watchers *watchers // of the key; those of its shard while it has some
+	index    int       // in watchers.list; guarded by the shard's lock
 }
 
 // watchers are those who are told of a key's changes; guarded by the shard's
@@ -48,11 +48,8 @@ func (ws *watchers) remove(w *watch, complete journal.Seq) {
 // watch registers the session for the key; the shard's lock is held. A change
 // that was applied before is none of its business, and neither is the deletion
 // of a key whose time ran out before: that is made up for first.
-func (s *session) watch(sh *shard, key []byte, reply *statestore.Reply) {
-	rec := sh.table.get(key)
-	if rec != nil {
-		s.e.expire(sh, rec)
-	}
+func (s *session) watch(sh *shard, key []byte, hash uint64, reply *statestore.Reply) {
+	s.e.expire(sh, sh.table.find(key, hash))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() || s.watches[string(key)] != nil {
@@ -62,26 +59,26 @@ func (s *session) watch(sh *shard, key []byte, reply *statestore.Reply) {
 		*reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded}
 		return
 	}
-	if rec == nil {
-		rec = sh.table.add(key)
+	w := &watch{session: s, shard: sh, watchers: sh.watchers[string(key)]}
+	if w.watchers == nil {
+		w.key, w.watchers = string(key), &watchers{}
+		sh.watchers[w.key] = w.watchers
+	} else {
+		w.key = w.watchers.list[0].key
 	}
-	if rec.watchers == nil {
-		rec.watchers = &watchers{}
-	}
-	w := &watch{session: s, shard: sh, rec: rec}
-	rec.watchers.add(w)
+	w.watchers.add(w)
 	if s.watches == nil {
 		s.watches = map[string]*watch{}
 	}
-	s.watches[rec.key] = w
+	s.watches[w.key] = w
 	s.e.watches.Add(1)
 }
 
 // stop ends the session's watch of the key and returns the batch that the reply
 // has to wait for: that of the key's last change, so that the reply follows
 // every event. The shard's lock is held.
-func (s *session) stop(sh *shard, key []byte, reply *statestore.Reply) journal.Seq {
-	batch := sh.table.get(key).lastBatch()
+func (s *session) stop(sh *shard, key []byte, hash uint64, reply *statestore.Reply) journal.Seq {
+	batch := sh.table.find(key, hash).lastBatch()
 	s.mu.Lock()
 	w := s.watches[string(key)]
 	delete(s.watches, string(key))
@@ -95,19 +92,17 @@ func (s *session) stop(sh *shard, key []byte, reply *statestore.Reply) journal.S
 	return batch
 }
 
-// watching returns the session's watch of the record's key, nil if it has none.
-func (s *session) watching(rec *record) *watch {
+// watching returns the session's watch of the key, nil if it has none.
+func (s *session) watching(key []byte) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watches[rec.key]
+	return s.watches[string(key)]
 }
 
-// end takes the watch from its record. The shard's lock is held.
+// end takes the watch from its key. The shard's lock is held.
 func (w *watch) end() {
-	rec := w.rec
-	rec.watchers.remove(w, w.session.e.journal.Complete())
-	if len(rec.watchers.list) == 0 {
-		rec.watchers = nil
+	w.watchers.remove(w, w.session.e.journal.Complete())
+	if len(w.watchers.list) == 0 {
+		delete(w.shard.watchers, w.key)
 	}
-	w.shard.drop(rec)
 }

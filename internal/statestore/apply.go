@@ -3,14 +3,14 @@ package statestore
 import (
 	"bytes"
 	"math"
-	"strings"
 
 	"holdfast/hlc"
 )
 
 // Apply decides a command: what it replies, what becomes of the key, who hears
-// of it. It fills res and changes nothing else; cmd, its bytes included, is only
-// needed during the call, except that res.Events[i].Key is cmd.Key.
+// of it. It fills res and changes nothing else, and it copies nothing: what it puts
+// into res has bytes of cmd and of cell. So whoever keeps anything longer than those
+// copies it (Entry.Clone), but for Memo, which has bytes of its own.
 //
 // The checks come in the order of the protocol, section 6, from authorization
 // on; the ones before are the parser's. For KEYNOTIFY and SCAN there is no more
@@ -140,12 +140,13 @@ func (res *Result) replace(cmd *Command, stored, live *Entry, deadlineMs int64, 
 	if stored != live {
 		res.remove(cmd.Key, stored, env)
 	}
-	e := &Entry{
-		Value:      bytes.Clone(cmd.Value),
+	res.next = Entry{
+		Value:      cmd.Value,
 		Version:    res.issue(stored, cmd.Time.At, env),
-		Token:      cmd.newToken(live, env),
+		Token:      cmd.newToken(live),
 		DeadlineMs: deadlineMs,
 	}
+	e := &res.next
 	res.Changed = true
 	res.Entry = e
 	res.Reply.Kind = OK
@@ -280,9 +281,8 @@ func (room Room) fits(cmd *Command, stored *Entry) bool {
 }
 
 // newToken returns the token that protects the key after an applied SET: the
-// request's if it is newer. It is kept, so its node ID must not be a view of the
-// command; the usual ones are at hand without an allocation.
-func (cmd *Command) newToken(live *Entry, env *Env) hlc.Timestamp {
+// request's if it is newer.
+func (cmd *Command) newToken(live *Entry) hlc.Timestamp {
 	var stored hlc.Timestamp
 	if live != nil {
 		stored = live.Token
@@ -290,16 +290,7 @@ func (cmd *Command) newToken(live *Entry, env *Env) hlc.Timestamp {
 	if cmd.Token.State != Given || !stored.IsZero() && cmd.Token.At.Compare(stored) <= 0 {
 		return stored
 	}
-	token := cmd.Token.At
-	switch token.Node {
-	case env.Node:
-		token.Node = env.Node
-	case stored.Node:
-		token.Node = stored.Node
-	default:
-		token.Node = strings.Clone(token.Node)
-	}
-	return token
+	return cmd.Token.At
 }
 
 // deadline returns when a key set now with PX ms is absent; 0 is never. A time

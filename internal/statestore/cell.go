@@ -1,14 +1,31 @@
 package statestore
 
-import "holdfast/hlc"
+import (
+	"bytes"
+	"strings"
 
-// Entry is what is stored under one key. It is immutable once it is in a cell:
-// replies and events share its value.
+	"holdfast/hlc"
+)
+
+// Entry is what is stored under one key. The rules never write to one that they are
+// given; replies share its value.
 type Entry struct {
 	Value      []byte
 	Version    hlc.Timestamp
 	Token      hlc.Timestamp // the fencing token that protects the key; zero: none
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the key is absent; 0: never
+}
+
+// Clone returns a copy that shares nothing with e, for whoever keeps entries as they
+// are; nil of nil.
+func (e *Entry) Clone() *Entry {
+	if e == nil {
+		return nil
+	}
+	c := *e
+	c.Value = bytes.Clone(e.Value)
+	c.Version.Node, c.Token.Node = strings.Clone(e.Version.Node), strings.Clone(e.Token.Node)
+	return &c
 }
 
 // Memo is what is remembered for one message of one key (protocol, section 8). It
@@ -96,8 +113,8 @@ const (
 // Event is the notification of one change.
 type Event struct {
 	Kind    EventKind
-	Key     []byte // a view of the command's
-	Value   []byte // of KeySet: the entry's own bytes, not to be written to
+	Key     []byte // the command's
+	Value   []byte // of KeySet: the command's
 	Version hlc.Timestamp
 }
 
@@ -105,11 +122,13 @@ type Event struct {
 type Result struct {
 	Reply     Reply
 	Changed   bool   // the key's record is now Entry
-	Entry     *Entry // nil: no such key. Without a change, what was there before
+	Entry     *Entry // nil: no such key. Without a change, what was there before. Good until res is used again
 	Events    [2]Event
 	NumEvents int           // how many of Events there are, in this order
 	Last      hlc.Timestamp // the last version issued, now
 
 	MemoChanged bool  // what is remembered for the message is now Memo
 	Memo        *Memo // nil: nothing. Without a change, what was there before
+
+	next Entry // what Entry points to after a change
 }

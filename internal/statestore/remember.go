@@ -65,7 +65,7 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 	}
 	memo := &Memo{Context: bytes.Clone(cmd.Context), DeadlineMs: deadline(env.NowMs, env.keepMs(cmd.KeepMs))}
 	if live != nil {
-		memo.State = present(live.Value)
+		memo.State = present(bytes.Clone(live.Value))
 	}
 	res.replace(cmd, cell.Entry, live, 0, env)
 	memo.Version = res.Entry.Version

@@ -80,8 +80,8 @@ func (s *store) commit(key string) string {
 	s.env.Last = s.res.Last
 	if s.res.Entry == nil {
 		delete(s.cells, key)
-	} else {
-		s.cells[key] = s.res.Entry
+	} else if s.res.Changed {
+		s.cells[key] = s.res.Entry.Clone()
 	}
 	return spell(&s.res.Reply)
 }

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"holdfast/hlc"
+	"holdfast/internal/journal"
+	"holdfast/internal/slab"
+	"holdfast/internal/statestore"
+)
+
+// A record in memory is what is known of one key: an entry, or a deletion that is
+// not durable yet (a tombstone). It stands in a slot of the shard's slab.Slots:
+//
+//	 0  8 bytes   the batch where the last change rides (48 bits), flags
+//	 8  8 bytes   wall part of the version (48 bits), length of the key (16)
+//	16  4 bytes   counter of the version
+//	20  4 bytes   length of the value
+//	24  8 bytes   deadline in ms, on the engine's clock   ┐ if it has one
+//	32  4 bytes   place in the heap of deadlines          ┘
+//	 …  key, value
+//	 …  version   if its head has no room for it: see encoding.go
+//	 …  token     if there is one, likewise
+//
+// A record too large for a slot has its key and value on the Go heap, and there the
+// number of their place in table.large (4 bytes).
+//
+// The version of a tombstone is that of the deletion.
+type record struct {
+	ref slab.Ref // 0: there is none
+	b   []byte   // its slot
+}
+
+const (
+	recordHead   = 24
+	deadlineHead = 8 + 4
+	largeBody    = 4
+	low48        = 1<<48 - 1
+	maxShortKey  = 1<<16 - 1
+)
+
+// Flags of a record, in the upper bits of its first word.
+const (
+	recordTombstone = 1 << (48 + iota)
+	recordDeadline
+	recordLarge
+	recordVersion // the version stands behind the value
+	recordToken
+)
+
+func (r record) word(at int) uint64 { return binary.LittleEndian.Uint64(r.b[at:]) }
+
+func (r record) has(flag uint64) bool { return r.word(0)&flag != 0 }
+
+// live reports whether there is an entry.
+func (r record) live() bool { return r.ref != 0 && !r.has(recordTombstone) }
+
+// lastBatch is where the key's last change rides; a key without a record has none
+// that anybody could wait for.
+func (r record) lastBatch() journal.Seq {
+	if r.ref == 0 {
+		return 0
+	}
+	return journal.Seq(r.word(0) & low48)
+}
+
+// setBatch says where the record's change rides.
+func (r record) setBatch(batch journal.Seq) {
+	binary.LittleEndian.PutUint64(r.b, r.word(0)&^low48|uint64(batch)&low48)
+}
+
+func (r record) deadlineMs() int64 {
+	if !r.has(recordDeadline) {
+		return 0
+	}
+	return int64(r.word(recordHead))
+}
+
+// place is the record's in the heap of deadlines, if it has a deadline.
+func (r record) place() int { return int(binary.LittleEndian.Uint32(r.b[recordHead+8:])) }
+
+func (r record) setPlace(place int) {
+	binary.LittleEndian.PutUint32(r.b[recordHead+8:], uint32(place))
+}
+
+// body is where the record goes on behind its head.
+func (r record) body() int {
+	if r.has(recordDeadline) {
+		return recordHead + deadlineHead
+	}
+	return recordHead
+}
+
+// large is key and value of a record that is too large for a slot. It is immutable.
+type large struct{ key, value []byte }
+
+// parts are views of a record's key and value, and of what stands behind them.
+// While those of a slot are good for as long as the shard is locked and nothing is
+// put into its table, those of a large record stay.
+func (t *table) parts(r record) (key, value, tail []byte) {
+	at := r.body()
+	if r.has(recordLarge) {
+		l := &t.large[binary.LittleEndian.Uint32(r.b[at:])]
+		return l.key, l.value, r.b[at+largeBody:]
+	}
+	toValue := at + int(r.word(8)>>48)
+	toTail := toValue + int(binary.LittleEndian.Uint32(r.b[20:]))
+	return r.b[at:toValue:toValue], r.b[toValue:toTail:toTail], r.b[toTail:]
+}
+
+// entry fills e with the record's entry, but for its token. The value is a view, as
+// parts gives it.
+func (t *table) entry(r record, e *statestore.Entry) {
+	var tail []byte
+	_, e.Value, tail = t.parts(r)
+	e.Version, _ = t.version(r, tail)
+	e.DeadlineMs = r.deadlineMs()
+}
+
+// fencedEntry is the same with the token, which only a write looks at.
+func (t *table) fencedEntry(r record, e *statestore.Entry) {
+	var tail []byte
+	_, e.Value, tail = t.parts(r)
+	e.Version, tail = t.version(r, tail)
+	e.DeadlineMs = r.deadlineMs()
+	if r.has(recordToken) {
+		e.Token, _ = t.readStamp(tail)
+	}
+}
+
+// version returns the record's, and what stands behind it.
+func (t *table) version(r record, tail []byte) (hlc.Timestamp, []byte) {
+	if r.has(recordVersion) {
+		return t.readStamp(tail)
+	}
+	counter := binary.LittleEndian.Uint32(r.b[16:])
+	return hlc.Timestamp{Wall: r.word(8) & low48, Counter: uint64(counter), Node: t.ownNode}, tail
+}
+
+// readStamp reads a stamp that appendStamp has written.
+func (t *table) readStamp(b []byte) (ts hlc.Timestamp, rest []byte) {
+	var n int
+	ts.Wall, n = binary.Uvarint(b)
+	b = b[n:]
+	ts.Counter, n = binary.Uvarint(b)
+	b = b[n:]
+	length, n := binary.Uvarint(b)
+	ts.Node = t.node(b[n:][:length])
+	return ts, b[n:][length:]
+}
+
+// maxNodes bounds what a table keeps of other node IDs than its own: those of
+// tokens, and of versions from when the store was called otherwise.
+const maxNodes = 8
+
+// node returns a node ID that may be kept, without an allocation for the first few.
+func (t *table) node(view []byte) string {
+	if node, known := t.nodes[string(view)]; known {
+		return node
+	}
+	node := string(view)
+	if len(t.nodes) < maxNodes {
+		if t.nodes == nil {
+			t.nodes = map[string]string{}
+		}
+		t.nodes[node] = node
+	}
+	return node
+}
+
+// shape is what a record will look like.
+type shape struct {
+	flags    uint64
+	size     int
+	version  hlc.Timestamp
+	deadline int64
+	key      []byte
+	value    []byte
+	tail     []byte
+}
+
+// shape prepares a record for the key: of the entry, or if that is nil a tombstone
+// with this version.
+func (t *table) shape(key []byte, e *statestore.Entry, deletion hlc.Timestamp) shape {
+	s := shape{version: deletion, key: key, flags: recordTombstone, tail: t.tail[:0]}
+	if e != nil {
+		s.version, s.value, s.deadline, s.flags = e.Version, e.Value, e.DeadlineMs, 0
+	}
+	if s.version.Node != t.ownNode || s.version.Wall > low48 || s.version.Counter>>32 != 0 {
+		s.flags |= recordVersion
+		s.tail = appendStamp(s.tail, s.version)
+	}
+	if e != nil && !e.Token.IsZero() {
+		s.flags |= recordToken
+		s.tail = appendStamp(s.tail, e.Token)
+	}
+	s.size = recordHead + len(s.tail)
+	if s.deadline != 0 {
+		s.flags |= recordDeadline
+		s.size += deadlineHead
+	}
+	if body := len(key) + len(s.value); s.size+body > maxSlot || len(key) > maxShortKey {
+		s.flags |= recordLarge
+		s.size += largeBody
+	} else {
+		s.size += body
+	}
+	t.tail = s.tail[:0]
+	return s
+}
+
+// write fills the slot of a record of this shape. number is the place in table.large
+// if it needs one. The batch is 0: long durable.
+func (s *shape) write(b []byte, number int) {
+	binary.LittleEndian.PutUint64(b, s.flags)
+	binary.LittleEndian.PutUint64(b[8:], s.version.Wall&low48|uint64(len(s.key)&maxShortKey)<<48)
+	binary.LittleEndian.PutUint32(b[16:], uint32(s.version.Counter))
+	binary.LittleEndian.PutUint32(b[20:], uint32(len(s.value)))
+	at := recordHead
+	if s.flags&recordDeadline != 0 {
+		binary.LittleEndian.PutUint64(b[at:], uint64(s.deadline))
+		at += deadlineHead
+	}
+	if s.flags&recordLarge != 0 {
+		binary.LittleEndian.PutUint32(b[at:], uint32(number))
+		at += largeBody
+	} else {
+		at += copy(b[at:], s.key)
+		at += copy(b[at:], s.value)
+	}
+	copy(b[at:], s.tail)
+}
