@@ -34,7 +34,7 @@ func rawConn(nc net.Conn) syscall.RawConn {
 // readOnce reads what is there. again: nothing is there yet.
 func readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	for {
-		n, err = syscall.Read(int(fd), p)
+		n, err = readNow(fd, p)
 		switch {
 		case err == syscall.EINTR:
 			continue
@@ -52,7 +52,7 @@ func readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 // writeOnce writes what the socket takes now. again: it takes nothing.
 func writeOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	for {
-		n, err = syscall.Write(int(fd), p)
+		n, err = writeNow(fd, p)
 		switch {
 		case err == syscall.EINTR:
 			continue
