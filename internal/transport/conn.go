@@ -58,7 +58,7 @@ type Conn struct {
 
 	// Bound methods, made once: making one at each call would allocate.
 	readable func(fd uintptr) bool
-	writable func(fd uintptr) bool
+	pushable func(fd uintptr)
 
 	// Input, owned by the reader: in[r:w] is buffered. in is nil while nothing
 	// is.
@@ -84,11 +84,10 @@ type Conn struct {
 	waiter    *sync.Cond  // mu: made at the first WaitOutput that has to wait
 	deadline  *time.Timer // mu: closes what Shut could not finish in time
 
-	sending   []byte // the writer's: taken from out, being written
-	sent      int    // the writer's: how much of sending the socket has
-	writeWait bool   // the writer's: writable waits for room
-	writeN    int    // the writer's: result of the last writable
-	writeErr  error  // the writer's: result of the last writable
+	sending  []byte // the writer's: taken from out, being written
+	sent     int    // the writer's: how much of sending the socket has
+	writeN   int    // the writer's: result of the last system call
+	writeErr error  // the writer's: result of the last system call
 
 	size    atomic.Int64 // bytes in out and in sending[sent:]
 	armed   atomic.Bool  // Drained is due when size becomes 0
@@ -120,7 +119,7 @@ func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 	}
 	if c.raw != nil {
 		c.readable = c.readReady
-		c.writable = c.writeReady
+		c.pushable = c.pushRaw
 	}
 	return c
 }

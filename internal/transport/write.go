@@ -165,6 +165,7 @@ func (c *Conn) Flush() {
 		return
 	}
 	c.writing = true
+	c.takeOut()
 	c.mu.Unlock()
 	c.write()
 }
@@ -193,15 +194,19 @@ func (c *Conn) write() {
 // push is the writer that never waits.
 func (c *Conn) push() {
 	for range pushRounds {
-		if !c.take() {
+		if c.sending == nil && !c.take() {
 			return
 		}
-		n, err := c.writeRaw(false)
+		// Control, unlike Write, prepares nothing for a wait that never comes.
+		err := c.raw.Control(c.pushable)
+		if err == nil {
+			err = c.writeErr
+		}
 		if err != nil {
 			c.fail(err)
 			return
 		}
-		if !c.wrote(n) {
+		if !c.wrote(c.writeN) {
 			break
 		}
 	}
@@ -211,6 +216,7 @@ func (c *Conn) push() {
 // drain is the writer that waits for room. It may begin in the middle of a
 // buffer that push could not finish.
 func (c *Conn) drain() {
+	writable := c.writeReady
 	for {
 		if c.sending == nil && !c.take() {
 			return
@@ -218,7 +224,9 @@ func (c *Conn) drain() {
 		var n int
 		var err error
 		if c.raw != nil {
-			n, err = c.writeRaw(true)
+			if err = c.raw.Write(writable); err == nil {
+				n, err = c.writeN, c.writeErr
+			}
 		} else {
 			n, err = c.nc.Write(c.sending[c.sent:min(len(c.sending), c.sent+plainChunk)])
 		}
@@ -235,13 +243,11 @@ func (c *Conn) drain() {
 func (c *Conn) take() bool {
 	c.mu.Lock()
 	for {
-		if len(c.out) > 0 && !c.closed {
-			c.sending, c.out, c.sent = c.out, nil, 0
-			c.learn(len(c.sending))
+		if c.takeOut() {
 			c.mu.Unlock()
 			return true
 		}
-		if c.shut || c.drained == nil || !c.armed.CompareAndSwap(true, false) {
+		if c.shut || c.drained == nil || !c.armed.Load() || !c.armed.CompareAndSwap(true, false) {
 			break
 		}
 		c.mu.Unlock()
@@ -258,6 +264,16 @@ func (c *Conn) take() bool {
 		c.finish()
 	}
 	return false
+}
+
+// takeOut is take without more ado: false if there is nothing. Needs the lock.
+func (c *Conn) takeOut() bool {
+	if len(c.out) == 0 || c.closed {
+		return false
+	}
+	c.sending, c.out, c.sent = c.out, nil, 0
+	c.learn(len(c.sending))
+	return true
 }
 
 // learn lets the next output begin with a buffer that would have held this one:
@@ -326,23 +342,13 @@ func (c *Conn) dropOutput() {
 	}
 }
 
-func (c *Conn) writeRaw(wait bool) (int, error) {
-	c.writeWait, c.writeN, c.writeErr = wait, 0, nil
-	// Write holds the descriptor's write lock: only the writer ever takes it, so
-	// that a push never waits for a drain.
-	if err := c.raw.Write(c.writable); err != nil {
-		return 0, err
-	}
-	return c.writeN, c.writeErr
-}
+// pushRaw writes what the socket takes now.
+func (c *Conn) pushRaw(fd uintptr) { c.writeReady(fd) }
 
 // writeReady is called by RawConn.Write, first at once; false means: wait until
 // the socket may have room and call again.
 func (c *Conn) writeReady(fd uintptr) bool {
 	n, again, err := writeOnce(fd, c.sending[c.sent:])
-	if again {
-		return !c.writeWait
-	}
 	c.writeN, c.writeErr = n, err
-	return true
+	return !again
 }
