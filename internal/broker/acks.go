@@ -33,7 +33,7 @@ type ack struct {
 	reason   string
 	codes    []mqtt.ReasonCode // of SUBACK and UNSUBACK
 	response *Message
-	counted  bool // ends a publish that counts against our Receive Maximum
+	counted  bool // has a place in our Receive Maximum, to be given back
 	ready    bool
 }
 
@@ -59,10 +59,21 @@ func (r *ackRing) hold(a ack) Ticket {
 
 func (r *ackRing) at(i uint64) *ack { return &r.places[i&uint64(len(r.places)-1)] }
 
+// hold takes the next place for a. What must wait counts against our Receive
+// Maximum if it ends a publish; what is acknowledged at once never does, and the
+// handshake of a QoS 2 publish counts from PUBREC to PUBCOMP. Called by the reader.
+func (c *Conn) hold(a ack) Ticket {
+	if a.typ == mqtt.PUBACK || a.typ == mqtt.PUBREC && a.code.Failed() {
+		c.receiving.Add(1)
+		a.counted = true
+	}
+	return c.acks.hold(a)
+}
+
 // Hold takes the next place for the acknowledgement of p, to be given with
 // Release. Called by a Handler on the reader's goroutine, within Handle.
 func (c *Conn) Hold(p *mqtt.Publish) Ticket {
-	return c.acks.hold(ack{typ: mqtt.PUBACK, id: p.PacketID, counted: true})
+	return c.hold(ack{typ: mqtt.PUBACK, id: p.PacketID})
 }
 
 // Release acknowledges what was held, with a response to follow (nil: none),
@@ -111,13 +122,13 @@ func (c *Conn) Answer(t *Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason str
 	if p.QoS == 2 {
 		typ = mqtt.PUBREC
 	}
-	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, response: response, counted: typ == mqtt.PUBACK || code.Failed()})
+	c.acknowledge(t, ack{typ: typ, id: p.PacketID, code: code, reason: reason, response: response})
 }
 
 // AnswerAndDisconnect acknowledges p at once, out of order, so that the client
 // doesn't send it again, and disconnects with the same code. Within Handle.
 func (c *Conn) AnswerAndDisconnect(t *Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason string) {
-	c.write(t, &ack{typ: mqtt.PUBACK, id: p.PacketID, code: code, reason: reason, counted: true})
+	c.write(t, &ack{typ: mqtt.PUBACK, id: p.PacketID, code: code, reason: reason})
 	c.Disconnect(code, reason)
 }
 
@@ -129,7 +140,7 @@ func (c *Conn) acknowledge(t *Turn, a ack) {
 		return
 	}
 	a.ready = true
-	c.acks.hold(a)
+	c.hold(a)
 	// The head may have been released between the look and the hold.
 	c.acks.mu.Lock()
 	defer c.acks.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // pointer has called retain, and calls release when done. Contents don't change
 // once the message has been given to anybody.
 type Message struct {
-	refs atomic.Int32
+	refs int32 // by package atomic, but for a pooled message that nobody else knows
 
 	buf        []byte // topic, properties, payload
 	topicEnd   int
@@ -47,34 +47,32 @@ func classOf(size int) int {
 func newMessage(size int) *Message {
 	class := classOf(size)
 	if class >= classes {
-		m := &Message{buf: make([]byte, 0, size)}
-		m.refs.Store(1)
-		return m
+		return &Message{refs: 1, buf: make([]byte, 0, size)}
 	}
 	m, _ := messagePools[class].Get().(*Message)
 	if m == nil {
 		m = &Message{buf: make([]byte, 0, 1<<(smallestClass+2*class)), fromPooled: true}
 	}
-	m.refs.Store(1)
+	m.refs = 1
 	return m
 }
 
 // newKeptMessage is newMessage for messages that stay: they aren't pooled, so
 // that a reader may hold on to one without counting.
 func newKeptMessage(size int) *Message {
-	m := &Message{buf: make([]byte, 0, size)}
-	m.refs.Store(1)
-	return m
+	return &Message{refs: 1, buf: make([]byte, 0, size)}
 }
 
-func (m *Message) keep() { m.refs.Add(1) }
+func (m *Message) keep() { atomic.AddInt32(&m.refs, 1) }
 
+// release gives one reference back. Who has the only one to a pooled message needs
+// no atomic operation for that: nobody else can come by another.
 func (m *Message) release() {
-	n := m.refs.Add(-1)
-	if n > 0 {
+	if m.fromPooled && atomic.LoadInt32(&m.refs) == 1 {
+		m.refs = 0
+	} else if n := atomic.AddInt32(&m.refs, -1); n > 0 {
 		return
-	}
-	if n < 0 {
+	} else if n < 0 {
 		panic("broker: message released more often than kept")
 	}
 	if !m.fromPooled {

@@ -94,22 +94,25 @@ func (q *outqueue) grow() {
 	q.slots = bigger
 }
 
-// find gives the slot under way with the packet identifier, or nil.
-func (q *outqueue) find(id uint16) *slot {
-	seq := q.seqOf(id)
-	if seq >= q.again {
-		return nil
+// find gives the slot under way with the packet identifier and its sequence
+// number, or nil.
+func (q *outqueue) find(id uint16) (it *slot, seq uint64) {
+	ahead := int(id) - int(q.packetID(q.head)) // of the head, around the end
+	if ahead < 0 {
+		ahead += int(q.span)
 	}
-	if s := q.at(seq); s.state == slotSent || s.state == slotReleased {
-		return s
+	if seq = q.head + uint64(ahead); seq >= q.again {
+		return nil, 0
 	}
-	return nil
+	if it = q.at(seq); it.state == slotSent || it.state == slotReleased {
+		return it, seq
+	}
+	return nil, 0
 }
 
 // trim moves head past what is done, and gives memory back when the queue is empty.
 func (q *outqueue) trim() {
 	for q.head < q.tail && q.at(q.head).state == slotDone {
-		*q.at(q.head) = slot{}
 		q.head++
 	}
 	q.next = max(q.next, q.head)
@@ -117,13 +120,6 @@ func (q *outqueue) trim() {
 	if q.head == q.tail && len(q.slots) > 64 {
 		q.slots = nil
 	}
-}
-
-// seqOf gives the sequence number of the slot under way with the packet
-// identifier.
-func (q *outqueue) seqOf(id uint16) uint64 {
-	offset := uint64(id-q.base) % q.span
-	return q.head + (offset+q.span-q.head%q.span)%q.span
 }
 
 // candidate gives the next slot to send on this connection, skipping what is

@@ -70,7 +70,7 @@ func TestOutqueueAgainstAList(t *testing.T) {
 			},
 			"acknowledge": func(rt *rapid.T) {
 				id := rapid.Uint16Range(100, 100+uint16(q.span)-1).Draw(rt, "id")
-				got := q.find(id)
+				got, _ := q.find(id)
 				for i, it := range list {
 					if it.id != id || !it.sent {
 						continue

@@ -168,7 +168,7 @@ func (c *Conn) acknowledgeWhenDurable(t *Turn, a ack, batch journal.Seq) {
 		return
 	}
 	w := heldAcks.Get().(*heldAck)
-	w.c, w.ticket = c, c.acks.hold(a)
+	w.c, w.ticket = c, c.hold(a)
 	if !c.b.journal.Await(batch, w) {
 		c.release(t, w.ticket, func(*ack) {})
 		w.done()

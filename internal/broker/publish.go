@@ -50,18 +50,18 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 		answer.typ = mqtt.PUBREC
 		if !answer.code.Failed() {
 			c.session.receive(c, p.PacketID)
+			c.receiving.Add(1)
 		}
 	}
-	answer.counted = p.QoS == 1 || answer.code.Failed()
 	c.acknowledgeWhenDurable(t, answer, batch)
 	return nil
 }
 
-// receivesTooMuch counts a QoS 1 or 2 publish against our Receive Maximum. A
-// client of MQTT 3.1.1 hasn't been told of one: it is only held up, by
-// waitForRoom.
+// receivesTooMuch says whether the client has no place left in our Receive Maximum
+// for the QoS 1 or 2 publish that it has sent. A client of MQTT 3.1.1 hasn't been
+// told of one: it is only held up, by waitForRoom.
 func (c *Conn) receivesTooMuch() bool {
-	return int(c.receiving.Add(1)) > c.b.limits.ReceiveMaximum && c.version == mqtt.V5
+	return int(c.receiving.Load()) >= c.b.limits.ReceiveMaximum && c.version == mqtt.V5
 }
 
 // accept gives the publish to its handler, or routes it. The answer must wait
@@ -87,7 +87,7 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	if p.Props.HasMessageExpiry {
 		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
 	}
-	defer o.done()
+	defer func() { o.done(); *o = outgoing{} }()
 	with := alongside{}
 	if p.QoS == 2 {
 		with.received, with.id = c.session.onDisk(), p.PacketID

@@ -115,12 +115,11 @@ func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
 		s.routed.again != s.routed.tail || s.direct.again != s.direct.tail || q.again-q.head >= q.span || c.tr.Full() {
 		return false
 	}
-	q.push(*it)
-	sent := s.send(t, c, q, q.at(q.again))
-	q.advance()
-	if !sent {
-		s.finish(q.at(q.tail - 1))
-		q.trim()
+	if s.send(t, c, q, it) {
+		q.push(*it)
+		q.advance()
+	} else {
+		s.finish(it)
 	}
 	return true
 }
@@ -357,8 +356,7 @@ func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok
 	if a.PacketID >= directBase {
 		q = &s.direct
 	}
-	it := q.find(a.PacketID)
-	seq := q.seqOf(a.PacketID)
+	it, seq := q.find(a.PacketID)
 	switch {
 	case it == nil:
 		return false, false, 0

@@ -34,6 +34,10 @@ type Turn struct {
 
 	chain []link // scratch of route: matches of the same session
 
+	// Scratch is the Handler's: what it leaves here it finds again, or nothing, in
+	// a later turn of any connection.
+	Scratch any
+
 	packetsIn, messagesIn, messagesOut int64         // counted here, and added to the broker's at the flush
 	counter                            *atomic.Int64 // of the handler's
 	counted                            int64         // to be added to counter at the flush
@@ -116,7 +120,6 @@ func (t *Turn) Count(counter *atomic.Int64) {
 func (t *Turn) end() {
 	t.flush()
 	t.self, t.b, t.hurried = nil, nil, false
-	t.out, t.publish, t.delivery = outgoing{}, mqtt.Publish{}, mqtt.Delivery{}
 	if max(cap(t.matches), cap(t.dirty), cap(t.saves)) > 2*maxDirty || max(cap(t.props), cap(t.row)) > 64<<10 {
 		return // an unusual turn; don't keep its memory
 	}

@@ -57,17 +57,29 @@ func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
 // execute parses the command and has the engine do it.
 func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	t.Count(&ep.sv.stats.Requests)
-	r := requests.Get().(*request)
-	defer r.leave()
+	r := requestOf(t)
 	r.begin(ep, t, p)
+	ep.do(r, p)
+	if r.publish != nil { // answered
+		r.end()
+		return
+	}
+	if r.replied.Load() {
+		// There was nothing to wait for, so no batch's completion will flush.
+		ep.conn.FlushLater()
+	}
+	r.leave()
+}
+
+// do has the engine do what the publish asks for.
+func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 	cmd := &r.cmd
 	fault := protocol.Parse(p.Payload, r.dialect, cmd)
 	if fault == statestore.None && cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
 		fault = statestore.Syntax
 	}
 	if fault != statestore.None {
-		r.reply = statestore.Reply{Kind: statestore.Error, Fault: fault}
-		r.Reply(&r.reply)
+		r.Reply(&statestore.Reply{Kind: statestore.Error, Fault: fault})
 		return
 	}
 	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
@@ -76,10 +88,6 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	}
 	cmd.Denied = !ep.permitted(cmd)
 	ep.session.Do(cmd, r)
-	if r.replied.Load() {
-		// There was nothing to wait for, so no batch's completion will flush.
-		ep.conn.FlushLater()
-	}
 }
 
 // permitted asks for the permission to use the key. The keys that SCAN finds

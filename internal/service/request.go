@@ -1,6 +1,7 @@
 package service
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"holdfast/hlc"
@@ -12,9 +13,10 @@ import (
 
 // request is one command under way, and the engine.Completion that answers it.
 //
-// While Handle runs, everything in it is a view of the publish. If the engine
-// says that the reply comes later (Hold), topic and correlation are copied into
-// the request's own memory, which is pooled with it.
+// While Handle runs, everything in it is a view of the publish, and it lies in the
+// scratch of the turn, ready for the next one. If the engine says that the reply
+// comes later (Hold), it leaves the turn, and topic and correlation are copied into
+// its own memory; it goes to a pool, where a turn without one finds it.
 type request struct {
 	ep          *endpoint
 	turn        *broker.Turn  // nil once held
@@ -26,15 +28,24 @@ type request struct {
 	ticket      broker.Ticket
 	own         []byte // memory of topic and correlation once held
 	cmd         statestore.Command
-	reply       statestore.Reply
 	replied     atomic.Bool  // after it was held
-	users       atomic.Int32 // Handle, and the reply once held: the last one gives the request back
+	users       atomic.Int32 // once held: Handle, and the reply; the last one gives the request back
+}
+
+var requests = sync.Pool{New: func() any { return new(request) }}
+
+// requestOf gives the turn's request.
+func requestOf(t *broker.Turn) *request {
+	if r, ok := t.Scratch.(*request); ok {
+		return r
+	}
+	r := requests.Get().(*request)
+	t.Scratch = r
+	return r
 }
 
 func (r *request) begin(ep *endpoint, t *broker.Turn, p *mqtt.Publish) {
 	r.ep, r.turn, r.publish = ep, t, p
-	r.users.Store(1)
-	r.replied.Store(false)
 	r.dialect = dialectOf(p.Topic)
 	r.topic, r.correlation = p.Props.ResponseTopic, p.Props.CorrelationData
 	r.expiresAt = 0
@@ -48,8 +59,10 @@ func (r *request) Hold() {
 	r.ticket = r.ep.conn.Hold(r.publish)
 	r.own = append(append(r.own[:0], r.topic...), r.correlation...)
 	r.topic, r.correlation = r.own[:len(r.topic)], r.own[len(r.topic):]
+	r.turn.Scratch = nil
 	r.turn, r.publish = nil, nil
-	r.users.Add(1)
+	r.replied.Store(false)
+	r.users.Store(2)
 }
 
 // Reply implements engine.Completion: PUBACK and response leave.
@@ -64,19 +77,23 @@ func (r *request) Reply(reply *statestore.Reply) {
 	r.leave()
 }
 
-// leave gives the request back for the next one, once nobody uses it: a held
-// reply may come before Do has returned.
+// leave gives a held request back for the next one, once nobody uses it: the reply
+// may come before Do has returned.
 func (r *request) leave() {
 	if r.users.Add(-1) > 0 {
 		return
 	}
-	r.ep, r.turn, r.publish = nil, nil, nil
-	r.topic, r.correlation = nil, nil
-	r.reply = statestore.Reply{}
 	if cap(r.own) > 4096 {
 		r.own = nil
 	}
+	r.end()
 	requests.Put(r)
+}
+
+// end lets go of what the request was about.
+func (r *request) end() {
+	r.ep, r.turn, r.publish = nil, nil, nil
+	r.topic, r.correlation = nil, nil
 }
 
 // response builds the message that answers the request (protocol, section 6).

@@ -3,7 +3,6 @@ package service
 import (
 	"bytes"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"holdfast/internal/broker"
@@ -105,5 +104,3 @@ func forbidden(responseTopic []byte) bool {
 		string(responseTopic) == protocol.Preview.Topic ||
 		bytes.HasPrefix(responseTopic, []byte(protocol.NotifyPrefix))
 }
-
-var requests = sync.Pool{New: func() any { return new(request) }}
