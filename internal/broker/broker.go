@@ -164,7 +164,8 @@ func (b *Broker) Close(ctx context.Context) error {
 	return err
 }
 
-// sweepInterval is how often keep-alives are looked at.
+// sweepInterval is how often keep-alives are looked at, and how exactly they are
+// kept: a client counts as silent from the first look on that finds it so.
 const sweepInterval = 250 * time.Millisecond
 
 // sweep closes the connections whose client has been silent for one and a half
@@ -187,9 +188,14 @@ func (b *Broker) sweep() {
 		b.mu.Unlock()
 		now := b.Now()
 		for _, c := range conns {
+			connected := c.connected.Load()
+			if connected && c.heard.Load() {
+				c.heard.Store(false)
+				c.active.Store(now)
+			}
 			silent := time.Duration(now-c.active.Load()) * time.Millisecond
 			switch {
-			case !c.connected.Load():
+			case !connected:
 				if silent > b.limits.ConnectTimeout {
 					c.Disconnect(mqtt.KeepAliveTimeout, "")
 				}

@@ -30,8 +30,9 @@ type Conn struct {
 
 	acks      ackRing
 	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
-	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way
-	active    atomic.Int64  // time of the last bytes from the client, before CONNECT that of its coming, on the broker's clock
+	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
+	heard     atomic.Bool   // the client has sent bytes since the sweep looked
+	active    atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
@@ -104,8 +105,8 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 			c.tr.Close()
 			return false
 		}
-		if c.session != nil {
-			c.active.Store(c.b.Now())
+		if !c.heard.Load() { // so that reading costs no look at the clock
+			c.heard.Store(true)
 		}
 		var err error
 		if need, err = c.handleBuffered(); err != nil {
