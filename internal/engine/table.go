@@ -14,8 +14,11 @@ import (
 	"holdfast/internal/statestore"
 )
 
-// shardCount spreads keys over locks; a power of two.
-const shardCount = 256
+// shardCount spreads keys over locks; a power of two. A lock is held for some hundred
+// nanoseconds, so these are enough for many processors. Each more takes pages of its
+// own for its index and its records, and with some thousand keys the processor would
+// have to look up nearly each of them anew.
+const shardCount = 64
 
 // shard is a part of the keys under one lock.
 type shard struct {
