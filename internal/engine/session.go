@@ -52,7 +52,12 @@ func (s *session) get(cmd *statestore.Command, t *turn) {
 		t.env.NowMs = s.e.nowMs()
 	}
 	statestore.Apply(cmd, cell, &t.env, &t.res)
-	t.answer(batch)
+	if batch > s.e.journal.Complete() {
+		t.answer(batch)
+		return
+	}
+	t.completion.Reply(&t.res.Reply)
+	t.releaseRead()
 }
 
 // write runs SET, DEL and VDEL.

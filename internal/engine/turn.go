@@ -63,6 +63,15 @@ func (t *turn) release() {
 	turns.Put(t)
 }
 
+// releaseRead is release for a turn that has done no more than get: nearly all of it
+// is as it was.
+func (t *turn) releaseRead() {
+	t.completion, t.env.NowMs = nil, 0
+	t.stored, t.res.Reply, t.res.Entry = statestore.Entry{}, statestore.Reply{}, nil
+	t.value = kept(t.value, maxKeptValue)
+	turns.Put(t)
+}
+
 func kept(b []byte, most int) []byte {
 	if cap(b) > most {
 		return nil
