@@ -141,6 +141,11 @@ func (c *crashes) ReuseForWrite(old, name string, category vfs.DiskWriteCategory
 	return crashFile{f, c}, err
 }
 
+func (c *crashes) OpenReadWrite(name string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.FS.OpenReadWrite(name, category, o...)
+	return crashFile{f, c}, err
+}
+
 type crashFile struct {
 	vfs.File
 	c *crashes

@@ -13,7 +13,7 @@ import (
 )
 
 // watcherUnderTest checks, event by event, what a watching session may rely on.
-// Its fields are the completer's, except for what is atomic.
+// Its fields are the committer's, except for what is atomic.
 type watcherUnderTest struct {
 	t       *testing.T
 	name    string

@@ -17,7 +17,7 @@
 //
 // A SET or DEL applies the rules under the shard's lock, writes the new entry in
 // its place, appends it to the journal's filling batch and returns. When the
-// batch is durable the journal's completer calls [turn.Durable], which tells the
+// batch is durable the journal's committer calls [turn.Durable], which tells the
 // requester's own watch, replies, and tells the other watchers.
 //
 // # Memory

@@ -93,7 +93,7 @@ func TestOpenNamesTheKeyThatCannotBeRead(t *testing.T) {
 	a := w.j.Begin()
 	a.Set([]byte(keyPrefix+"broken"), []byte{9})
 	a.End(nil)
-	w.j.WaitApplied()
+	w.j.WaitDurable()
 	_, err := Open(w.o)
 	if err == nil || !strings.Contains(err.Error(), `"broken"`) {
 		t.Errorf("Open: %v", err)

@@ -28,7 +28,7 @@ type Origin struct {
 }
 
 // Sink hears of changes to the keys that its session watches. Its methods are
-// called by the journal's completer, hold up everybody's replies, and so must
+// called by the journal's committer, hold up everybody's replies, and so must
 // neither block nor do I/O. A call that has begun when the session is closed may
 // end after that.
 type Sink interface {

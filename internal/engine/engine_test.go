@@ -72,8 +72,6 @@ func TestRepliesWaitForWhatTheyLookedAt(t *testing.T) {
 		{"a fencing error", "", "SET k v FT=5", []string{"SET k w", "DEL k"}, []string{statestore.TokenRequired.Error(), statestore.TokenRequired.Error()}},
 		{"nothing, any more", "SET k v", "DEL k", []string{"GET k", "DEL k", "VDEL k v"}, []string{"nil", "0", "0"}},
 		{"what replaced a deletion", "SET k v", "DEL k", []string{"SET k w NX", "GET k"}, []string{"OK", "w"}},
-		{"a page", "", "SET k v", []string{"SCAN *"}, []string{"[k] more=false"}},
-		{"an empty page", "SET k v", "DEL k", []string{"SCAN *"}, []string{"[] more=false"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +87,7 @@ func TestRepliesWaitForWhatTheyLookedAt(t *testing.T) {
 			for _, text := range c.then {
 				later = append(later, b.do(text))
 			}
-			w.j.WaitApplied() // the journal has done what it can without the disk
+			w.disk.AwaitSync() // the journal has done what it can without the disk
 			for _, got := range append(later, change) {
 				if got.replied() {
 					t.Errorf("%s was answered before the disk had it", got.label)
@@ -102,6 +100,39 @@ func TestRepliesWaitForWhatTheyLookedAt(t *testing.T) {
 				if show(&got.reply) != c.want[i] {
 					t.Errorf("%s -> %s, want %s", got.label, show(&got.reply), c.want[i])
 				}
+			}
+		})
+	}
+}
+
+// A SCAN reads what the disk has, so it waits for the disk before it reads.
+func TestAPageWaitsForWhatItShows(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ before, change, want string }{
+		"a page":        {"DEL k", "SET k v", "[k] more=false"},
+		"an empty page": {"SET k v", "DEL k", "[] more=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, Options{})
+			a, b := w.client("a"), w.client("b")
+			a.wait(c.before)
+			w.settle()
+			w.disk.Hold()
+			a.do(c.change)
+			w.disk.AwaitSync()
+			page := make(chan *answer, 1)
+			go func() { page <- b.do("SCAN *") }()
+			select {
+			case <-page:
+				t.Error("SCAN came back before the disk had what it would show")
+			default:
+			}
+			w.disk.Release(nil)
+			got := <-page
+			<-got.done
+			if show(&got.reply) != c.want {
+				t.Errorf("SCAN -> %s, want %s", show(&got.reply), c.want)
 			}
 		})
 	}

@@ -114,7 +114,7 @@ func (e *Local) dueMessages(now int64) (rows [][]byte, err error) {
 		//lint:ignore SA2001 who decided before has appended now: waiting is all it is for
 		e.stripes[i].mu.Unlock()
 	}
-	e.journal.WaitApplied()
+	e.journal.WaitDurable()
 	from := e.forgets.from
 	if from == nil {
 		from = []byte(indexPrefix)

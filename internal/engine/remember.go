@@ -20,7 +20,7 @@ import (
 // kept in order by a lock of their own, the stripe, which is taken first and held
 // until the command's change is appended: between a STORE's look-up and its commit
 // nobody else can remember the same message. A GET or SET never takes a stripe, and
-// neither does the journal's completer, so neither waits for a read.
+// neither does the journal's committer, so neither waits for a read.
 //
 // The disk does not have what was appended a moment ago. Until a change is
 // complete it is therefore also in the stripe's overlay, with the batch that it
@@ -35,7 +35,7 @@ import (
 const stripeCount = 1024
 
 type stripe struct {
-	mu sync.Mutex // before a shard's; held over a look-up, never by the completer
+	mu sync.Mutex // before a shard's; held over a look-up, never by the committer
 
 	overlayMu sync.Mutex         // innermost; held for a look at overlay only
 	overlay   map[string]*memory // guarded by overlayMu: by row, changes that are not complete

@@ -55,7 +55,7 @@ func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Rep
 	e := s.e
 	e.scans <- struct{}{}
 	defer func() { <-e.scans }()
-	e.journal.WaitApplied()
+	e.journal.WaitDurable()
 	p := page{s: s, glob: g, nowMs: nowMs}
 	lower, upper := bounds(g.Prefix(), after, cmd.HasToken)
 	if err := e.journal.Iterate(lower, upper, p.visit); err != nil {

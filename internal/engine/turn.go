@@ -10,7 +10,7 @@ import (
 
 // turn is one command, or one expiry, from the moment when its turn has come to
 // its reply. It belongs to the goroutine in Do until it is given to the journal
-// as a waiter, and to the journal's completer from then on: the journal may call
+// as a waiter, and to the journal's committer from then on: the journal may call
 // Durable before End or Await has returned, so nothing of the turn may be
 // touched after either.
 type turn struct {

@@ -47,7 +47,7 @@ func TestStopFollowsEveryEarlierEvent(t *testing.T) {
 	w.log.take()
 	w.disk.Hold()
 	a.do("SET k 1")
-	w.j.WaitApplied()
+	w.disk.AwaitSync()
 	a.do("SET k 2")
 	stopped := b.do("STOP k")
 	a.do("SET k 3")

@@ -18,8 +18,8 @@ const backupLook = 50 * time.Millisecond
 
 // Backup writes a copy of the database, as it is at one moment, into the
 // directory dest, which must not exist or be empty. Everything that was
-// acknowledged before the call is in it, and of each batch all or nothing.
-// Reading and writing go on meanwhile. On the same file system tables are
+// acknowledged before the call is in it, and of each batch all or nothing. First
+// what is in memory is written as tables, so the copy needs no log. Reading and writing go on meanwhile. On the same file system tables are
 // linked instead of copied, which costs neither time nor space; they are never
 // written to again. The copy is made in a directory inside dest and moved up when
 // it is whole, so that a backup that was cut short is never taken for one.
@@ -39,9 +39,14 @@ func (j *Journal) Backup(dest string, progress func(Progress)) (done Progress, e
 	if err := fsys.Remove(partial); err != nil { // Checkpoint wants to make it
 		return done, err
 	}
-	j.WaitApplied()
 	ended := make(chan error, 1)
-	go func() { ended <- j.db.Checkpoint(partial, pebble.WithFlushedWAL()) }()
+	go func() {
+		err := j.Flush()
+		if err == nil {
+			err = j.db.Checkpoint(partial)
+		}
+		ended <- err
+	}()
 	total := j.size()
 	tick := time.NewTicker(backupLook)
 	defer tick.Stop()
@@ -70,8 +75,8 @@ func (j *Journal) size() Progress {
 	m := j.db.Metrics()
 	total := m.Total()
 	return Progress{
-		Files: int(total.TablesCount) + int(m.WAL.Files),
-		Bytes: total.TablesSize + int64(m.WAL.PhysicalSize),
+		Files: int(total.TablesCount),
+		Bytes: total.TablesSize,
 	}
 }
 

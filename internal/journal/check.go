@@ -117,6 +117,11 @@ func (j *Journal) tableOptions() sstable.ReaderOptions {
 	return po.MakeReaderOptions()
 }
 
-// Flush writes what is in memory as tables, so that the log is not needed to
-// start.
-func (j *Journal) Flush() error { return j.db.Flush() }
+// Flush writes everything that was appended before as tables, so that the log is not
+// needed to start.
+func (j *Journal) Flush() error {
+	if err := j.settle(); err != nil {
+		return err
+	}
+	return j.db.Flush()
+}

@@ -9,12 +9,17 @@
 // takes a caller's lock, never waits for a socket, and is the only one that
 // imports Pebble.
 //
+// A batch is durable when it is in the log (log.go), which is what pipeline.go
+// does with it; from there its rows go into a Pebble database, from which they are
+// read (apply.go). A start reads back from the log what the database had in memory.
+//
 // # Keys on disk
 //
-// One Pebble database holds everything. A key begins with a letter that says
+// The log, and one Pebble database. A key of a row begins with a letter that says
 // whose it is, and a "|"; what follows is that owner's business:
 //
 //	m|format   version of this layout, written when the directory is created
+//	m|applied  the last batch whose rows are in the database
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)
 //	r|len|key|message     state store: a remembered message of a key

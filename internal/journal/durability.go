@@ -5,19 +5,17 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Durability says when a batch counts as durable, which is when its waiters are
 // called. The zero value is the only one that keeps every promise.
 //
-// In the other two a batch is "durable" once it is applied. Nothing else
-// changes: rows still reach the log in order, a recovered database is still one
-// that existed at some moment, and Close still writes everything. What a crash
-// of the process or of the machine takes away is the end: at most the last
-// interval's, or with none whatever Pebble (up to a block of 32 KiB) and the
-// operating system had not written by themselves.
+// In the other two a batch is "durable" once it is written. Nothing else changes:
+// rows still reach the log in order, a recovered database is still one that existed
+// at some moment, and Close still syncs everything. The end of the process alone
+// takes nothing away. What a crash of the machine takes away is the end: at most the
+// last interval's, or with none whatever the operating system had not written by
+// itself.
 type Durability struct {
 	mode     durabilityMode
 	interval time.Duration
@@ -41,11 +39,11 @@ const (
 var (
 	// Sync calls a batch durable after its fsync. The default.
 	Sync = Durability{}
-	// NoSync calls a batch durable when it is applied, and asks for no fsync.
+	// NoSync calls a batch durable when it is written, and asks for no fsync.
 	NoSync = Durability{mode: modeNone}
 )
 
-// SyncEvery calls a batch durable when it is applied, and asks for an fsync at
+// SyncEvery calls a batch durable when it is written, and asks for an fsync at
 // this interval.
 func SyncEvery(interval time.Duration) Durability {
 	return Durability{mode: modeInterval, interval: interval}
@@ -87,25 +85,8 @@ func (d Durability) String() string {
 // the loss of power.
 func (d Durability) KeepsAcknowledged() bool { return d.mode == modeSync }
 
-// apply is the sealer's part of a commit: the rows are visible when it returns,
-// and with Sync an fsync has been asked for.
-func (j *Journal) apply(b *batch) error {
-	if j.o.Durability.mode == modeSync {
-		return j.db.ApplyNoSyncWait(b.rows, pebble.Sync)
-	}
-	return j.db.Apply(b.rows, pebble.NoSync)
-}
-
-// wait is the completer's part.
-func (j *Journal) wait(b *batch) error {
-	if j.o.Durability.mode == modeSync {
-		return b.rows.SyncWait()
-	}
-	return nil
-}
-
 // runInterval asks for an fsync whenever the interval has passed and something
-// was applied meanwhile.
+// was written meanwhile.
 func (j *Journal) runInterval() {
 	tick := time.NewTicker(j.o.Durability.interval)
 	defer tick.Stop()
@@ -130,7 +111,7 @@ func (j *Journal) syncNow() bool {
 		return true
 	}
 	j.syncing.Store(time.Now().UnixNano())
-	err := j.db.LogData(nil, pebble.Sync)
+	err := j.log.sync()
 	j.syncing.Store(0)
 	if err != nil {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))
@@ -140,9 +121,9 @@ func (j *Journal) syncNow() bool {
 	return true
 }
 
-// syncHangs says whether an fsync at the interval has been under way for longer
-// than limit.
-func (j *Journal) syncHangs(now time.Time, limit time.Duration) bool {
-	began := j.syncing.Load()
-	return began != 0 && now.Sub(time.Unix(0, began)) > limit
+// hangs says whether an fsync at the interval, or what gives Pebble its rows, has been
+// under way for longer than limit.
+func (j *Journal) hangs(now time.Time, limit time.Duration) bool {
+	late := func(began int64) bool { return began != 0 && now.Sub(time.Unix(0, began)) > limit }
+	return late(j.syncing.Load()) || late(j.applyingSince.Load())
 }

@@ -54,8 +54,8 @@ func TestFaults(t *testing.T) {
 		kinds []errorfs.OpKind
 		file  string
 	}{
-		{"writing the log", []errorfs.OpKind{errorfs.OpFileWrite}, ".log"},
-		{"syncing the log", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}, ".log"},
+		{"writing the log", []errorfs.OpKind{errorfs.OpFileWriteAt}, segmentTail},
+		{"syncing the log", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}, segmentTail},
 		{"writing tables", []errorfs.OpKind{errorfs.OpFileWrite}, ".sst"},
 		{"syncing tables", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}, ".sst"},
 		{"writing the manifest", []errorfs.OpKind{errorfs.OpFileWrite}, "MANIFEST"},
@@ -63,7 +63,7 @@ func TestFaults(t *testing.T) {
 		{"renaming", []errorfs.OpKind{errorfs.OpRename, errorfs.OpReuseForWrite}, ""},
 		{"creating", []errorfs.OpKind{errorfs.OpCreate, errorfs.OpReuseForWrite}, ""},
 		{"everything that writes", []errorfs.OpKind{
-			errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpCreate, errorfs.OpRename, errorfs.OpReuseForWrite,
+			errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpCreate, errorfs.OpRename, errorfs.OpReuseForWrite,
 		}, ""},
 	} {
 		for _, from := range []int64{0, 5} {
@@ -135,13 +135,13 @@ func lifeWithFault(t *testing.T, f *faults) {
 // and left for another try.
 func TestFaultsAtTheStart(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpCreate} {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpCreate} {
 		for from := range int64(4) {
 			mem := vfs.NewCrashableMem()
 			f := &faults{kinds: []errorfs.OpKind{kind}, from: from}
 			f.armed.Store(true)
 			said := make(chan error, 2)
-			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }}
+			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }, CommitTimeout: 100 * time.Millisecond}
 			go func() {
 				j, err := Open(o) // after Fatal it never returns: the process is to end
 				if err == nil {
@@ -153,6 +153,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 			if err := <-said; err != nil && !strings.Contains(err.Error(), errFault.Error()) {
 				t.Errorf("operation %v, from %d on: %v", kind, from, err)
 			}
+			f.armed.Store(false)
 			mustClose(t, mustOpen(t, Options{Dir: "data", FS: mem.CrashClone(vfs.CrashCloneCfg{})}))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -18,7 +19,8 @@ import (
 const pebbleFormat = pebble.FormatValueSeparation
 
 // formatVersion is the version of our own layout of keys and records.
-const formatVersion = 1
+// In version 1 Pebble's own log had what was not in tables; it reads that itself.
+const formatVersion = 2
 
 // formatPrefix precedes the version in the format record.
 const formatPrefix = "holdfast "
@@ -131,7 +133,7 @@ func expected(name string) bool {
 		return true
 	case strings.HasPrefix(name, "MANIFEST-"), strings.HasPrefix(name, "OPTIONS-"),
 		strings.HasPrefix(name, "marker."), strings.HasPrefix(name, "ballast"),
-		strings.HasPrefix(name, "temporary."):
+		strings.HasPrefix(name, "temporary."), strings.HasSuffix(name, segmentTail):
 		return true
 	}
 	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".dbtmp")
@@ -148,33 +150,33 @@ func checkReadOnly(fsys vfs.FS, dir string, lock *pebble.Lock) error {
 	return errors.Join(err, db.Close())
 }
 
-// readFormat checks the format record. found is false in an empty database,
-// which is what a crash right after creation leaves.
-func readFormat(db *pebble.DB, dir string) (found bool, err error) {
+// readFormat checks the format record. The version is 0 in an empty database, which
+// is what a crash right after creation leaves.
+func readFormat(db *pebble.DB, dir string) (found int, err error) {
 	value, closer, err := db.Get(formatKey)
 	if errors.Is(err, pebble.ErrNotFound) {
 		empty, err := isEmpty(db)
 		if err == nil && !empty {
 			err = fmt.Errorf("%w: the Pebble database in %s was not written by this program; choose another directory", ErrForeign, dir)
 		}
-		return false, err
+		return 0, err
 	}
 	if err != nil {
-		return false, fmt.Errorf("format record in %s cannot be read: %w", dir, err)
+		return 0, fmt.Errorf("format record in %s cannot be read: %w", dir, err)
 	}
 	text := string(value)
 	if err := closer.Close(); err != nil {
-		return false, err
+		return 0, err
 	}
 	version, ok := strings.CutPrefix(text, formatPrefix)
 	n, convErr := strconv.Atoi(version)
 	switch {
 	case !ok || convErr != nil || n < 1:
-		return false, fmt.Errorf("%w: the format record in %s says %q", ErrForeign, dir, text)
+		return 0, fmt.Errorf("%w: the format record in %s says %q", ErrForeign, dir, text)
 	case n > formatVersion:
-		return false, fmt.Errorf("%w: %s has format %d, this program knows formats up to %d; use a newer version", ErrNewerFormat, dir, n, formatVersion)
+		return 0, fmt.Errorf("%w: %s has format %d, this program knows formats up to %d; use a newer version", ErrNewerFormat, dir, n, formatVersion)
 	}
-	return true, nil
+	return n, nil
 }
 
 func isEmpty(db *pebble.DB) (bool, error) {
@@ -186,6 +188,21 @@ func isEmpty(db *pebble.DB) (bool, error) {
 	return !some, errors.Join(it.Error(), it.Close())
 }
 
-func writeFormat(db *pebble.DB) error {
-	return db.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), pebble.Sync)
+// writeFormat writes the format record, and to a table whatever is in the database.
+// Pebble tries a table again for ever; so if it does not come, the journal fails.
+func (j *Journal) writeFormat(db *pebble.DB) error {
+	if err := db.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), pebble.NoSync); err != nil {
+		return err
+	}
+	written, err := db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-written:
+		return nil
+	case <-time.After(j.o.CommitTimeout):
+		j.fail(fmt.Errorf("the format record has not reached the disk within %v: is the disk full, or hanging?", j.o.CommitTimeout))
+		select {} // Pebble can't be closed now
+	}
 }

@@ -45,12 +45,12 @@ type Options struct {
 	CommitTimeout time.Duration
 	// Durability says when a batch counts as durable; the zero value is Sync.
 	Durability Durability
-	// Idle is called by the completer each time after a batch's callbacks have
+	// Idle is called by the committer each time after a batch's callbacks have
 	// run and the batch is complete: the place to flush what they wrote. It
 	// must not block.
 	Idle func()
 	// Meta appends the meta record to dst and returns it. It is called by the
-	// sealer at each batch, after the batch was closed to appends and with no
+	// committer at each batch, after the batch was closed to appends and with no
 	// lock held. See SetMeta.
 	Meta func(dst []byte) []byte
 	// Reserve is how many bytes of the disk are to stay free: with fewer, Low is
@@ -77,20 +77,20 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error]
-	guarding       atomic.Bool   // errors of the log end the journal: it is open, and not being closed
 	backgroundSaid atomic.Int64  // when that was logged, ns
 	corrupt        sync.Map      // files that were said to be damaged, by path
 	synced         atomic.Uint64 // the batch up to which runInterval has synced
 	syncing        atomic.Int64  // since when it waits for an fsync, ns; 0: it does not
 
 	mu       sync.Mutex
-	work     sync.Cond // on mu: the sealer has something to do
-	moved    sync.Cond // on mu: a batch was sealed or applied, or readers changed, or the journal failed
+	work     sync.Cond // on mu: the committer has something to do
+	moved    sync.Cond // on mu: a batch was sealed, durable or applied, or readers changed, or the journal failed
 	filling  *batch    // guarded by mu
 	dirty    bool      // guarded by mu: filling is to be sealed
-	sealed   []*batch  // guarded by mu: sealed, not complete, in order
-	free     []*batch  // guarded by mu: complete, for reuse
-	applied  Seq       // guarded by mu: visible to readers
+	sealed   *batch    // guarded by mu: on its way to the disk, or its callbacks run; nil: none
+	free     *batch    // guarded by mu: empty, to fill next; nil while one is sealed
+	durable  Seq       // guarded by mu: in the log; readers see it
+	applied  Seq       // guarded by mu: in Pebble
 	err      error     // guarded by mu: why the journal has failed
 	tooLarge bool      // guarded by mu: the filling batch is larger than BatchBytes
 	tooLate  bool      // guarded by mu: late waiters keep a batch from completing
@@ -98,16 +98,29 @@ type Journal struct {
 	closed   bool      // guarded by mu: appends are dropped
 	readers  int       // guarded by mu: Get and Iterate under way
 
-	metaNext, metaLast []byte   // the sealer's
-	spare              []Waiter // the completer's
+	pending      []byte   // guarded by mu: rows that are durable and not in Pebble, in order
+	sparePending []byte   // guarded by applying: memory to be pending next
+	changes      []change // guarded by applying: scratch
+
+	applying      sync.Mutex   // before mu; held by who gives Pebble its rows
+	applyingSince atomic.Int64 // ns; 0: nobody does
+
+	base    uint64        // number in the log of the batch before this run's first
+	log     *writeLog     // nil: read-only
+	view    pebble.Reader // the database, with what the log has beyond it if read-only
+	toApply chan struct{} // a good deal is pending
+	toFlush chan struct{} // the log is long
+	flushed chan struct{} // a table was written
+
+	metaNext, metaLast []byte   // the committer's
+	spare              []Waiter // the committer's
 	reclaimed          Seq      // runReclaim's: up to here deletions are in tables
 
 	running sync.WaitGroup  // what Close waits for besides the pipeline
 	ending  context.Context // done when Close is called
 	end     context.CancelFunc
 
-	toSync  chan *batch   // sealer to completer
-	drained chan struct{} // closed when the completer has ended
+	drained chan struct{} // closed when the committer has ended
 	failed  chan struct{} // closed when err is set
 	full    chan struct{} // a table found no room on the disk
 }
@@ -123,7 +136,8 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1)}
+	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
+		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
 	if o.Meta != nil {
@@ -187,17 +201,20 @@ func (j *Journal) openDB(damaged bool) error {
 		}
 		return fmt.Errorf("database in %s cannot be opened: %w", o.Dir, err)
 	}
-	found, err := readFormat(db, o.Dir)
-	if err == nil && !found && !o.ReadOnly {
-		err = writeFormat(db)
+	version, err := readFormat(db, o.Dir)
+	if err == nil && version < formatVersion && !o.ReadOnly {
+		err = j.writeFormat(db)
+	}
+	j.db = db
+	if err == nil {
+		err = j.readLog(damaged)
 	}
 	if err == nil {
-		j.meta, err = readMeta(db)
+		j.meta, err = readMeta(j.view)
 	}
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
-	j.db = db
 	j.metaLast = append([]byte(nil), j.meta...)
 	return nil
 }
@@ -213,7 +230,37 @@ func (j *Journal) openPebble() (db *pebble.DB, err error) {
 	return pebble.Open(j.o.Dir, j.pebbleOptions())
 }
 
-func readMeta(db *pebble.DB) ([]byte, error) {
+// readLog reads what the log has beyond the tables: into the database, or, to change
+// nothing, into a view of it. Then it begins the log anew.
+func (j *Journal) readLog(damaged bool) error {
+	applied, err := readApplied(j.db.NewIter(nil))
+	if err != nil {
+		return err
+	}
+	found, err := recoverLog(j.o.FS, j.o.Dir, applied)
+	if err != nil {
+		return err
+	}
+	if !damaged {
+		if err := refusal(j.o.Dir, found.damage); err != nil {
+			return err
+		}
+	}
+	j.base = found.last
+	if j.o.ReadOnly {
+		view := j.db.NewIndexedBatch()
+		j.view = view
+		return j.replay(view, found)
+	}
+	j.view = j.db
+	if err := j.replay(j.db, found); err != nil {
+		return err
+	}
+	j.log, err = j.startLog(found)
+	return err
+}
+
+func readMeta(db pebble.Reader) ([]byte, error) {
 	value, closer, err := db.Get(metaKey)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
@@ -241,18 +288,23 @@ const (
 // (50 µs in place of 3).
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
-		FS:                          guardedFS{j.o.FS, j},
+		FS:                          j.o.FS,
 		Lock:                        j.lock,
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,
 		Logger:                      pebbleLogger{j},
+		DisableWAL:                  true, // see log.go
 		MemTableSize:                j.memTableSize(),
 		MemTableStopWritesThreshold: memTables,
 		CacheSize:                   memTables*memTableBytes + cacheBytes,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		EventListener:               &pebble.EventListener{BackgroundError: j.backgroundError, DataCorruption: j.dataCorruption},
+		EventListener: &pebble.EventListener{
+			BackgroundError: j.backgroundError,
+			DataCorruption:  j.dataCorruption,
+			FlushEnd:        func(pebble.FlushInfo) { wake(j.flushed) },
+		},
 	}
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -266,16 +318,15 @@ func (j *Journal) start() {
 		close(j.drained)
 		return
 	}
-	j.guarding.Store(true)
 	j.filling.rows = j.db.NewBatch()
+	j.free = &batch{rows: j.db.NewBatch()}
 	j.CheckSpace()
-	j.toSync = make(chan *batch, maxInFlight)
-	go j.runSealer()
-	go j.runCompleter()
+	go j.runCommitter()
 	go j.runWatchdog()
 	j.ending, j.end = context.WithCancel(context.Background())
 	j.running.Go(j.runSpace)
 	j.running.Go(j.runReclaim)
+	j.running.Go(j.runApplier)
 	if j.o.Durability.mode == modeInterval {
 		j.running.Go(j.runInterval)
 	}
@@ -290,14 +341,13 @@ func (j *Journal) SetMeta(f func(dst []byte) []byte) { j.metaFunc.Store(&f) }
 
 // Iterate calls fn with every row lower <= key < upper in order, of a view
 // that does not change meanwhile; nil bounds are open. key and value are valid
-// during the call only. It sees what was applied (see WaitApplied), durable or
-// not. fn may call the journal.
+// during the call only. It sees what is durable (see WaitDurable). fn may call the journal.
 func (j *Journal) Iterate(lower, upper []byte, fn func(key, value []byte) (more bool)) error {
 	if err := j.beginRead(); err != nil {
 		return err
 	}
 	defer j.endRead()
-	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := j.view.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
@@ -316,13 +366,13 @@ func (j *Journal) Iterate(lower, upper []byte, fn func(key, value []byte) (more 
 	return nil
 }
 
-// Get returns a copy of a row's value, as far as it was applied.
+// Get returns a copy of a row's value, as far as it is durable.
 func (j *Journal) Get(key []byte) (value []byte, found bool, err error) {
 	if err := j.beginRead(); err != nil {
 		return nil, false, err
 	}
 	defer j.endRead()
-	v, closer, err := j.db.Get(key)
+	v, closer, err := j.view.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -342,7 +392,7 @@ func (j *Journal) Probe(dst, key []byte) (value []byte, found bool, err error) {
 		return dst, false, err
 	}
 	defer j.endRead()
-	it, err := j.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	it, err := j.view.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
 		return dst, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
@@ -368,12 +418,21 @@ func seekExact(it *pebble.Iterator, key []byte) bool {
 // panics on a reader that comes, or stays, after it was closed.
 func (j *Journal) beginRead() error {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	if j.closing {
+		j.mu.Unlock()
 		return ErrClosed
 	}
 	j.readers++
-	return nil
+	behind := j.applied < j.durable
+	j.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	err := j.applyPending()
+	if err != nil {
+		j.endRead()
+	}
+	return err
 }
 
 func (j *Journal) endRead() {
@@ -414,6 +473,8 @@ func (j *Journal) Close() error {
 		return err
 	}
 	j.running.Wait()
-	j.guarding.Store(false)
-	return errors.Join(j.db.Close(), j.lock.Close())
+	if j.log == nil {
+		return errors.Join(j.view.(*pebble.Batch).Close(), j.db.Close(), j.lock.Close())
+	}
+	return errors.Join(j.log.close(), j.db.Close(), j.lock.Close())
 }

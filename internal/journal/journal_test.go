@@ -120,15 +120,15 @@ func TestRowsAreThereAfterReopening(t *testing.T) {
 // its memory: the batch must not be used again with it.
 func TestVeryLargeRows(t *testing.T) {
 	t.Parallel()
-	fs := vfs.NewMem()
-	j := mustOpen(t, Options{FS: fs})
+	o := Options{Dir: t.TempDir()}
+	j := mustOpen(t, o)
 	large := func(c string) string { return strings.Repeat(c, 17<<20) }
 	for _, c := range []string{"a", "b"} {
 		putAndWait(j, "k"+c, large(c))
 		putAndWait(j, "ksmall"+c, c)
 	}
 	mustClose(t, j)
-	j = mustOpen(t, Options{FS: fs})
+	j = mustOpen(t, o)
 	defer mustClose(t, j)
 	got := content(t, j)
 	for _, c := range []string{"a", "b"} {
@@ -172,11 +172,11 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 	if !j.Await(s, count) {
 		t.Error("Await says that an unsynced batch is complete")
 	}
-	j.WaitApplied()
+	d.AwaitSync()
 
-	// then they are visible, but nobody is told
-	if got := content(t, j)["k1"]; got != "v" {
-		t.Errorf("after WaitApplied, k1 = %q", got)
+	// then nobody sees them, and nobody is told
+	if got := content(t, j); len(got) != 0 {
+		t.Errorf("before the sync there is %v", got)
 	}
 	if j.Complete() >= s || calls.Load() != 0 {
 		t.Errorf("complete %d, %d calls, before the sync of batch %d", j.Complete(), calls.Load(), s)
@@ -185,8 +185,8 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 	// and once the disk answers, everybody is.
 	d.Release(nil)
 	awaitComplete(j, s)
-	if calls.Load() != 2 {
-		t.Errorf("%d calls after the sync, want 2", calls.Load())
+	if got := content(t, j)["k1"]; calls.Load() != 2 || got != "v" {
+		t.Errorf("%d calls after the sync, want 2; k1 = %q", calls.Load(), got)
 	}
 	if j.Await(s, count) || calls.Load() != 2 {
 		t.Error("Await of a complete batch must return false and not call")
@@ -205,7 +205,7 @@ func TestCallbacksComeInOrder(t *testing.T) {
 		seq   Seq
 		index int
 	}
-	var want, got []at // got belongs to the completer until Close
+	var want, got []at // got belongs to the committer until Close
 	next := map[Seq]int{}
 	add := func(await Seq) Seq {
 		var me at
@@ -223,12 +223,12 @@ func TestCallbacksComeInOrder(t *testing.T) {
 		want = append(want, me)
 		return me.seq
 	}
-	for range maxInFlight + 1 {
+	for range 2 {
 		for range 3 {
 			add(0)
 		}
-		if len(next) <= maxInFlight {
-			j.WaitApplied()
+		if len(next) <= 1 {
+			d.AwaitSync()
 		}
 	}
 	for s := Seq(1); s <= j.Last(); s++ {
@@ -420,11 +420,8 @@ func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 	d.Hold()
 	var calls atomic.Int32
 	count := waiterFunc(func() { calls.Add(1) })
-	for range maxInFlight {
-		s := put(j, "k", "v", count)
-		j.Await(s, count)
-		j.WaitApplied()
-	}
+	j.Await(put(j, "k", "v", count), count)
+	d.AwaitSync()
 	put(j, "k", "v", count)
 	d.Release(errors.New("input/output error"))
 
@@ -439,7 +436,7 @@ func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 		t.Errorf("after the failure: %d callbacks, complete %d, %d more calls of Fatal", calls.Load(), j.Complete(), len(fatal))
 	}
 	j.Admit()       // neither of them
-	j.WaitApplied() // hangs
+	j.WaitDurable() // hangs
 }
 
 func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
@@ -471,10 +468,8 @@ func TestAdmitBlocksWhileTheBatchIsTooLarge(t *testing.T) {
 	j := mustOpen(t, Options{FS: d, BatchBytes: 1000})
 	defer mustClose(t, j)
 	d.Hold()
-	for range maxInFlight {
-		put(j, "k", "v", nil)
-		j.WaitApplied()
-	}
+	put(j, "k", "v", nil)
+	d.AwaitSync()
 	j.Admit() // a small batch is filling: goes through
 	put(j, "k", strings.Repeat("x", 2000), nil)
 
@@ -508,8 +503,8 @@ func TestCloseDrains(t *testing.T) {
 			calls.Add(1)
 			j.Await(j.Last(), waiterFunc(func() { calls.Add(1) }))
 		}))
-		if i < maxInFlight {
-			j.WaitApplied()
+		if i < 1 {
+			d.AwaitSync()
 		}
 	}
 	closed := make(chan error)
@@ -652,7 +647,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 		want  error
 		says  string
 	}{
-		{"a later format", ours("holdfast 2"), ErrNewerFormat, "use a newer version"},
+		{"a later format", ours("holdfast 3"), ErrNewerFormat, "use a newer version"},
 		{"a format that is no number", ours("holdfast x"), ErrForeign, `"holdfast x"`},
 		{"somebody's format", ours("cellar 1"), ErrForeign, `"cellar 1"`},
 		{"a file", func(t *testing.T, fs vfs.FS) {

@@ -11,47 +11,43 @@ import (
 //
 // A commit costs an fsync, and an fsync costs the same for one row as for ten
 // thousand. So nobody commits: callers append to the batch that is filling,
-// and two goroutines move batches to disk.
+// and one goroutine, the committer, moves batches to disk.
 //
-//	callers ──append──▶ filling ──seal──▶ sealed ──sync──▶ complete
-//	                       │                │                  │
-//	                 under mu, a memcpy   sealer: Pebble's   completer: SyncWait,
-//	                                      WAL and memtable   callbacks, publish
+//	callers ──append──▶ filling ──seal──▶ sealed ──write, fsync──▶ durable ──call──▶ complete
+//	                       │                            │              │
+//	                 under mu, a memcpy            the log         to Pebble, later and
+//	                                               (log.go)        by others (apply.go)
 //
-// The sealer takes the filling batch as soon as it has rows and fewer than
-// maxInFlight batches are on their way, and puts an empty one in its place.
-// ApplyNoSyncWait writes the batch to the WAL's buffer and to the memtable and
-// asks for an fsync; rows are visible to Iterate and Get from then on. While
-// the disk works on one batch the next one fills with all that comes meanwhile:
-// batches grow with the load by themselves, and latency stays near one fsync
-// and a half.
+// The committer takes the filling batch as soon as it has rows, puts an empty one
+// in its place, writes it to the log and waits for the fsync. While the disk works
+// the next batch fills with all that comes meanwhile: batches grow with the load by
+// themselves, and latency stays near one fsync and a half. Then it calls the waiters.
 //
-// The completer takes batches in order, waits for the fsync, and calls the
-// waiters. One goroutine is enough for waiting and calling: the disk does not
-// notice that nobody is waiting for it.
+// One batch is on its way at a time, and one goroutine does all of it. With two of
+// each the disk need not wait for the callbacks; but those who wait are then spread
+// over two batches, and an fsync, its wake-ups and a write to each client are paid
+// for half as many rows: SETs and publishes took a tenth to a fifth more of a
+// processor, and there were no more of them in a second, with 1 to 3,200 waiting.
 //
 // Who may touch what. Everything about a batch is guarded by Journal.mu, with
-// two exceptions: once sealed, its rows belong to the sealer until they are
-// handed to the completer through the channel; and a list of waiters that the
-// completer has taken out of the batch is the completer's. No Pebble call that
-// can block, no I/O and no callback happens under mu. Callers hold their own
-// locks (a shard's, a session's) while they append or await; callbacks take
-// those same locks, and that is sound because the completer holds none when it
-// calls.
+// two exceptions: once sealed, its rows belong to the committer; and so does a
+// list of waiters that it has taken out of the batch. No I/O and no callback
+// happens under mu. Callers hold their own locks (a shard's, a session's) while
+// they append or await; callbacks take those same locks, and that is sound because
+// the committer holds none when it calls.
 //
 // Complete against a late Await. A waiter registered for batch s must be
 // called, and an answer of false from Await must mean that every callback of s
 // has returned: otherwise a reply given at once could overtake one that is
 // about to be given. So complete only moves while mu is held and the batch's
-// list is seen empty. The completer takes the list, calls it without the lock,
+// list is seen empty. The committer takes the list, calls it without the lock,
 // and looks again; whoever came meanwhile is called in the next round, still
 // in the order in which they came. If clients keep asking for what the batch
 // wrote, faster than one goroutine can answer, that would never end; so after a
 // few rounds Admit blocks, and each caller gets in one more waiter at most.
 //
-// With another Durability than Sync nobody waits for the disk: the sealer
-// applies without asking for an fsync, and the completer goes straight to the
-// callbacks (durability.go).
+// With another Durability than Sync the committer does not ask for an fsync
+// (durability.go).
 //
 // Failure. When a commit fails, or does not end within CommitTimeout, memory
 // may hold what the disk does not. The journal stops where it is: no further
@@ -67,15 +63,7 @@ type Seq uint64
 // wait for it. It may append, and it may await.
 type Waiter interface{ Durable() }
 
-// maxInFlight is how many batches may be between sealing and completion. With
-// two the disk needn't wait for the memtable; but those who wait are then spread
-// over two batches, and an fsync, its wake-ups and a write to each client are paid
-// for half as many rows: SETs and publishes took a tenth to a fifth more of a
-// processor, and there were no more of them in a second, with 1 to 3,200 waiting.
-// With four or eight the batches get smaller still.
-const maxInFlight = 1
-
-// patientRounds is how many lists of late waiters the completer calls before
+// patientRounds is how many lists of late waiters the committer calls before
 // it makes Admit block until there are none.
 const patientRounds = 3
 
@@ -177,10 +165,8 @@ func (j *Journal) batch(s Seq) *batch {
 	if s == j.filling.seq {
 		return j.filling
 	}
-	if len(j.sealed) > 0 {
-		if i := s - j.sealed[0].seq; i < Seq(len(j.sealed)) {
-			return j.sealed[i]
-		}
+	if j.sealed != nil && s == j.sealed.seq {
+		return j.sealed
 	}
 	panic(fmt.Sprintf("journal: batch %d was never given out (filling is %d)", s, j.filling.seq))
 }
@@ -228,41 +214,37 @@ func (j *Journal) relax() {
 	}
 }
 
-// WaitApplied blocks until everything that was appended before the call is
-// visible to Iterate and Get. That it is visible does not mean that it is
-// durable.
-func (j *Journal) WaitApplied() {
+// WaitDurable blocks until everything that was appended before the call is durable,
+// which is when Iterate and Get see it. Not to be called from a callback.
+func (j *Journal) WaitDurable() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for target := j.last(); j.applied < target && j.err == nil; {
+	for target := j.last(); j.durable < target && j.err == nil; {
 		j.moved.Wait()
 	}
 }
 
-// runSealer is the sealer. It ends when the journal is closed and drained, or
+// runCommitter is the committer. It ends when the journal is closed and drained, or
 // has failed.
-func (j *Journal) runSealer() {
-	defer close(j.toSync)
-	defer func() {
-		if r := recover(); r != nil {
-			j.fail(fmt.Errorf("panic in Pebble during a commit: %v", r))
-		}
-	}()
+func (j *Journal) runCommitter() {
+	defer close(j.drained)
 	for {
 		b := j.seal()
 		if b == nil {
 			return
 		}
 		j.addMeta(b)
-		if err := j.apply(b); err != nil {
+		if err := j.log.append(rowsOf(b.rows), j.o.Durability.mode == modeSync); err != nil {
 			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
 			return
 		}
-		j.mu.Lock()
-		j.applied = b.seq
-		j.moved.Broadcast()
-		j.mu.Unlock()
-		j.toSync <- b
+		j.pend(b)
+		if !j.finish(b) {
+			return
+		}
+		if j.o.Idle != nil {
+			j.o.Idle()
+		}
 	}
 }
 
@@ -270,7 +252,7 @@ func (j *Journal) runSealer() {
 func (j *Journal) seal() *batch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.err == nil && !(j.dirty && len(j.sealed) < maxInFlight) && !(j.closing && !j.dirty) {
+	for j.err == nil && !j.dirty && !j.closing {
 		j.work.Wait()
 	}
 	if j.err != nil {
@@ -284,23 +266,11 @@ func (j *Journal) seal() *batch {
 	}
 	b := j.filling
 	b.sealed = time.Now()
-	j.sealed = append(j.sealed, b)
-	j.filling = j.emptyBatch(b.seq + 1)
+	j.sealed, j.filling = b, j.free
+	j.filling.seq = b.seq + 1
 	j.dirty = false
 	j.tooLarge = false
 	j.relax()
-	return b
-}
-
-// emptyBatch takes a used batch if there is one. mu is held.
-func (j *Journal) emptyBatch(s Seq) *batch {
-	n := len(j.free)
-	if n == 0 {
-		return &batch{seq: s, rows: j.db.NewBatch()}
-	}
-	b := j.free[n-1]
-	j.free = j.free[:n-1]
-	b.seq = s
 	return b
 }
 
@@ -317,23 +287,6 @@ func (j *Journal) addMeta(b *batch) {
 	}
 	_ = b.rows.Set(metaKey, j.metaNext, nil)
 	j.metaLast = append(j.metaLast[:0], j.metaNext...)
-}
-
-// runCompleter is the completer.
-func (j *Journal) runCompleter() {
-	defer close(j.drained)
-	for b := range j.toSync {
-		if err := j.wait(b); err != nil {
-			j.fail(fmt.Errorf("batch %d could not be synced: %w", b.seq, err))
-			return
-		}
-		if !j.finish(b) {
-			return
-		}
-		if j.o.Idle != nil {
-			j.o.Idle()
-		}
-	}
 }
 
 // finish calls the waiters of a durable batch until there are no more, then
@@ -363,11 +316,9 @@ func (j *Journal) finish(b *batch) bool {
 	}
 	b.rows.Reset()
 	j.complete.Store(uint64(b.seq))
-	j.sealed = append(j.sealed[:0], j.sealed[1:]...)
-	j.free = append(j.free, b)
+	j.sealed, j.free = nil, b
 	j.tooLate = false
 	j.relax()
-	j.work.Signal()
 	j.mu.Unlock()
 	return true
 }
@@ -408,11 +359,11 @@ func (j *Journal) runWatchdog() {
 		case now := <-tick.C:
 			j.mu.Lock()
 			var stuck Seq
-			if len(j.sealed) > 0 && now.Sub(j.sealed[0].sealed) > limit {
-				stuck = j.sealed[0].seq
+			if j.sealed != nil && now.Sub(j.sealed.sealed) > limit {
+				stuck = j.sealed.seq
 			}
 			j.mu.Unlock()
-			if j.syncHangs(now, limit) {
+			if j.hangs(now, limit) {
 				stuck = j.Complete()
 			}
 			if stuck != 0 {

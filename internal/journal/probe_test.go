@@ -24,7 +24,7 @@ func fillProbed(t testing.TB, j *Journal, n int) {
 	done := make(chan struct{})
 	j.Begin().End(waiterFunc(func() { close(done) }))
 	<-done
-	if err := j.db.Flush(); err != nil {
+	if err := j.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.db.Compact(t.Context(), []byte("r|"), []byte("r}"), false); err != nil {
@@ -117,7 +117,7 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	a.Set([]byte("r|one"), []byte("1"))
 	a.Set([]byte("r|oneandmore"), []byte("2"))
 	a.End(nil)
-	j.WaitApplied()
+	j.WaitDurable()
 	for key, want := range map[string]string{"r|one": "1", "r|oneandmore": "2", "r|on": "", "r|onea": "", "r|z": ""} {
 		value, found, err := j.Probe([]byte("> "), []byte(key))
 		if err != nil || found != (want != "") || string(value) != "> "+want {
@@ -127,7 +127,7 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	a = j.Begin()
 	a.Delete([]byte("r|one"))
 	a.End(nil)
-	j.WaitApplied()
+	j.WaitDurable()
 	if _, found, err := j.Probe(nil, []byte("r|one")); found || err != nil {
 		t.Errorf("after its deletion: %v, %v", found, err)
 	}

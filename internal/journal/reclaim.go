@@ -79,6 +79,9 @@ func (j *Journal) flushDeletions() bool {
 	if last == j.reclaimed {
 		return true
 	}
+	if j.settle() != nil {
+		return false
+	}
 	flushed, err := j.db.AsyncFlush()
 	if err != nil {
 		return false

@@ -135,17 +135,17 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 	if _, err := Backup(context.Background(), data, copied, noProgress); err != nil {
 		t.Fatal(err)
 	}
-	logs, _ := filepath.Glob(filepath.Join(copied, "*.log"))
-	content, err := os.ReadFile(logs[0])
+	tables, _ := filepath.Glob(filepath.Join(copied, "*.sst"))
+	content, err := os.ReadFile(tables[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	content[len(content)/2] ^= 1
-	if err := os.WriteFile(logs[0], content, 0o600); err != nil {
+	if err := os.WriteFile(tables[0], content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = Restore(copied, restored, noProgress)
-	if err == nil || !strings.Contains(err.Error(), filepath.Base(logs[0])) || !strings.Contains(err.Error(), "nothing was restored") {
+	if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(tables[0]), ".sst")) || !strings.Contains(err.Error(), "nothing was restored") {
 		t.Errorf("Restore: %v", err)
 	}
 	if files, _ := os.ReadDir(restored); len(files) != 0 {

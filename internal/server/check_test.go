@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -130,13 +131,13 @@ func TestCheckNamesRowsThatCannotBeRead(t *testing.T) {
 
 func TestCheckNamesDamagedFiles(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{".log", ".sst", "MANIFEST"} {
+	for _, kind := range []string{".journal", ".sst", "MANIFEST"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			fs := filled(t)
 			s := startOn(t, journaltest.NewDisk(fs)) // writes tables of what the log had
 			fill(t, s.Addrs()[0].String())
-			if kind != ".log" {
+			if kind == ".sst" || kind == "MANIFEST" {
 				if err := s.journal.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -170,12 +171,12 @@ func flipIn(t *testing.T, fs *vfs.MemFS, kind string) (name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := make([]byte, 1)
-	at := size / 3
-	if _, err := f.ReadAt(b, at); err != nil {
+	content := make([]byte, size)
+	if _, err := f.ReadAt(content, 0); err != nil {
 		t.Fatal(err)
 	}
-	b[0] ^= 4
+	at := int64(len(bytes.TrimRight(content, "\x00")) / 3) // a log has zeros ahead
+	b := []byte{content[at] ^ 4}
 	if _, err := f.WriteAt(b, at); err != nil {
 		t.Fatal(err)
 	}

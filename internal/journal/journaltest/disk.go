@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// Disk is a file system whose write-ahead log is slow or broken when asked to
+// Disk is a file system whose log is slow or broken when asked to
 // be. Release a held disk before closing the journal on it.
 type Disk struct {
 	vfs.FS
@@ -19,6 +19,7 @@ type Disk struct {
 	mu   sync.Mutex
 	cond sync.Cond
 	held bool  // guarded by mu
+	here int   // guarded by mu: syncs that wait
 	fail error // guarded by mu
 
 	usage vfs.DiskUsage // guarded by mu: what it says of itself; zero: nothing
@@ -33,14 +34,17 @@ func NewDisk(fs vfs.FS) *Disk {
 }
 
 func (d *Disk) sync(op errorfs.Op) error {
-	if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
+	if !strings.HasSuffix(op.Path, ".journal") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.here++
+	d.cond.Broadcast()
 	for d.held {
 		d.cond.Wait()
 	}
+	d.here--
 	return d.fail
 }
 
@@ -66,6 +70,15 @@ func (d *Disk) Hold() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held = true
+}
+
+// AwaitSync returns when a sync waits on a held disk: what came before it is written.
+func (d *Disk) AwaitSync() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.here == 0 {
+		d.cond.Wait()
+	}
 }
 
 // Release lets the waiting syncs go on, to fail with err if it is not nil.

@@ -1,0 +1,222 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+)
+
+// From the log into Pebble
+//
+// A batch that is durable waits, with those before it, until somebody needs its
+// rows in Pebble: a reader, or the applier, which comes when a good deal has
+// gathered. All that waits then goes as one batch of Pebble's. Of rows with the
+// same key only the last one goes: a key that is set over and over, or a message
+// that is queued and soon acknowledged, costs Pebble little. And they go in order,
+// so that each finds its place in the memtable near that of the one before.
+//
+// Readers see what is durable, no less and no more; those who want to see what has
+// been appended wait for that first (WaitDurable).
+
+const (
+	// applyBytes of rows make the applier come.
+	applyBytes = 1 << 20
+	// maxPendingBytes of rows make the committer wait: Pebble does not keep up.
+	maxPendingBytes = 8 << 20
+	// maxKeptPending bounds the memory of rows that is held on to.
+	maxKeptPending = 4 << 20
+)
+
+// pend leaves a durable batch's rows to whoever applies them. The committer's.
+func (j *Journal) pend(b *batch) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.pending) > maxPendingBytes && j.err == nil {
+		j.moved.Wait()
+	}
+	j.durable = b.seq
+	j.pending = append(j.pending, rowsOf(b.rows)...)
+	if len(j.pending) > applyBytes {
+		wake(j.toApply)
+	}
+}
+
+// rowsOf are a batch's rows without what precedes them.
+func rowsOf(b *pebble.Batch) []byte { return b.Repr()[batchrepr.HeaderLen:] }
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// applyPending gives Pebble all that is durable. Whoever calls it first does it for
+// those who come meanwhile.
+func (j *Journal) applyPending() error {
+	j.applying.Lock()
+	defer j.applying.Unlock()
+	j.mu.Lock()
+	rows, target := j.pending, j.durable
+	if j.applied == target || j.err != nil {
+		err := j.err
+		j.mu.Unlock()
+		return err
+	}
+	j.pending = j.sparePending[:0]
+	j.mu.Unlock()
+
+	j.applyingSince.Store(time.Now().UnixNano())
+	err := j.apply(j.db, rows, j.base+uint64(target))
+	j.applyingSince.Store(0)
+	if err != nil {
+		err = fmt.Errorf("rows that are in the log could not be applied: %w", err)
+		j.fail(err)
+		return err
+	}
+
+	if cap(rows) > maxKeptPending {
+		rows = nil
+	}
+	j.sparePending = rows
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.applied = target
+	j.moved.Broadcast()
+	return nil
+}
+
+// apply gives Pebble the rows of batches up to number, and the news that it has them,
+// as one batch. j.applying is held, or nobody else is there yet.
+func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
+	merged := j.db.NewBatchWithSize(len(rows) + 64)
+	defer merged.Close()
+	m := merging{into: merged, changes: j.changes[:0]}
+	for r := batchrepr.Reader(rows); ; {
+		kind, key, value, more, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		m.add(kind, key, value)
+	}
+	m.flush()
+	j.changes = m.changes
+	if cap(j.changes) > maxKeptPending/64 {
+		j.changes = nil
+	}
+	_ = merged.Set(appliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
+	return to.Apply(merged, pebble.NoSync)
+}
+
+// change is a row that waits, or its deletion.
+type change struct {
+	key, value []byte // views
+	place      int32  // among the changes
+	deleted    bool
+}
+
+// merging puts the last change of each key into a batch, in the order of keys.
+type merging struct {
+	into    *pebble.Batch
+	changes []change
+}
+
+func (m *merging) add(kind pebble.InternalKeyKind, key, value []byte) {
+	if kind == pebble.InternalKeyKindRangeDelete { // what comes before and after it matters
+		m.flush()
+		_ = m.into.DeleteRange(key, value, nil)
+		return
+	}
+	m.changes = append(m.changes, change{key, value, int32(len(m.changes)), kind == pebble.InternalKeyKindDelete})
+}
+
+func (m *merging) flush() {
+	slices.SortFunc(m.changes, func(a, b change) int {
+		return cmp.Or(bytes.Compare(a.key, b.key), int(a.place-b.place))
+	})
+	for i := range m.changes {
+		switch c := &m.changes[i]; {
+		case i+1 < len(m.changes) && bytes.Equal(c.key, m.changes[i+1].key):
+		case c.deleted:
+			_ = m.into.Delete(c.key, nil)
+		default:
+			_ = m.into.Set(c.key, c.value, nil)
+		}
+	}
+	clear(m.changes)
+	m.changes = m.changes[:0]
+}
+
+// settle gives Pebble everything that was appended before.
+func (j *Journal) settle() error {
+	j.WaitDurable()
+	return j.applyPending()
+}
+
+// readApplied says up to which batch a view of Pebble has everything; 0 in a new one.
+func readApplied(it *pebble.Iterator, err error) (uint64, error) {
+	if err != nil {
+		return 0, err
+	}
+	var applied uint64
+	if seekExact(it, appliedKey) {
+		var value []byte
+		if value, err = it.ValueAndErr(); err == nil && len(value) != 8 {
+			err = fmt.Errorf("the row %s has %d bytes", appliedKey, len(value))
+		}
+		if err == nil {
+			applied = binary.BigEndian.Uint64(value)
+		}
+	}
+	return applied, errors.Join(err, it.Error(), it.Close())
+}
+
+// wantTables has what is in memory written as tables, so that the log is not needed.
+func (j *Journal) wantTables() { wake(j.toFlush) }
+
+// runApplier applies what has gathered, has tables written when the log is long, and
+// removes those parts of the log that are in tables.
+func (j *Journal) runApplier() {
+	for {
+		var err error
+		select {
+		case <-j.ending.Done():
+			return
+		case <-j.failed:
+			return
+		case <-j.toApply:
+			err = j.applyPending()
+		case <-j.toFlush:
+			if err = j.applyPending(); err == nil {
+				_, err = j.db.AsyncFlush()
+			}
+		case <-j.flushed:
+			err = j.trimLog()
+		}
+		if err != nil {
+			j.fail(err)
+		}
+	}
+}
+
+// trimLog removes what is in tables from the log.
+func (j *Journal) trimLog() error {
+	applied, err := readApplied(j.db.NewIter(&pebble.IterOptions{OnlyReadGuaranteedDurable: true}))
+	if err != nil {
+		return err
+	}
+	if err := j.log.trim(applied); err != nil {
+		return fmt.Errorf("the log could not be trimmed: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,524 @@
+package journal
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The log
+//
+// A batch is durable when it is in the log: one write and one fsync. Pebble has a
+// log of its own, but a batch gets into it only together with its way into the
+// memtable, which costs ten times as much (a search for each row, through memory
+// that no cache holds), and two goroutines have to be woken on the way. So
+// Pebble's is switched off; rows reach Pebble later, many batches at once (see
+// apply.go), and a start reads back from here what had not been written to tables.
+//
+// The log is a row of segments, files named after the number of the first batch
+// in them. A segment holds frames:
+//
+//	sums     8   of all that follows, to the frame's end (see sums)
+//	length   4   of the rows
+//	number   8   of the batch: one more than that of the frame before
+//	ahead    4   of the newest batch that was known to be on the disk by then
+//	rows         as Pebble encodes those of a batch
+//
+// all of it little-endian. The numbers go on from one run of the program to the
+// next. When a segment is full the next one begins; and each run begins one.
+//
+// A file that grows with every write makes every fsync write its length as well.
+// So a segment is extended by zeros, a good deal at a time, and one that isn't
+// needed any more is used again, under its new name, with what it held. What is
+// there beyond the last frame therefore is zeros, or frames with lower numbers.
+//
+// A segment is not needed any more when the rows of all its batches are in tables.
+// In every batch that it gets Pebble is told in the row appliedKey up to where it
+// has them; tables are written in order, so what a table says of that row holds for
+// all others.
+
+const (
+	frameHeader  = 24
+	segmentTail  = ".journal"
+	spareSegment = "spare" + segmentTail
+	// segmentBytes is where the next segment begins, unless the disk is small.
+	segmentBytes = 8 << 20
+	// maxSegments is how many segments make Pebble write tables, in order that
+	// they are not needed any more. They are what a start has to read.
+	maxSegments = 3
+	// minExtent and maxExtent bound by how much a segment is extended at once.
+	minExtent, maxExtent = 64 << 10, 1 << 20
+	// maxKeptFrame bounds the memory that the log holds on to.
+	maxKeptFrame = 1 << 20
+)
+
+var appliedKey = []byte("m|applied")
+
+// segment is a file of the log.
+type segment struct {
+	first uint64 // number of its first batch
+	old   bool   // from an earlier run: may hold frames that nobody acknowledged
+}
+
+func (s segment) name() string { return fmt.Sprintf("%016x%s", s.first, segmentTail) }
+
+// segmentNumber reads a segment's name.
+func segmentNumber(name string) (first uint64, ok bool) {
+	text, ok := strings.CutSuffix(name, segmentTail)
+	first, err := strconv.ParseUint(text, 16, 64)
+	return first, ok && err == nil && len(text) == 16
+}
+
+// writeLog is the end of the log. The committer writes; anybody may sync and trim.
+type writeLog struct {
+	j    *Journal
+	last uint64 // number of the batch written last; the committer's
+	size int64  // of what the current segment holds; the committer's
+	// extent is up to where the current segment's file has been written; the
+	// committer's.
+	extent int64
+	limit  int64  // of a segment, in bytes
+	frame  []byte // scratch of the committer
+
+	syncing  sync.Mutex // held over an fsync, and while a segment is closed; before mu
+	file     vfs.File   // the current segment; the committer changes it, with syncing held
+	mu       sync.Mutex
+	written  uint64    // guarded by mu: last
+	synced   uint64    // guarded by mu: up to here batches are known to be on the disk
+	segments []segment // guarded by mu: those needed, oldest first; the current one is last
+	spare    bool      // guarded by mu: there is a segment to be used again
+}
+
+// sums is the checksum of a frame: two of 32 bits, so that damage can be told from
+// a torn end even where only one bit is wrong (see flippedBit). Both are computed
+// at many bytes a cycle.
+func sums(b []byte) uint64 {
+	return uint64(crc32.Checksum(b, castagnoli))<<32 | uint64(crc32.ChecksumIEEE(b))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// startLog begins the first segment of this run, after the batches that were found.
+func (j *Journal) startLog(found recovered) (*writeLog, error) {
+	l := &writeLog{j: j, last: found.last, written: found.last, synced: found.last, segments: found.segments}
+	l.limit = min(segmentBytes, int64(j.memTableSize()))
+	fsys := j.o.FS
+	for _, name := range append(found.useless, spareSegment) { // may hold what nobody acknowledged
+		if err := fsys.Remove(fsys.PathJoin(j.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	f, err := l.begin()
+	l.file = f
+	return l, err
+}
+
+// begin makes the file of the next segment.
+func (l *writeLog) begin() (vfs.File, error) {
+	fsys, s := l.j.o.FS, segment{first: l.last + 1}
+	name := fsys.PathJoin(l.j.o.Dir, s.name())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spare {
+		if err := fsys.Rename(fsys.PathJoin(l.j.o.Dir, spareSegment), name); err != nil {
+			return nil, err
+		}
+		l.spare = false
+	}
+	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = syncDir(fsys, l.j.o.Dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	l.size, l.extent = 0, info.Size()
+	l.segments = append(l.segments, s)
+	return f, nil
+}
+
+// append writes a batch's rows, and sees to it that they are on the disk if sync is
+// set. The committer's.
+func (l *writeLog) append(rows []byte, sync bool) error {
+	if l.size > 0 && l.size+int64(frameHeader+len(rows)) > l.limit {
+		if err := l.next(); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	synced := l.synced
+	l.mu.Unlock()
+	l.last++
+	l.frame = appendFrame(l.frame[:0], l.last, synced, rows)
+	if err := l.extend(int64(len(l.frame))); err != nil {
+		return err
+	}
+	if err := l.write(l.frame, l.size); err != nil {
+		return err
+	}
+	l.size += int64(len(l.frame))
+	if cap(l.frame) > maxKeptFrame {
+		l.frame = nil
+	}
+	l.mu.Lock()
+	l.written = l.last
+	l.mu.Unlock()
+	if sync {
+		return l.sync()
+	}
+	return nil
+}
+
+func appendFrame(dst []byte, number, synced uint64, rows []byte) []byte {
+	dst = append(dst, make([]byte, 8)...)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(rows)))
+	dst = binary.LittleEndian.AppendUint64(dst, number)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(number-synced)) // a segment bounds it
+	dst = append(dst, rows...)
+	binary.LittleEndian.PutUint64(dst, sums(dst[8:]))
+	return dst
+}
+
+var zeros [maxExtent]byte
+
+// extend writes zeros ahead of a frame of n bytes, unless the frame is so large that
+// it may as well extend the file itself.
+func (l *writeLog) extend(n int64) error {
+	for l.size+n > l.extent && n < maxExtent {
+		by := max(minExtent, min(l.extent, maxExtent))
+		if err := l.write(zeros[:by], l.extent); err != nil {
+			return err
+		}
+		l.extent += by
+	}
+	l.extent = max(l.extent, l.size+n)
+	return nil
+}
+
+// write goes on in the room of the ballast when the disk is full.
+func (l *writeLog) write(p []byte, at int64) error {
+	n, err := l.file.WriteAt(p, at)
+	if errors.Is(err, syscall.ENOSPC) && l.j.releaseBallast("the log found no room on the disk: going on in the room that was kept") {
+		l.j.noRoom()
+		_, err = l.file.WriteAt(p[n:], at+int64(n))
+	}
+	return err
+}
+
+// sync makes everything that was written durable.
+func (l *writeLog) sync() error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	target := l.written
+	l.mu.Unlock()
+	if err := l.file.SyncData(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.synced = target
+	l.mu.Unlock()
+	return nil
+}
+
+// next ends the current segment, and has tables written if there are many.
+func (l *writeLog) next() error {
+	if err := l.sync(); err != nil {
+		return err
+	}
+	f, err := l.begin()
+	if err != nil {
+		return err
+	}
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	full := l.file
+	l.file = f
+	l.mu.Lock()
+	many := len(l.segments) > maxSegments
+	l.mu.Unlock()
+	if many {
+		l.j.wantTables()
+	}
+	return full.Close()
+}
+
+// trim removes the segments whose batches up to applied are in tables. One is kept
+// to be used again.
+func (l *writeLog) trim(applied uint64) error {
+	fsys := l.j.o.FS
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.segments) > 1 && l.segments[1].first <= applied+1 {
+		s := l.segments[0]
+		name := fsys.PathJoin(l.j.o.Dir, s.name())
+		var err error
+		if s.old || l.spare {
+			err = fsys.Remove(name)
+		} else {
+			err = fsys.Rename(name, fsys.PathJoin(l.j.o.Dir, spareSegment))
+			l.spare = err == nil
+		}
+		if err != nil {
+			return err
+		}
+		l.segments = l.segments[1:]
+	}
+	return nil
+}
+
+// close makes everything durable and closes the file.
+func (l *writeLog) close() error {
+	return errors.Join(l.sync(), l.file.Close())
+}
+
+// A frame is what a segment has at some place.
+type frame struct {
+	number uint64
+	synced uint64
+	rows   []byte // a view
+	end    int    // where the next one begins
+}
+
+// readFrame reads the frame at b[p:]; false: there is no sound one.
+func readFrame(b []byte, p int) (f frame, ok bool) {
+	if len(b)-p < frameHeader {
+		return f, false
+	}
+	h := b[p:]
+	length := binary.LittleEndian.Uint32(h[8:])
+	if uint64(length) > uint64(len(h)-frameHeader) {
+		return f, false
+	}
+	h = h[:frameHeader+int(length)]
+	if sums(h[8:]) != binary.LittleEndian.Uint64(h) {
+		return f, false
+	}
+	f.number, f.synced = numbers(h)
+	f.rows, f.end = h[frameHeader:], p+len(h)
+	return f, true
+}
+
+// numbers reads a frame's, and up to which batch it says that all was on the disk.
+func numbers(h []byte) (number, synced uint64) {
+	number = binary.LittleEndian.Uint64(h[12:])
+	return number, number - uint64(binary.LittleEndian.Uint32(h[20:]))
+}
+
+// recovered is what a start found in the log.
+type recovered struct {
+	last     uint64    // number of the last batch
+	segments []segment // with what may not be in tables yet, oldest first
+	useless  []string  // files with nothing that is needed
+	batches  []frame   // that may not be in tables yet
+	damage   []Damage  // in what is needed
+}
+
+// recoverLog reads the log from where the tables end. It changes nothing. Like
+// the rest of a start it has all of it in memory, which maxSegments bounds.
+//
+// Where the frames end somebody has been cut off, or something is damaged. It is
+// damage if a later frame says that the one missing here was on the disk when it
+// was written, or if flipping one single bit makes the frame whole. If neither, it
+// is a torn end: of something that nobody was told of.
+func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error) {
+	segments, err := listSegments(fsys, dir)
+	if err != nil {
+		return r, err
+	}
+	for len(segments) > 1 && segments[1].first <= applied+1 {
+		r.useless = append(r.useless, segments[0].name())
+		segments = segments[1:]
+	}
+	r.last = applied
+	if len(segments) == 0 {
+		return r, nil
+	}
+	if first := segments[0]; first.first > applied+1 {
+		r.damage = append(r.damage, Damage{File: first.name(), Offset: 0, What: fmt.Sprintf("it begins with batch %d, and the log from batch %d on is missing", first.first, applied+1)})
+		return r, nil
+	}
+	contents := make([][]byte, len(segments))
+	for i, s := range segments {
+		if contents[i], err = readFile(fsys, fsys.PathJoin(dir, s.name())); err != nil {
+			return r, fmt.Errorf("%s cannot be read: %w", s.name(), err)
+		}
+	}
+	next := segments[0].first
+	for i, s := range segments {
+		p := r.read(contents[i], &next, applied)
+		if p > 0 {
+			r.segments = append(r.segments, s)
+		} else {
+			r.useless = append(r.useless, s.name())
+		}
+		if i+1 < len(segments) && segments[i+1].first == next {
+			continue
+		}
+		if d := judge(s, contents[i], p, next, contents[i+1:]); d != nil {
+			r.damage = append(r.damage, *d)
+		}
+		for _, s := range segments[i+1:] {
+			r.useless = append(r.useless, s.name())
+		}
+		break
+	}
+	r.last = next - 1
+	return r, nil
+}
+
+// read takes the frames of a segment from *next on, and says where they end. Those up
+// to applied may be damaged.
+func (r *recovered) read(b []byte, next *uint64, applied uint64) (p int) {
+	for {
+		f, ok := readFrame(b, p)
+		switch {
+		case ok && f.number == *next:
+			if f.number > applied {
+				r.batches = append(r.batches, f)
+			}
+			*next, p = f.number+1, f.end
+		case *next <= applied:
+			*next = applied + 1
+			p = findFrame(b, p, *next)
+		default:
+			return p
+		}
+	}
+}
+
+// findFrame gives the place of batch number's frame at or behind b[p:], or p.
+func findFrame(b []byte, p int, number uint64) int {
+	for at := p; at+frameHeader <= len(b); at++ {
+		if binary.LittleEndian.Uint64(b[at+12:]) != number {
+			continue
+		}
+		if _, ok := readFrame(b, at); ok {
+			return at
+		}
+	}
+	return p
+}
+
+// judge says what is damaged at b[p:], where batch next should be; nil: nothing, it
+// is the end.
+func judge(s segment, b []byte, p int, next uint64, later [][]byte) *Damage {
+	d := &Damage{File: s.name(), Offset: int64(p)}
+	if bit, found := flippedBit(b, p, next); found {
+		d.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, bit/8)
+		return d
+	}
+	if wasSynced(b[min(p+1, len(b)):], next) || slices.ContainsFunc(later, func(b []byte) bool { return wasSynced(b, next) }) {
+		d.What = fmt.Sprintf("batch %d does not match its checksum, and more was written after it", next)
+		return d
+	}
+	return nil
+}
+
+// wasSynced says whether a frame anywhere in b shows that batch number was on the disk.
+func wasSynced(b []byte, number uint64) bool {
+	for p := 0; p+frameHeader <= len(b); p++ {
+		// What can't be one is seen without its checksum.
+		if n, synced := numbers(b[p:]); n <= number || synced < number || synced >= n {
+			continue
+		}
+		if _, ok := readFrame(b, p); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// flippedBit looks for the one bit of the frame at b[p:] that makes it sound, and
+// batch number next, when flipped; it gives the bit's place in b.
+func flippedBit(b []byte, p int, next uint64) (bit int, found bool) {
+	if len(b)-p < frameHeader {
+		return 0, false
+	}
+	for i := (p + 8) * 8; i < (p+12)*8; i++ { // in the length: its end is elsewhere
+		if mends(b, p, i, next) {
+			return i, true
+		}
+	}
+	length := int(binary.LittleEndian.Uint32(b[p+8:]))
+	if length > len(b)-p-frameHeader {
+		return 0, false
+	}
+	end := p + frameHeader + length
+	wrong := sums(b[p+8:end]) ^ binary.LittleEndian.Uint64(b[p:])
+	switch {
+	case wrong == 0: // it is sound, and has another number: the end
+		return 0, false
+	case bits.OnesCount64(wrong) == 1: // in the sums
+		bit = p*8 + bits.TrailingZeros64(wrong)
+		return bit, mends(b, p, bit, next)
+	}
+	bit, found = wrongBit(end-p-8, wrong, castagnoli, crc32.IEEETable)
+	bit += (p + 8) * 8
+	return bit, found && mends(b, p, bit, next)
+}
+
+// mends says whether flipping a bit makes the frame at b[p:] that of batch next.
+func mends(b []byte, p, bit int, next uint64) bool {
+	b[bit/8] ^= 1 << (bit % 8)
+	f, ok := readFrame(b, p)
+	b[bit/8] ^= 1 << (bit % 8)
+	return ok && f.number == next
+}
+
+func listSegments(fsys vfs.FS, dir string) ([]segment, error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []segment
+	for _, name := range names {
+		if first, ok := segmentNumber(name); ok {
+			found = append(found, segment{first: first, old: true})
+		}
+	}
+	slices.SortFunc(found, func(a, b segment) int { return cmp.Compare(a.first, b.first) })
+	return found, nil
+}
+
+func readFile(fsys vfs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, errors.Join(err, f.Close())
+}
+
+// replay gives to what the log has beyond the tables.
+func (j *Journal) replay(to pebble.Writer, r recovered) error {
+	var rows []byte
+	for i, f := range r.batches {
+		rows = append(rows, f.rows...)
+		if len(rows) < applyBytes && i+1 < len(r.batches) {
+			continue
+		}
+		if err := j.apply(to, rows, f.number); err != nil {
+			return fmt.Errorf("rows up to batch %d in the log: %w", f.number, err)
+		}
+		rows = rows[:0]
+	}
+	return nil
+}
