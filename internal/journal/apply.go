@@ -206,6 +206,7 @@ func (j *Journal) runApplier() {
 		if err != nil {
 			j.fail(err)
 		}
+		j.CheckSpace() // much has been written since the last look
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // log before it does anything else. Then the remedy, which is to delete data
 // through the server, is out of reach. So the data directory has a file of
 // nothing, which takes up the room that a start needs. It is removed at a start
-// that finds no room, and also when a running server cannot write a table or
+// that finds no room, and also when a running server can take no rows or
 // merge any: then it is what lets it go on until there is room. It is made again
 // when there is plenty.
 

@@ -121,44 +121,59 @@ func (j *Journal) startLog(found recovered) (*writeLog, error) {
 			return nil, err
 		}
 	}
-	f, err := l.begin()
-	l.file = f
-	return l, err
+	return l, l.begin()
 }
 
-// begin makes the file of the next segment.
-func (l *writeLog) begin() (vfs.File, error) {
+// begin makes the next segment the current one. If the disk has no room for it
+// nothing is changed.
+func (l *writeLog) begin() error {
 	fsys, s := l.j.o.FS, segment{first: l.last + 1}
-	name := fsys.PathJoin(l.j.o.Dir, s.name())
+	name, spare := fsys.PathJoin(l.j.o.Dir, s.name()), fsys.PathJoin(l.j.o.Dir, spareSegment)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.spare {
-		if err := fsys.Rename(fsys.PathJoin(l.j.o.Dir, spareSegment), name); err != nil {
-			return nil, err
+	if !l.spare {
+		if err := makeSegment(fsys, spare); err != nil {
+			return err
 		}
-		l.spare = false
 	}
+	if err := fsys.Rename(spare, name); err != nil {
+		return err
+	}
+	l.spare = false
 	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	info, err := f.Stat()
 	if err == nil {
 		err = syncDir(fsys, l.j.o.Dir)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return errors.Join(err, f.Close())
 	}
-	l.size, l.extent = 0, info.Size()
+	l.file, l.size, l.extent = f, 0, info.Size()
 	l.segments = append(l.segments, s)
-	return f, nil
+	return nil
+}
+
+// makeSegment makes a file with room for a few batches.
+func makeSegment(fsys vfs.FS, name string) error {
+	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(zeros[:minExtent], 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, fsys.Remove(name))
+	}
+	return nil
 }
 
 // append writes a batch's rows, and sees to it that they are on the disk if sync is
 // set. The committer's.
 func (l *writeLog) append(rows []byte, sync bool) error {
 	if l.size > 0 && l.size+int64(frameHeader+len(rows)) > l.limit {
-		if err := l.next(); err != nil {
+		if err := l.next(); err != nil && !errors.Is(err, syscall.ENOSPC) { // then this one goes on
 			return err
 		}
 	}
@@ -167,13 +182,13 @@ func (l *writeLog) append(rows []byte, sync bool) error {
 	l.mu.Unlock()
 	l.last++
 	l.frame = appendFrame(l.frame[:0], l.last, synced, rows)
-	if err := l.extend(int64(len(l.frame))); err != nil {
-		return err
-	}
 	if err := l.write(l.frame, l.size); err != nil {
 		return err
 	}
 	l.size += int64(len(l.frame))
+	if err := l.extend(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
 	if cap(l.frame) > maxKeptFrame {
 		l.frame = nil
 	}
@@ -198,18 +213,19 @@ func appendFrame(dst []byte, number, synced uint64, rows []byte) []byte {
 
 var zeros [maxExtent]byte
 
-// extend writes zeros ahead of a frame of n bytes, unless the frame is so large that
-// it may as well extend the file itself.
-func (l *writeLog) extend(n int64) error {
-	for l.size+n > l.extent && n < maxExtent {
-		by := max(minExtent, min(l.extent, maxExtent))
-		if err := l.write(zeros[:by], l.extent); err != nil {
-			return err
-		}
+// extend keeps room ahead: for the next frames not to change the file's length, and
+// for what is yet to be written when others have filled the disk.
+func (l *writeLog) extend() error {
+	l.extent = max(l.extent, l.size)
+	if l.extent-l.size >= minExtent {
+		return nil
+	}
+	by := max(minExtent, min(l.extent, maxExtent))
+	_, err := l.file.WriteAt(zeros[:by], l.extent)
+	if err == nil {
 		l.extent += by
 	}
-	l.extent = max(l.extent, l.size+n)
-	return nil
+	return err
 }
 
 // write goes on in the room of the ballast when the disk is full.
@@ -243,14 +259,12 @@ func (l *writeLog) next() error {
 	if err := l.sync(); err != nil {
 		return err
 	}
-	f, err := l.begin()
-	if err != nil {
-		return err
-	}
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	full := l.file
-	l.file = f
+	if err := l.begin(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	many := len(l.segments) > maxSegments
 	l.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,6 +32,8 @@ const (
 	minMemTable = 1 << 20
 
 	spaceInterval = 250 * time.Millisecond
+	// stuckAfter is how long Pebble may take for rows, which takes it milliseconds.
+	stuckAfter = time.Second
 )
 
 // space is what is known of the disk.
@@ -133,8 +136,10 @@ func (j *Journal) runSpace() {
 			return
 		case <-j.full: // sooner than it was seen
 			j.CheckSpace()
-			j.releaseBallast("a table found no room on the disk: going on in the room that was kept")
-		case <-tick.C:
+		case now := <-tick.C:
+			if j.stuckWithoutRoom(now) {
+				j.releaseBallast("tables found no room on the disk: going on in the room that was kept")
+			}
 			wasLow := j.Low()
 			j.CheckSpace()
 			if wasLow && !j.Low() {
@@ -142,4 +147,11 @@ func (j *Journal) runSpace() {
 			}
 		}
 	}
+}
+
+// stuckWithoutRoom says whether Pebble takes no rows because it can't write tables. That
+// it can't is no reason by itself: it tries again, and what is in memory is in the log.
+func (j *Journal) stuckWithoutRoom(now time.Time) bool {
+	last := j.lastBackground.Load()
+	return last != nil && errors.Is(*last, syscall.ENOSPC) && j.hangs(now, stuckAfter)
 }
