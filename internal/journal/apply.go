@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ const (
 	maxPendingBytes = 8 << 20
 	// maxKeptPending bounds the memory of rows that is held on to.
 	maxKeptPending = 4 << 20
+	// maxKeptChanges is the same for the work on them.
+	maxKeptChanges = 32 << 10
 )
 
 // pend leaves a durable batch's rows to whoever applies them. The committer's.
@@ -98,7 +101,8 @@ func (j *Journal) applyPending() error {
 func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	merged := j.db.NewBatchWithSize(len(rows) + 64)
 	defer merged.Close()
-	m := merging{into: merged, changes: j.changes[:0]}
+	m := &j.merging
+	m.into = merged
 	for r := batchrepr.Reader(rows); ; {
 		kind, key, value, more, err := r.Next()
 		if err != nil {
@@ -110,9 +114,8 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 		m.add(kind, key, value)
 	}
 	m.flush()
-	j.changes = m.changes
-	if cap(j.changes) > maxKeptPending/64 {
-		j.changes = nil
+	if cap(m.changes) > maxKeptChanges {
+		*m = merging{}
 	}
 	_ = merged.Set(appliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
 	return to.Apply(merged, pebble.NoSync)
@@ -129,7 +132,10 @@ type change struct {
 type merging struct {
 	into    *pebble.Batch
 	changes []change
+	seen    map[uint64]int32 // by hash of the key, its place in changes
 }
+
+var keySeed = maphash.MakeSeed()
 
 func (m *merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 	if kind == pebble.InternalKeyKindRangeDelete { // what comes before and after it matters
@@ -137,7 +143,22 @@ func (m *merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 		_ = m.into.DeleteRange(key, value, nil)
 		return
 	}
-	m.changes = append(m.changes, change{key, value, int32(len(m.changes)), kind == pebble.InternalKeyKindDelete})
+	c := change{key, value, int32(len(m.changes)), kind == pebble.InternalKeyKindDelete}
+	hash := maphash.Bytes(keySeed, key)
+	at, again := m.seen[hash]
+	switch {
+	case !again:
+		if m.seen == nil {
+			m.seen = make(map[uint64]int32)
+		}
+		m.seen[hash] = c.place
+		m.changes = append(m.changes, c)
+	case bytes.Equal(m.changes[at].key, key):
+		c.place = at
+		m.changes[at] = c
+	default: // another key with the same hash: left to flush
+		m.changes = append(m.changes, c)
+	}
 }
 
 func (m *merging) flush() {
@@ -154,6 +175,7 @@ func (m *merging) flush() {
 		}
 	}
 	clear(m.changes)
+	clear(m.seen)
 	m.changes = m.changes[:0]
 }
 

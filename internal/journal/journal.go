@@ -98,9 +98,9 @@ type Journal struct {
 	closed   bool      // guarded by mu: appends are dropped
 	readers  int       // guarded by mu: Get and Iterate under way
 
-	pending      []byte   // guarded by mu: rows that are durable and not in Pebble, in order
-	sparePending []byte   // guarded by applying: memory to be pending next
-	changes      []change // guarded by applying: scratch
+	pending      []byte  // guarded by mu: rows that are durable and not in Pebble, in order
+	sparePending []byte  // guarded by applying: memory to be pending next
+	merging      merging // guarded by applying: scratch
 
 	applying      sync.Mutex   // before mu; held by who gives Pebble its rows
 	applyingSince atomic.Int64 // ns; 0: nobody does
