@@ -61,7 +61,12 @@ func main() {
 	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
 	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
+	asBystanders := flag.String(bystandersFlag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
 	flag.Parse()
+	if *asBystanders != "" {
+		exit(beBystanders(*asBystanders))
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *profiles {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,10 +58,9 @@ type watchers struct {
 	poll    int
 	count   atomic.Int64
 	size    atomic.Int64 // bytes of the last notification
-	first   atomic.Int64 // when the first and the last of a round came, since epoch
+	first   atomic.Int64 // when the first and the last of a round came, by monotonic
 	last    atomic.Int64
 	want    int64
-	epoch   time.Time
 	round   chan struct{} // a round's last notification has come
 	stop    atomic.Bool
 	err     error // once done is closed
@@ -75,7 +74,7 @@ func newWatchers(addr string, n int) (*watchers, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watchers{poll: poll, want: int64(n), epoch: time.Now(), round: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &watchers{poll: poll, want: int64(n), round: make(chan struct{}, 1), done: make(chan struct{})}
 	scratch := make([]byte, 4096)
 	for i := range n {
 		s, err := dialSocket(addr)
@@ -156,7 +155,7 @@ func (w *watchers) receive() {
 }
 
 func (w *watchers) arrived() {
-	now := int64(time.Since(w.epoch))
+	now := monotonic()
 	switch n := w.count.Add(1); {
 	case w.want == 1:
 		w.first.Store(now)
@@ -166,41 +165,6 @@ func (w *watchers) arrived() {
 		w.round <- struct{}{}
 	case n%w.want == 1:
 		w.first.Store(now)
-	}
-}
-
-// bystanders are clients that do something else meanwhile: a GET each ms.
-type bystanders struct {
-	busy             atomic.Bool // notifications are under way
-	stop             atomic.Bool
-	wait             sync.WaitGroup
-	mu               sync.Mutex
-	quiet, meanwhile histogram // under mu
-	err              error     // under mu
-}
-
-func (b *bystanders) run(c client) {
-	defer c.close()
-	for !b.stop.Load() {
-		var h histogram
-		before := b.busy.Load()
-		start := time.Now()
-		err := c.exchange(&h)
-		took := time.Since(start)
-		b.mu.Lock()
-		switch {
-		case err != nil:
-			b.err = err
-		case before || b.busy.Load():
-			b.meanwhile.add(took, 1)
-		default:
-			b.quiet.add(took, 1)
-		}
-		b.mu.Unlock()
-		if err != nil {
-			return
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -215,67 +179,79 @@ func (b *bench) notifyAt(ctx context.Context, t *target, n int) (size int, err e
 		return 0, err
 	}
 	defer w.close()
-	others, err := t.dialAll(4, script{verb: "GET", value: value, window: 1}, keys)
-	if err != nil {
-		return 0, err
-	}
 	writer, err := t.dial(99, &script{verb: "SET", keys: []string{watchedKey}, value: value, window: 1})
 	if err != nil {
-		closeAll(others)
 		return 0, err
 	}
 	defer writer.close()
-	var by bystanders
-	defer func() { by.stop.Store(true); by.wait.Wait() }()
-	for _, c := range others {
-		by.wait.Go(func() { by.run(c) })
+	by, err := startBystanders(t.addr)
+	if err != nil {
+		return 0, err
 	}
 	time.Sleep(2 * b.roundTime) // quiet
+	rounds, err := w.rounds(ctx, writer, 4*b.report.Rounds)
+	requests, err2 := by.stop()
+	if err := errors.Join(err, err2); err != nil {
+		return 0, err
+	}
 	var first, last histogram
-	rounds := 4 * b.report.Rounds
-	for range rounds {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		f, l, err := w.once(writer, &by)
-		if err != nil {
-			return 0, err
-		}
-		first.add(f, 1)
-		last.add(l, 1)
-		time.Sleep(20 * time.Millisecond)
+	for _, r := range rounds {
+		first.add(r.first-r.start, 1)
+		last.add(r.last-r.start, 1)
 	}
-	by.mu.Lock()
-	defer by.mu.Unlock()
-	if by.err != nil {
-		return 0, by.err
-	}
+	quiet, meanwhile := sortRequests(requests, rounds)
 	m := func(what string, h *histogram, p float64) {
 		b.report.measure(notifyWork(n), t.name, what, microseconds(h.percentile(p))/1e3, "ms")
 	}
 	m("SET to the first NOTIFY, median", &first, 0.5)
 	m("SET to the last NOTIFY, median", &last, 0.5)
 	m("SET to the last NOTIFY, worst", &last, 1-1e-9)
-	m("other clients' GET p99, quiet", &by.quiet, 0.99)
-	m("other clients' GET p99, meanwhile", &by.meanwhile, 0.99)
+	m("other clients' GET p99, quiet", quiet, 0.99)
+	m("other clients' GET p99, meanwhile", meanwhile, 0.99)
 	return int(w.size.Load()), nil
 }
 
-// once sets the key and waits until every watcher has heard of it.
-func (w *watchers) once(writer client, by *bystanders) (first, last time.Duration, err error) {
-	by.busy.Store(true)
-	defer by.busy.Store(false)
-	start := time.Since(w.epoch)
-	var h histogram
-	if err := writer.exchange(&h); err != nil {
-		return 0, 0, err
+// notified is one round: when the SET left, and when the first and the last
+// notification had come, since the epoch of the clock that monotonic reads.
+type notified struct{ start, first, last time.Duration }
+
+// sortRequests counts the bystanders' requests that were made before the first
+// round, and those that were under way while notifications were.
+func sortRequests(requests []asked, rounds []notified) (quiet, meanwhile *histogram) {
+	quiet, meanwhile = new(histogram), new(histogram)
+	for _, r := range requests {
+		from, to := time.Duration(r.At), time.Duration(r.At+r.Took)
+		switch {
+		case to < rounds[0].start:
+			quiet.add(to-from, 1)
+		case slices.ContainsFunc(rounds, func(n notified) bool { return from < n.last && to > n.start }):
+			meanwhile.add(to-from, 1)
+		}
 	}
-	select {
-	case <-w.round:
-	case <-w.done:
-		return 0, 0, fmt.Errorf("watchers: %w", w.err)
-	case <-time.After(patience):
-		return 0, 0, fmt.Errorf("%d notifications have come, not %d each round", w.count.Load(), w.want)
+	return quiet, meanwhile
+}
+
+// rounds sets the key n times, and each time waits until every watcher has heard
+// of it.
+func (w *watchers) rounds(ctx context.Context, writer client, n int) (all []notified, err error) {
+	for range n {
+		r := notified{start: time.Duration(monotonic())}
+		var h histogram
+		if err := writer.exchange(&h); err != nil {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-w.round:
+		case <-w.done:
+			return nil, fmt.Errorf("watchers: %w", w.err)
+		case <-time.After(patience):
+			return nil, fmt.Errorf("%d notifications have come, not %d each round", w.count.Load(), w.want)
+		}
+		r.first, r.last = time.Duration(w.first.Load()), time.Duration(w.last.Load())
+		all = append(all, r)
+		time.Sleep(20 * time.Millisecond)
 	}
-	return time.Duration(w.first.Load()) - start, time.Duration(w.last.Load()) - start, nil
+	return all, nil
 }
