@@ -426,16 +426,16 @@ func (s *Session) discard() {
 func (c *Conn) Notify(m *Message) bool {
 	t := c.b.lockLater()
 	defer c.b.unlockLater()
-	if len(t.dirty) >= dirtyNotices {
+	if len(t.notified) >= notifiedAtOnce {
 		t.flush()
 	}
 	return c.session.notify(t, c, m)
 }
 
-// dirtyNotices is how many connections are given a notification before they are
-// flushed: the first of thousands shouldn't wait for the last, nor the second
+// notifiedAtOnce is how many connections are given a notification before they
+// are flushed: the first of thousands shouldn't wait for the last, nor the second
 // processor.
-const dirtyNotices = 256
+const notifiedAtOnce = 256
 
 func (s *Session) notify(t *Turn, c *Conn, m *Message) bool {
 	s.mu.Lock()
@@ -451,6 +451,6 @@ func (s *Session) notify(t *Turn, c *Conn, m *Message) bool {
 	}
 	s.notices++
 	s.enqueue(t, &s.direct, slot{msg: m, qos: 1, notify: true})
-	t.touch(c)
+	t.notified = append(t.notified, c)
 	return true
 }

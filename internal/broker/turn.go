@@ -23,6 +23,7 @@ type Turn struct {
 	subIDs   []uint32
 	props    []byte
 	dirty    []*Conn
+	notified []*Conn    // connections that got a handler's notification
 	ending   []*Session // sessions whose queue passed its bound
 
 	saves     []save     // what was enqueued and belongs on disk, until commit
@@ -86,6 +87,11 @@ func (t *Turn) flush() {
 		t.dirty[i] = nil
 	}
 	t.dirty = t.dirty[:0]
+	for i, c := range t.notified {
+		c.tr.FlushInCrowd()
+		t.notified[i] = nil
+	}
+	t.notified = t.notified[:0]
 }
 
 // count adds to the broker's counters what this turn has counted: a counter that

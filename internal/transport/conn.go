@@ -93,9 +93,8 @@ type Conn struct {
 	armed   atomic.Bool  // Drained is due when size becomes 0
 	waiting atomic.Bool  // WaitOutput waits
 	closing atomic.Bool  // Shut or Close was called
-	queued  atomic.Bool  // in the flushers' queue
 
-	next *Conn // the flushers' lock: the next in their queue
+	places [2]place // in the flushers' queues
 }
 
 // NewConn makes a Conn of nc, which it owns from now on. f may be nil: FlushSoon

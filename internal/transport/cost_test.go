@@ -192,8 +192,8 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	})
 	b.Run("FlushSoon while queued", func(b *testing.B) {
-		c.queued.Store(true)
-		c.flushers = &Flushers{}
+		c.flushers = idleFlushers()
+		c.flushers.soon.place(c).taken.Store(true)
 		for b.Loop() {
 			c.FlushSoon()
 		}

@@ -3,92 +3,171 @@ package transport
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
-// Flushers are the goroutines behind FlushSoon: a few for all connections. Who
-// has appended to many connections (a fan-out, a completed batch) hands them
-// over and goes on, and the system calls are made on all cores.
+// Flushers are the goroutines behind FlushSoon and FlushInCrowd: a few for all
+// connections. Who has appended to many connections (a fan-out, a completed
+// batch) hands them over and goes on, and the system calls are made on all cores.
 //
-// The queue is a list through the connections themselves: it needs no memory,
-// has no bound to overflow, and holds each connection at most once.
+// Ten thousand connections that are handed over at once (the watchers of one key)
+// keep the processors busy for a tenth of a second. Served like any other, they
+// would have everybody else wait for the end of it: who wants an answer to a SET,
+// as it stands behind them in the queue, and who wants one to a GET, as the ten
+// thousand answer, too, and whoever reads them does so in the order in which they
+// came. So a crowd has a queue and flushers of its own, which take it in portions
+// and let pass, after each, who waits for a processor (way.give). They are one
+// fewer than the processors. By that the answers of a portion are read before the
+// next leaves, and never are many on their way. The crowd loses little: it is the
+// machine's work that takes the time, and it is only done in another order.
 type Flushers struct {
-	mu         sync.Mutex
-	work       sync.Cond // on mu: head is not nil, or closed
-	head, tail *Conn     // mu
-	idle       int       // mu: flushers that wait
-	closed     bool      // mu
-	running    sync.WaitGroup
+	soon, crowd flushQueue
+	running     sync.WaitGroup
 }
 
-// NewFlushers starts n flushers; n <= 0 means GOMAXPROCS. End them with Close.
+// crowdPortion is how many connections of a crowd a flusher serves before it gives
+// way: half a millisecond of system calls. With less, the last of ten thousand
+// waits longer, as each portion costs a turn of everybody who wants one; with
+// more, everybody else does.
+const crowdPortion = 64
+
+// NewFlushers starts flushers for n processors; n <= 0 means GOMAXPROCS. End them
+// with Close.
 func NewFlushers(n int) *Flushers {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	f := &Flushers{}
-	f.work.L = &f.mu
+	f := idleFlushers()
 	for range n {
-		f.running.Go(f.run)
+		f.running.Go(func() { f.soon.serve(1, func() {}) })
 	}
+	for range max(1, n-1) {
+		f.running.Go(func() {
+			w := newWay()
+			defer w.close()
+			f.crowd.serve(crowdPortion, w.give)
+		})
+	}
+	return f
+}
+
+// idleFlushers makes the queues and nobody who serves them.
+func idleFlushers() *Flushers {
+	f := &Flushers{}
+	f.crowd.number = 1
+	f.soon.work.L = &f.soon.mu
+	f.crowd.work.L = &f.crowd.mu
 	return f
 }
 
 // Close flushes what is queued and ends the flushers. A later FlushSoon flushes
 // on its caller's goroutine.
 func (f *Flushers) Close() {
-	f.mu.Lock()
-	f.closed = true
-	f.work.Broadcast()
-	f.mu.Unlock()
+	f.soon.close()
+	f.crowd.close()
 	f.running.Wait()
 }
 
-// push queues c, whose queued was just set by the caller.
-func (f *Flushers) push(c *Conn) {
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
-		c.queued.Store(false)
+// flushQueue is a list through the connections themselves: it needs no memory,
+// has no bound to overflow, and holds each connection at most once.
+type flushQueue struct {
+	number     int // which of a connection's places are this queue's
+	mu         sync.Mutex
+	work       sync.Cond // on mu: head is not nil, or closed
+	head, tail *Conn     // mu
+	idle       int       // mu: flushers that wait
+	closed     bool      // mu
+}
+
+// place is a connection's place in a queue.
+type place struct {
+	taken atomic.Bool // the connection is in the queue
+	next  *Conn       // the queue's lock; then the flusher's that took it
+}
+
+func (q *flushQueue) place(c *Conn) *place { return &c.places[q.number] }
+
+// push queues c, unless it is queued.
+func (q *flushQueue) push(c *Conn) {
+	p := q.place(c)
+	if !p.taken.CompareAndSwap(false, true) {
+		return
+	}
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		p.taken.Store(false)
 		c.Flush()
 		return
 	}
-	if f.tail == nil {
-		f.head = c
+	if q.tail == nil {
+		q.head = c
 	} else {
-		f.tail.next = c
+		q.place(q.tail).next = c
 	}
-	f.tail = c
-	if f.idle > 0 {
-		f.work.Signal()
+	q.tail = c
+	if q.idle > 0 {
+		q.work.Signal()
 	}
-	f.mu.Unlock()
+	q.mu.Unlock()
 }
 
-// pop waits for a connection; nil means that the flushers are closed and the
-// queue is empty.
-func (f *Flushers) pop() *Conn {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for f.head == nil {
-		if f.closed {
-			return nil
+// take waits for connections and gives the first of up to most, which follow each
+// other by their places, and whether the queue is empty now. nil means that it is
+// and that it is closed.
+func (q *flushQueue) take(most int) (first *Conn, empty bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.head == nil {
+		if q.closed {
+			return nil, true
 		}
-		f.idle++
-		f.work.Wait()
-		f.idle--
+		q.idle++
+		q.work.Wait()
+		q.idle--
 	}
-	c := f.head
-	f.head, c.next = c.next, nil
-	if f.head == nil {
-		f.tail = nil
+	first = q.head
+	last := first
+	for range most - 1 {
+		next := q.place(last).next
+		if next == nil {
+			break
+		}
+		last = next
 	}
-	return c
+	q.head, q.place(last).next = q.place(last).next, nil
+	if q.head == nil {
+		q.tail = nil
+	}
+	return first, q.head == nil
 }
 
-func (f *Flushers) run() {
-	for c := f.pop(); c != nil; c = f.pop() {
-		// Cleared before the flush: what is appended during it queues c again.
-		c.queued.Store(false)
-		c.Flush()
+// serve flushes what is queued, in portions of up to most, until the queue is
+// closed. After a portion that wasn't the last it calls between.
+func (q *flushQueue) serve(most int, between func()) {
+	for {
+		c, last := q.take(most)
+		if c == nil {
+			return
+		}
+		for c != nil {
+			p := q.place(c)
+			next := p.next
+			p.next = nil
+			// Cleared before the flush: what is appended during it queues c again.
+			p.taken.Store(false)
+			c.Flush()
+			c = next
+		}
+		if !last {
+			between()
+		}
 	}
+}
+
+func (q *flushQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.work.Broadcast()
+	q.mu.Unlock()
 }

@@ -177,9 +177,17 @@ func (c *Conn) FlushSoon() {
 		c.Flush()
 		return
 	}
-	if c.queued.CompareAndSwap(false, true) {
-		c.flushers.push(c)
+	c.flushers.soon.push(c)
+}
+
+// FlushInCrowd is FlushSoon for one of very many that are told something at once:
+// whoever comes by FlushSoon needn't wait for it, c itself not excepted.
+func (c *Conn) FlushInCrowd() {
+	if c.flushers == nil {
+		c.Flush()
+		return
 	}
+	c.flushers.crowd.push(c)
 }
 
 // write starts the work of the writer, which the caller has just become.
