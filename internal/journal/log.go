@@ -112,35 +112,64 @@ func sums(b []byte) uint64 {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // startLog begins the first segment of this run, after the batches that were found.
+// Of those the disk may not have all: a process that was killed between its write and
+// its fsync leaves the rest in the operating system's memory.
 func (j *Journal) startLog(found recovered) (*writeLog, error) {
 	l := &writeLog{j: j, last: found.last, written: found.last, synced: found.last, segments: found.segments}
 	l.limit = min(segmentBytes, int64(j.memTableSize()))
 	fsys := j.o.FS
+	for _, s := range found.segments {
+		if err := syncFile(fsys, fsys.PathJoin(j.o.Dir, s.name())); err != nil {
+			return nil, fmt.Errorf("%s could not be synced: %w", s.name(), err)
+		}
+	}
 	for _, name := range append(found.useless, spareSegment) { // may hold what nobody acknowledged
 		if err := fsys.Remove(fsys.PathJoin(j.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
-	return l, l.begin()
+	s, err := l.place()
+	if err == nil {
+		err = l.begin(s)
+	}
+	if len(l.segments) > maxSegments { // each start begins one, however little it writes
+		j.wantTables()
+	}
+	return l, err
 }
 
-// begin makes the next segment the current one. If the disk has no room for it
-// nothing is changed.
-func (l *writeLog) begin() error {
+func syncFile(fsys vfs.FS, name string) error {
+	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// place gives the next segment its place in the directory. All before it are on the
+// disk by then, see recoverLog. If it fails nothing is changed.
+func (l *writeLog) place() (segment, error) {
 	fsys, s := l.j.o.FS, segment{first: l.last + 1}
-	name, spare := fsys.PathJoin(l.j.o.Dir, s.name()), fsys.PathJoin(l.j.o.Dir, spareSegment)
+	spare := fsys.PathJoin(l.j.o.Dir, spareSegment)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.spare {
 		if err := makeSegment(fsys, spare); err != nil {
-			return err
+			return s, err
 		}
 	}
-	if err := fsys.Rename(spare, name); err != nil {
-		return err
+	l.spare = true
+	if err := fsys.Rename(spare, fsys.PathJoin(l.j.o.Dir, s.name())); err != nil {
+		return s, err
 	}
 	l.spare = false
-	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	return s, nil
+}
+
+// begin makes s the current segment.
+func (l *writeLog) begin(s segment) error {
+	fsys := l.j.o.FS
+	f, err := fsys.OpenReadWrite(fsys.PathJoin(l.j.o.Dir, s.name()), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -152,6 +181,8 @@ func (l *writeLog) begin() error {
 		return errors.Join(err, f.Close())
 	}
 	l.file, l.size, l.extent = f, 0, info.Size()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.segments = append(l.segments, s)
 	return nil
 }
@@ -173,7 +204,7 @@ func makeSegment(fsys vfs.FS, name string) error {
 // set. The committer's.
 func (l *writeLog) append(rows []byte, sync bool) error {
 	if l.size > 0 && l.size+int64(frameHeader+len(rows)) > l.limit {
-		if err := l.next(); err != nil && !errors.Is(err, syscall.ENOSPC) { // then this one goes on
+		if err := l.next(); err != nil {
 			return err
 		}
 	}
@@ -254,16 +285,24 @@ func (l *writeLog) sync() error {
 	return nil
 }
 
-// next ends the current segment, and has tables written if there are many.
+// next ends the current segment, and has tables written if there are many. If the disk
+// has no room for another the current one goes on.
 func (l *writeLog) next() error {
 	if err := l.sync(); err != nil {
 		return err
 	}
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
+	s, err := l.place()
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
 	full := l.file
-	if err := l.begin(); err != nil {
-		return err
+	if err == nil {
+		err = l.begin(s)
+	}
+	if err != nil {
+		return fmt.Errorf("%s could not be begun: %w", s.name(), err)
 	}
 	l.mu.Lock()
 	many := len(l.segments) > maxSegments
@@ -349,9 +388,10 @@ type recovered struct {
 // the rest of a start it has all of it in memory, which maxSegments bounds.
 //
 // Where the frames end somebody has been cut off, or something is damaged. It is
-// damage if a later frame says that the one missing here was on the disk when it
-// was written, or if flipping one single bit makes the frame whole. If neither, it
-// is a torn end: of something that nobody was told of.
+// damage if there is a later segment, because one is begun when all before it is on
+// the disk; if a later frame says that the one missing here was on the disk when it
+// was written; or if flipping one single bit makes the frame whole. If none of these,
+// it is a torn end: of something that nobody was told of.
 func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error) {
 	segments, err := listSegments(fsys, dir)
 	if err != nil {
@@ -386,11 +426,8 @@ func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error
 		if i+1 < len(segments) && segments[i+1].first == next {
 			continue
 		}
-		if d := judge(s, contents[i], p, next, contents[i+1:]); d != nil {
+		if d := judge(s, contents[i], p, next, segments[i+1:]); d != nil {
 			r.damage = append(r.damage, *d)
-		}
-		for _, s := range segments[i+1:] {
-			r.useless = append(r.useless, s.name())
 		}
 		break
 	}
@@ -433,17 +470,23 @@ func findFrame(b []byte, p int, number uint64) int {
 
 // judge says what is damaged at b[p:], where batch next should be; nil: nothing, it
 // is the end.
-func judge(s segment, b []byte, p int, next uint64, later [][]byte) *Damage {
+func judge(s segment, b []byte, p int, next uint64, later []segment) *Damage {
 	d := &Damage{File: s.name(), Offset: int64(p)}
 	if bit, found := flippedBit(b, p, next); found {
 		d.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, bit/8)
 		return d
 	}
-	if wasSynced(b[min(p+1, len(b)):], next) || slices.ContainsFunc(later, func(b []byte) bool { return wasSynced(b, next) }) {
+	switch lost := (segment{first: next}); {
+	case len(later) > 0 && later[0].first < next:
+		d.What = fmt.Sprintf("it ends with batch %d, and %s begins before that", next-1, later[0].name())
+	case len(later) > 0:
+		d.What = fmt.Sprintf("it ends with batch %d, and %s begins with batch %d: what was between is damaged here, or was in %s", next-1, later[0].name(), later[0].first, lost.name())
+	case wasSynced(b[min(p+1, len(b)):], next):
 		d.What = fmt.Sprintf("batch %d does not match its checksum, and more was written after it", next)
-		return d
+	default:
+		return nil
 	}
-	return nil
+	return d
 }
 
 // wasSynced says whether a frame anywhere in b shows that batch number was on the disk.

@@ -1,0 +1,222 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"holdfast/internal/journal/journaltest"
+)
+
+// survivor is a disk whose files outlive a process that did not let go of them.
+type survivor struct{ vfs.FS }
+
+func (survivor) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// segmentsOf are the names of a directory's segments, in their order.
+func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
+	t.Helper()
+	all, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if _, ok := segmentNumber(name); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// smallSegments makes a journal that nothing was appended to yet begin a segment for
+// every few rows.
+func smallSegments(j *Journal) { j.log.limit = 200 }
+
+// A start after the process was killed finds more than is on the disk: what the
+// operating system still has in memory. What it goes on from must not be lost later.
+func TestWhatAStartHasReadSurvivesTheNextCrash(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	disk := journaltest.NewDisk(survivor{mem})
+	j := mustOpen(t, Options{FS: disk, Fatal: func(error) {}})
+
+	// Given a process that was killed between its write and its fsync
+	disk.Hold()
+	put(j, "k1", "read by the next start", nil)
+	disk.AwaitSync()
+
+	// when the next one goes on from there, and the power fails,
+	j = mustOpen(t, Options{FS: survivor{mem}})
+	if got := fmt.Sprint(content(t, j)); got != "map[k1:read by the next start]" {
+		t.Fatalf("the second process found %s", got)
+	}
+	putAndWait(j, "k2", "acknowledged")
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+
+	// then both rows are there.
+	left := mustOpen(t, Options{FS: crashed})
+	if got := fmt.Sprint(content(t, left)); got != "map[k1:read by the next start k2:acknowledged]" {
+		t.Errorf("after the crash there is %s", got)
+	}
+	mustClose(t, left)
+	mustClose(t, j)
+	disk.Release(errFault)
+}
+
+// However often a server is restarted and little is written, the log does not grow
+// with each start.
+func TestRestartsDoNotPileUpSegments(t *testing.T) {
+	t.Parallel()
+	trimmed := make(chan struct{}, 100)
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if _, ok := segmentNumber(op.Path[strings.LastIndex(op.Path, "/")+1:]); ok && op.Kind == errorfs.OpRemove {
+			trimmed <- struct{}{}
+		}
+		return nil
+	}))
+	const starts = 30
+	for n := range starts {
+		j := mustOpen(t, Options{FS: fs})
+		putAndWait(j, fmt.Sprintf("k%02d", n), "v")
+		for len(segmentsOf(t, fs)) > maxSegments {
+			<-trimmed
+		}
+		mustClose(t, j)
+	}
+	j := mustOpen(t, Options{FS: fs})
+	defer mustClose(t, j)
+	if got := content(t, j); len(got) != starts {
+		t.Errorf("%d rows of %d", len(got), starts)
+	}
+}
+
+// Whatever step of beginning a segment finds no room: what is acknowledged is there
+// afterwards.
+func TestNoRoomForTheNextSegment(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		kind  errorfs.OpKind
+		path  string
+		fatal bool // else the segment before goes on
+	}{
+		{"for its file", errorfs.OpOpen, "/" + spareSegment, false},
+		{"for what it holds", errorfs.OpFileWriteAt, "/" + spareSegment, false},
+		{"for its name", errorfs.OpRename, "/" + spareSegment, false},
+		{"to open it", errorfs.OpOpen, "3" + segmentTail, true},
+		{"for the directory's fsync", errorfs.OpFileSync, "data", true},
+		{"for the fsync of the one before", errorfs.OpFileSyncData, segmentTail, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			mem := vfs.NewCrashableMem()
+			var full atomic.Bool
+			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if full.Load() && op.Kind == c.kind && strings.HasSuffix(op.Path, c.path) {
+					return syscall.ENOSPC
+				}
+				return nil
+			}))
+			fatal := make(chan error, 10)
+			j := mustOpen(t, Options{FS: fs, Fatal: func(err error) { fatal <- err }})
+			smallSegments(j)
+			acked, failed := 0, false
+			for ; acked < 20 && !failed; acked++ {
+				full.Store(acked < 10)
+				done := make(chan struct{})
+				put(j, fmt.Sprintf("k%02d", acked), strings.Repeat("v", 50), waiterFunc(func() { close(done) }))
+				select {
+				case <-done:
+				case <-fatal:
+					failed = true
+					acked--
+				}
+			}
+			if failed != c.fatal {
+				t.Errorf("failed: %v, want %v", failed, c.fatal)
+			}
+			if !failed {
+				defer mustClose(t, j)
+			}
+			left := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})
+			defer mustClose(t, left)
+			if got := content(t, left); len(got) < acked {
+				t.Errorf("%d rows were acknowledged, %d are there", acked, len(got))
+			}
+		})
+	}
+}
+
+// A segment is begun when all before it is on the disk. So where one is missing, or
+// ends too soon, something was lost, whatever comes behind.
+func TestMissingSegment(t *testing.T) {
+	t.Parallel()
+	files, rows := severalSegments(t)
+	names := segmentsOf(t, files.plant(t))
+	for i, name := range names {
+		t.Run(name, func(t *testing.T) {
+			without := files.but(name, nil)
+			delete(without, name)
+			got, err := without.open(t)
+			if i == len(names)-1 { // nobody can tell that there was one
+				if err != nil || !isPrefix(got, rows) {
+					t.Errorf("without the last one: %d rows, %v", len(got), err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) && i > 0 {
+				t.Errorf("Open: %v, want it to name %s", err, name)
+			}
+		})
+	}
+
+	// That the last one was begun says so too, when nothing is in it yet.
+	name, last := names[len(names)-2], names[len(names)-1]
+	empty := files.but(last, make([]byte, minExtent)).but(name, nil)
+	if got, err := empty.open(t); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
+		t.Errorf("%d rows, %v, want %s named", len(got), err, name)
+	}
+}
+
+// severalSegments is a log of several segments, none of whose rows are in tables.
+func severalSegments(t testing.TB) (files tree, rows int) {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: fs})
+	smallSegments(j)
+	for ; len(segmentsOf(t, fs)) < maxSegments || rows%2 == 0; rows++ { // with one more tables would be written
+		putAndWait(j, fmt.Sprintf("k%04d", rows), fmt.Sprint("value ", rows))
+	}
+	files = readTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
+	mustClose(t, j)
+	return files, rows
+}
+
+// isPrefix says whether rows are the first ones of severalSegments.
+func isPrefix(got map[string]string, most int) bool {
+	for n := range len(got) {
+		if got[fmt.Sprintf("k%04d", n)] != fmt.Sprint("value ", n) {
+			return false
+		}
+	}
+	return len(got) <= most
+}
+
+// but is a tree with another content of one file.
+func (files tree) but(name string, content []byte) tree {
+	other := tree{}
+	for n, c := range files {
+		other[n] = c
+	}
+	other[name] = content
+	return other
+}
