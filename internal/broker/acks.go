@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 )
 
@@ -12,17 +13,21 @@ import (
 // journal has made something durable.
 //
 // An acknowledgement that needn't wait, while none before it waits, never gets
-// here: the reader writes it at once. Otherwise it is put at the tail, ready or
-// not, and whoever makes the head ready writes out everything ready behind it.
-// Only the reader puts, so what it reads of pending can only fall meanwhile.
+// here: the reader writes it at once. Otherwise it is put at the tail, and whoever
+// makes the head ready writes out everything ready behind it: Release, for what was
+// held, and for all that waits for one batch the journal, which the connection asks
+// for it once. Only the reader puts, so what it reads of pending can only fall
+// meanwhile.
 type ackRing struct {
 	pending atomic.Int32 // places taken
+	awaited journal.Seq  // the reader's: the newest batch that it has asked for
 
-	mu     sync.Mutex
-	places []ack // ring, its length a power of two; guarded by mu, as all below
-	head   uint64
-	tail   uint64
-	closed bool // the connection is gone: acknowledgements die, responses go their way
+	mu      sync.Mutex
+	places  []ack // ring, its length a power of two; guarded by mu, as all below
+	head    uint64
+	tail    uint64
+	durable journal.Seq // the newest batch that was asked for and has become durable
+	closed  bool        // the connection is gone: acknowledgements die, responses go their way
 }
 
 // ack is one acknowledgement, with the response that travels behind it.
@@ -33,17 +38,16 @@ type ack struct {
 	reason   string
 	codes    []mqtt.ReasonCode // of SUBACK and UNSUBACK
 	response *Message
-	counted  bool // has a place in our Receive Maximum, to be given back
-	ready    bool
+	batch    journal.Seq // that must be durable first; 0: none
+	counted  bool        // has a place in our Receive Maximum, to be given back
+	held     bool        // Release is to come
 }
 
 // Ticket names a place in the order of a connection's acknowledgements.
 type Ticket uint64
 
-// hold takes the next place. Called by the reader.
-func (r *ackRing) hold(a ack) Ticket {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// put takes the next place; mu is held. Called by the reader.
+func (r *ackRing) put(a ack) Ticket {
 	if int(r.tail-r.head) == len(r.places) {
 		bigger := make([]ack, max(8, 2*len(r.places)))
 		for i := r.head; i < r.tail; i++ {
@@ -59,21 +63,28 @@ func (r *ackRing) hold(a ack) Ticket {
 
 func (r *ackRing) at(i uint64) *ack { return &r.places[i&uint64(len(r.places)-1)] }
 
-// hold takes the next place for a. What must wait counts against our Receive
+// ready says whether a needs to wait for nothing but those before it; mu is held.
+func (r *ackRing) ready(a *ack) bool { return !a.held && a.batch <= r.durable }
+
+// put takes the next place for a. What must wait counts against our Receive
 // Maximum if it ends a publish; what is acknowledged at once never does, and the
-// handshake of a QoS 2 publish counts from PUBREC to PUBCOMP. Called by the reader.
-func (c *Conn) hold(a ack) Ticket {
+// handshake of a QoS 2 publish counts from PUBREC to PUBCOMP. Called by the reader;
+// acks.mu is held.
+func (c *Conn) put(a ack) Ticket {
 	if a.typ == mqtt.PUBACK || a.typ == mqtt.PUBREC && a.code.Failed() {
 		c.receiving.Add(1)
 		a.counted = true
 	}
-	return c.acks.hold(a)
+	return c.acks.put(a)
 }
 
 // Hold takes the next place for the acknowledgement of p, to be given with
-// Release. Called by a Handler on the reader's goroutine, within Handle.
+// Release. Called by a Handler on the reader's goroutine, within Handle. It takes
+// no lock but the connection's own.
 func (c *Conn) Hold(p *mqtt.Publish) Ticket {
-	return c.hold(ack{typ: mqtt.PUBACK, id: p.PacketID})
+	c.acks.mu.Lock()
+	defer c.acks.mu.Unlock()
+	return c.put(ack{typ: mqtt.PUBACK, id: p.PacketID, held: true})
 }
 
 // Release acknowledges what was held, with a response to follow (nil: none),
@@ -95,7 +106,7 @@ func (c *Conn) release(t *Turn, k Ticket, fill func(*ack)) {
 		c.respond(t, a)
 		return
 	}
-	a.ready = true
+	a.held = false
 	c.emitReady(t)
 }
 
@@ -104,7 +115,7 @@ func (c *Conn) emitReady(t *Turn) {
 	r := &c.acks
 	for r.head < r.tail {
 		a := r.at(r.head)
-		if !a.ready {
+		if !r.ready(a) {
 			return
 		}
 		c.write(t, a)
@@ -139,11 +150,59 @@ func (c *Conn) acknowledge(t *Turn, a ack) {
 		c.respond(t, &a)
 		return
 	}
-	a.ready = true
-	c.hold(a)
-	// The head may have been released between the look and the hold.
 	c.acks.mu.Lock()
 	defer c.acks.mu.Unlock()
+	c.put(a)
+	c.emitReady(t) // those before it may have been released since the look
+}
+
+// AnswerWhenDurable is Answer for a QoS 1 publish whose answer holds as soon as the
+// journal's batch is durable.
+func (c *Conn) AnswerWhenDurable(t *Turn, p *mqtt.Publish, batch journal.Seq, response *Message) {
+	c.acknowledgeWhenDurable(t, ack{typ: mqtt.PUBACK, id: p.PacketID, response: response}, batch)
+}
+
+// acknowledgeWhenDurable gives an acknowledgement when the batch is durable, in
+// its order. Batch 0 is durable. Called by the reader.
+func (c *Conn) acknowledgeWhenDurable(t *Turn, a ack, batch journal.Seq) {
+	if batch <= c.b.journal.Complete() {
+		c.acknowledge(t, a)
+		return
+	}
+	a.batch = batch
+	asked := batch <= c.acks.awaited
+	c.acks.mu.Lock()
+	c.put(a)
+	if asked {
+		c.emitReady(t) // the journal may have called since
+	}
+	c.acks.mu.Unlock()
+	if asked {
+		return
+	}
+	c.acks.awaited = batch
+	if !c.b.journal.Await(batch, c) {
+		c.emitDurable(t, batch)
+	}
+}
+
+// Durable implements journal.Waiter: what waits for the batch, or one before it, is
+// acknowledged.
+func (c *Conn) Durable(batch journal.Seq) {
+	t := c.b.lockLater()
+	defer c.b.unlockLater()
+	c.emitDurable(t, batch)
+}
+
+func (c *Conn) emitDurable(t *Turn, batch journal.Seq) {
+	r := &c.acks
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.durable = batch
+	if r.closed {
+		c.respondReady(t)
+		return
+	}
 	c.emitReady(t)
 }
 
@@ -176,6 +235,9 @@ func (c *Conn) respond(t *Turn, a *ack) {
 	if a.response == nil {
 		return
 	}
+	if a.batch != 0 {
+		a.response.notExpired(c.b.Now()) // the disk took its time, not the client
+	}
 	c.b.routeResponse(t, c, a.response)
 	a.response = nil
 }
@@ -187,8 +249,15 @@ func (c *Conn) closeAcks(t *Turn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	c.respondReady(t)
+}
+
+// respondReady routes the responses of a connection that is gone, as far as they may
+// go out; acks.mu is held.
+func (c *Conn) respondReady(t *Turn) {
+	r := &c.acks
 	for i := r.head; i < r.tail; i++ {
-		if a := r.at(i); a.ready {
+		if a := r.at(i); r.ready(a) {
 			c.respond(t, a)
 		}
 	}

@@ -86,6 +86,13 @@ func (m *Message) release() {
 	messagePools[class].Put(m)
 }
 
+// notExpired gives a message that nobody has yet another moment to live.
+func (m *Message) notExpired(now int64) {
+	if m.expiresAt != 0 {
+		m.expiresAt = max(m.expiresAt, now+1)
+	}
+}
+
 func (m *Message) topic() []byte   { return m.buf[:m.topicEnd] }
 func (m *Message) props() []byte   { return m.buf[m.topicEnd:m.propsEnd] }
 func (m *Message) payload() []byte { return m.buf[m.propsEnd:] }

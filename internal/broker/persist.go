@@ -2,7 +2,6 @@ package broker
 
 import (
 	"encoding/binary"
-	"sync"
 
 	"holdfast/internal/journal"
 )
@@ -158,40 +157,4 @@ func (b *Broker) waitDurable(seq journal.Seq) {
 // signal is a journal waiter for one goroutine that blocks.
 type signal chan struct{}
 
-func (s signal) Durable() { close(s) }
-
-// acknowledgeWhenDurable gives an acknowledgement when the batch is durable, in
-// its order. Batch 0 is durable.
-func (c *Conn) acknowledgeWhenDurable(t *Turn, a ack, batch journal.Seq) {
-	if batch == 0 || batch <= c.b.journal.Complete() {
-		c.acknowledge(t, a)
-		return
-	}
-	w := heldAcks.Get().(*heldAck)
-	w.c, w.ticket = c, c.hold(a)
-	if !c.b.journal.Await(batch, w) {
-		c.release(t, w.ticket, func(*ack) {})
-		w.done()
-	}
-}
-
-// heldAck releases an acknowledgement that is complete but for its time.
-type heldAck struct {
-	c      *Conn
-	ticket Ticket
-}
-
-var heldAcks = sync.Pool{New: func() any { return new(heldAck) }}
-
-// Durable implements journal.Waiter.
-func (w *heldAck) Durable() {
-	t := w.c.b.lockLater()
-	defer w.c.b.unlockLater()
-	w.c.release(t, w.ticket, func(*ack) {})
-	w.done()
-}
-
-func (w *heldAck) done() {
-	w.c = nil
-	heldAcks.Put(w)
-}
+func (s signal) Durable(journal.Seq) { close(s) }

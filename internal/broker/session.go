@@ -26,7 +26,6 @@ type Session struct {
 	sid        uint64                   // number on disk; 0: not on disk
 	subs       map[string]*subscription // nil: none yet
 	received   map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
-	awaited    journal.Seq              // the batch that Durable will be called for
 	durableTo  journal.Seq              // batches up to this one are on disk
 	sentTo     uint64                   // sequence number up to which an earlier run may have sent messages
 	expiry     uint32                   // Session Expiry Interval in seconds; 0: ends with its connection
@@ -323,20 +322,19 @@ func (s *Session) awaits(batch journal.Seq) bool {
 		return false
 	}
 	if !s.awaiting {
-		s.awaited = batch
 		s.awaiting = s.b.journal.Await(batch, s)
 	}
 	return s.awaiting
 }
 
 // Durable implements journal.Waiter: QoS 2 messages leave once they are on disk.
-func (s *Session) Durable() {
+func (s *Session) Durable(batch journal.Seq) {
 	t := s.b.lockLater()
 	defer s.b.unlockLater()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awaiting = false
-	s.durableTo = s.awaited // although the batch isn't complete before its callbacks have run
+	s.durableTo = batch // although it isn't complete before its callbacks have run
 	s.pump(t)
 	if s.conn != nil {
 		t.touch(s.conn)

@@ -16,8 +16,9 @@ import (
 // pooledReply counts replies and keeps nothing.
 type pooledReply struct{ n atomic.Int64 }
 
-func (r *pooledReply) Hold()                   {}
-func (r *pooledReply) Reply(*statestore.Reply) { r.n.Add(1) }
+func (r *pooledReply) Hold()                                           {}
+func (r *pooledReply) Reply(*statestore.Reply)                         { r.n.Add(1) }
+func (r *pooledReply) ReplyWhenDurable(journal.Seq, *statestore.Reply) { r.n.Add(1) }
 
 func openBench(t testing.TB, fs vfs.FS, dir string) *Local {
 	j, err := journal.Open(journal.Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler)})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"holdfast/hlc"
+	"holdfast/internal/journal"
 	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
@@ -38,11 +39,16 @@ func (w *watcherUnderTest) Lost() { w.t.Errorf("%s: lost", w.name) }
 
 // reply is a Completion that calls a function.
 type reply struct {
+	j    *journal.Journal
 	f    func(r *statestore.Reply)
 	done chan struct{}
 }
 
 func (r *reply) Hold() {}
+
+func (r *reply) ReplyWhenDurable(batch journal.Seq, got *statestore.Reply) {
+	replyWhenDurable(r.j, batch, r, got)
+}
 
 func (r *reply) Reply(got *statestore.Reply) {
 	if r.f != nil {
@@ -53,7 +59,7 @@ func (r *reply) Reply(got *statestore.Reply) {
 
 // run gives a command; f, if not nil, sees the reply before done is closed.
 func (w *world) run(s Session, text string, f func(*statestore.Reply)) (done chan struct{}) {
-	r := &reply{f: f, done: make(chan struct{})}
+	r := &reply{j: w.j, f: f, done: make(chan struct{})}
 	s.Do(parse(w.t, text, startMs), r)
 	return r.done
 }

@@ -16,9 +16,12 @@
 // until its batch is complete, so that a miss waits as well.
 //
 // A SET or DEL applies the rules under the shard's lock, writes the new entry in
-// its place, appends it to the journal's filling batch and returns. When the
-// batch is durable the journal's committer calls [turn.Durable], which tells the
-// requester's own watch, replies, and tells the other watchers.
+// its place, appends it to the journal's filling batch and returns. The reply is
+// valid once the batch is durable, and is given with the batch's number
+// ([Completion].ReplyWhenDurable). If there is more to do then, for there are
+// watchers, or a deletion's tombstone is to go, the journal's committer calls
+// [turn.Durable], which tells the requester's own watch, replies, and tells the
+// other watchers.
 //
 // # Memory
 //
@@ -29,10 +32,10 @@
 // # Locks
 //
 // In this order: stripe.mu, shard.mu, session.mu, Local.mu or stripe.overlayMu, the
-// journal's or slab.Memory's. None is held while a Completion or a Sink is called, and none over a
-// read of the disk but stripe.mu, which only LOAD, STORE, DONE and their clean-up
-// take (remember.go). Local.mu guards what all keys share: the last version issued,
-// and the quota.
+// journal's or slab.Memory's. None is held while a Completion replies or a Sink is
+// called, and none over a read of the disk but stripe.mu, which only LOAD, STORE,
+// DONE and their clean-up take (remember.go). Local.mu guards what all keys share:
+// the last version issued, and the quota.
 //
 // The order of the journal's rows of one key is the order of its changes,
 // because both happen under the shard's lock; and the order of callbacks is that

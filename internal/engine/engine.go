@@ -55,15 +55,19 @@ type Session interface {
 
 // Completion takes the reply to one command.
 type Completion interface {
-	// Hold says that the reply may come later and from another goroutine: what
-	// it will need of the request must be copied now. It is called at most once,
-	// inside Do, with no lock held, and always for what writes.
+	// Reply or ReplyWhenDurable is called exactly once; r is valid during the call.
+	// Neither may block. Without Hold it is called inside Do.
+	//
+	// Hold says that Reply may come later and from another goroutine: what it will
+	// need of the request must be copied now. It is called at most once, inside Do,
+	// with locks of the engine held. Then the journal's committer calls Reply, before
+	// Do has returned or after, or it is called inside Do after all, if there was
+	// nothing to wait for.
 	Hold()
-	// Reply is called exactly once; r is valid during the call. Without Hold it
-	// is called inside Do. After Hold it may be called by the journal's
-	// completer, before Do has returned or after, or inside Do after all, if
-	// there was nothing to wait for. It must not block.
 	Reply(r *statestore.Reply)
+	// ReplyWhenDurable gives the reply to a change that nobody watches: it may be
+	// seen as soon as the journal's batch is durable.
+	ReplyWhenDurable(batch journal.Seq, r *statestore.Reply)
 }
 
 // Clock is what the engine knows of time.

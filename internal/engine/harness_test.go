@@ -127,7 +127,7 @@ func (w *world) settle() {
 
 type waiter func()
 
-func (f waiter) Durable() { f() }
+func (f waiter) Durable(journal.Seq) { f() }
 
 // logbook takes down replies and events in the order in which they come.
 type logbook struct {
@@ -194,6 +194,20 @@ func (a *answer) Reply(r *statestore.Reply) {
 	a.reply.Value, a.reply.Context = bytes.Clone(r.Value), bytes.Clone(r.Context)
 	a.c.w.log.add("%s: %s -> %s", a.c.name, a.label, show(r))
 	close(a.done) // panics if Reply is called twice
+}
+
+func (a *answer) ReplyWhenDurable(batch journal.Seq, r *statestore.Reply) {
+	a.held = true
+	replyWhenDurable(a.c.w.j, batch, a, r)
+}
+
+// replyWhenDurable does for a Completion what the broker does for a connection.
+func replyWhenDurable(j *journal.Journal, batch journal.Seq, c Completion, r *statestore.Reply) {
+	kept := *r
+	kept.Value, kept.Context = bytes.Clone(r.Value), bytes.Clone(r.Context)
+	if !j.Await(batch, waiter(func() { c.Reply(&kept) })) {
+		c.Reply(&kept)
+	}
 }
 
 func (a *answer) replied() bool {

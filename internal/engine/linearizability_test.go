@@ -107,6 +107,7 @@ type history struct {
 // call is one operation in flight, and its own Completion.
 type call struct {
 	h      *history
+	j      *journal.Journal
 	client int
 	in     request
 	began  int64
@@ -122,6 +123,10 @@ func (c *call) Hold() {}
 func (c *call) Reply(r *statestore.Reply) {
 	c.note(response{known: true, kind: r.Kind, value: string(r.Value), count: r.Count})
 	close(c.done)
+}
+
+func (c *call) ReplyWhenDurable(batch journal.Seq, r *statestore.Reply) {
+	replyWhenDurable(c.j, batch, c, r)
 }
 
 func (c *call) note(out response) {
@@ -195,7 +200,7 @@ func liveUntilPowerIsCut(w *world, h *history, firstID, clients int, rng *rand.R
 			for n := 0; ; n++ {
 				var inFlight []*call
 				for range 1 + rng.IntN(3) {
-					c := &call{h: h, client: firstID + id, in: randomRequest(rng, fmt.Sprint(firstID+id, ".", n)), began: now(), done: make(chan struct{})}
+					c := &call{h: h, j: w.j, client: firstID + id, in: randomRequest(rng, fmt.Sprint(firstID+id, ".", n)), began: now(), done: make(chan struct{})}
 					s.Do(c.command(startMs), c)
 					inFlight = append(inFlight, c)
 				}

@@ -63,7 +63,6 @@ func (s *session) get(cmd *statestore.Command, t *turn) {
 // write runs SET, DEL and VDEL.
 func (s *session) write(cmd *statestore.Command, t *turn) {
 	s.e.journal.Admit()
-	t.hold() // once the change is appended, the reply may come at any moment
 	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
 	r := sh.table.find(cmd.Key, hash)
@@ -71,8 +70,12 @@ func (s *session) write(cmd *statestore.Command, t *turn) {
 		statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
 	})
 	if t.res.Changed {
-		t.commit(sh, cmd.Key, hash, r, s)
+		batch, given := t.commit(sh, cmd.Key, hash, r, s)
 		sh.mu.Unlock()
+		if !given {
+			t.completion.ReplyWhenDurable(batch, &t.res.Reply)
+			t.release()
+		}
 		return
 	}
 	batch := r.lastBatch()

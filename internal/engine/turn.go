@@ -106,7 +106,7 @@ func (t *turn) answer(batch journal.Seq) {
 // The watchers are those of the moment of the change. That none of them is told
 // after its STOP was answered follows from the order of waiters: the answer to
 // STOP waits for the key's last change. That leaves sessions that were closed.
-func (t *turn) Durable() {
+func (t *turn) Durable(journal.Seq) {
 	if t.memory != nil {
 		t.settleMemo()
 	}
@@ -207,9 +207,10 @@ func (t *turn) decide(sh *shard, key []byte, r record, rules func(*turn, *states
 }
 
 // commit puts the change in the place of the key's record r and appends it to the
-// journal, which owns the turn from then on. by is the session that made the change,
-// nil for expiry. The shard's lock is held.
-func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session) {
+// journal. If there is something to do when the batch is durable besides replying,
+// the journal owns the turn from then on: given. by is the session that made the
+// change, nil for expiry. The shard's lock is held.
+func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session) (batch journal.Seq, given bool) {
 	e, entry := t.e, t.res.Entry
 	t.row = append(append(t.row[:0], keyPrefix...), key...)
 	t.shard, t.hash = sh, hash
@@ -221,8 +222,12 @@ func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session)
 		deadlineMs = entry.DeadlineMs
 	}
 
+	given = t.completion == nil || entry == nil || watchers != nil || t.memory != nil
+	if given && t.completion != nil {
+		t.hold() // the reply may come at any moment
+	}
 	a := e.journal.Begin()
-	batch := a.Seq()
+	batch = a.Seq()
 	if t.memory != nil {
 		t.memory.batch = batch
 	}
@@ -239,9 +244,14 @@ func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session)
 	if t.memory != nil {
 		t.appendMemo(a)
 	}
-	a.End(t)
+	var w journal.Waiter
+	if given {
+		w = t
+	}
+	a.End(w)
 	r.setBatch(batch)
 	e.expiry.arm(deadlineMs)
+	return batch, given
 }
 
 // aim finds those who are to hear of the change.

@@ -16,7 +16,7 @@ import (
 // what a client with one request in flight amounts to.
 type signal chan struct{}
 
-func (s signal) Durable() { s <- struct{}{} }
+func (s signal) Durable(Seq) { s <- struct{}{} }
 
 // In the steady state appending and awaiting allocate nothing per call; what
 // Pebble allocates per batch is shared by all of the batch.

@@ -22,7 +22,7 @@ import (
 // waiterFunc is a Waiter that is a function.
 type waiterFunc func()
 
-func (f waiterFunc) Durable() { f() }
+func (f waiterFunc) Durable(Seq) { f() }
 
 func mustOpen(t testing.TB, o Options) *Journal {
 	t.Helper()

@@ -71,6 +71,7 @@ var appliedKey = []byte("m|applied")
 type segment struct {
 	first uint64 // number of its first batch
 	old   bool   // from an earlier run: may hold frames that nobody acknowledged
+	large bool   // much larger than a segment usually is, because of one batch
 }
 
 func (s segment) name() string { return fmt.Sprintf("%016x%s", s.first, segmentTail) }
@@ -298,6 +299,9 @@ func (l *writeLog) next() error {
 		return nil
 	}
 	full := l.file
+	l.mu.Lock()
+	l.segments[len(l.segments)-1].large = l.extent > 2*l.limit
+	l.mu.Unlock()
 	if err == nil {
 		err = l.begin(s)
 	}
@@ -323,7 +327,7 @@ func (l *writeLog) trim(applied uint64) error {
 		s := l.segments[0]
 		name := fsys.PathJoin(l.j.o.Dir, s.name())
 		var err error
-		if s.old || l.spare {
+		if s.old || s.large || l.spare {
 			err = fsys.Remove(name)
 		} else {
 			err = fsys.Rename(name, fsys.PathJoin(l.j.o.Dir, spareSegment))

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -61,7 +62,7 @@ type Seq uint64
 // within a batch in the order of registration, always by the same goroutine.
 // Durable works in memory only and must not block; the next batch's callbacks
 // wait for it. It may append, and it may await.
-type Waiter interface{ Durable() }
+type Waiter interface{ Durable(batch Seq) }
 
 // patientRounds is how many lists of late waiters the committer calls before
 // it makes Admit block until there are none.
@@ -255,6 +256,12 @@ func (j *Journal) seal() *batch {
 	for j.err == nil && !j.dirty && !j.closing {
 		j.work.Wait()
 	}
+	if j.dirty {
+		// Whoever can run now may be about to append, too: fewer, larger batches.
+		j.mu.Unlock()
+		runtime.Gosched()
+		j.mu.Lock()
+	}
 	if j.err != nil {
 		return nil
 	}
@@ -310,7 +317,7 @@ func (j *Journal) finish(b *batch) bool {
 		j.mu.Unlock()
 		for i, w := range waiters {
 			waiters[i] = nil
-			w.Durable()
+			w.Durable(b.seq)
 		}
 		j.spare = waiters
 	}

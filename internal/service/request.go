@@ -6,6 +6,7 @@ import (
 
 	"holdfast/hlc"
 	"holdfast/internal/broker"
+	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/protocol"
 	"holdfast/internal/statestore"
@@ -63,6 +64,12 @@ func (r *request) Hold() {
 	r.turn, r.publish = nil, nil
 	r.replied.Store(false)
 	r.users.Store(2)
+}
+
+// ReplyWhenDurable implements engine.Completion: PUBACK and response leave when the
+// batch is durable.
+func (r *request) ReplyWhenDurable(batch journal.Seq, reply *statestore.Reply) {
+	r.ep.conn.AnswerWhenDurable(r.turn, r.publish, batch, r.response(reply))
 }
 
 // Reply implements engine.Completion: PUBACK and response leave.
