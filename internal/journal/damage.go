@@ -216,14 +216,15 @@ func findDamage(fsys vfs.FS, dir string, lock *pebble.Lock) (found []Damage, err
 		return nil, nil // whoever opens it will say why
 	}
 	applied, err := readApplied(db.NewIter(nil))
-	err = errors.Join(err, db.Close())
+	disguise, disguiseErr := readDisguise(db)
+	err = errors.Join(err, disguiseErr, db.Close())
 	if pebble.IsCorruptionError(err) {
 		return []Damage{{File: dir, Offset: -1, What: "a table: " + plain(err)}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	log, err := recoverLog(fsys, dir, applied)
+	log, err := recoverLog(fsys, dir, applied, disguise)
 	return log.damage, err
 }
 

@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -118,6 +120,9 @@ func inspect(fsys vfs.FS, dir string, lock *pebble.Lock) (exists bool, err error
 		return false, fmt.Errorf("data directory %s cannot be read: %w", dir, err)
 	}
 	for _, name := range names {
+		if _, isLog := segmentNumber(name); isLog {
+			return false, fmt.Errorf("%w: %s has a log (%s), and the database that it belongs to is gone: restore a backup, or choose an empty directory", ErrDamaged, dir, name)
+		}
 		if !expected(name) {
 			return false, fmt.Errorf("%w: %s has no database in it, but a file %q; choose an empty directory", ErrForeign, dir, name)
 		}
@@ -133,7 +138,7 @@ func expected(name string) bool {
 		return true
 	case strings.HasPrefix(name, "MANIFEST-"), strings.HasPrefix(name, "OPTIONS-"),
 		strings.HasPrefix(name, "marker."), strings.HasPrefix(name, "ballast"),
-		strings.HasPrefix(name, "temporary."), strings.HasSuffix(name, segmentTail):
+		strings.HasPrefix(name, "temporary."):
 		return true
 	}
 	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".dbtmp")
@@ -179,6 +184,23 @@ func readFormat(db *pebble.DB, dir string) (found int, err error) {
 	return n, nil
 }
 
+// readDisguise reads what the numbers in the log are disguised with; 0 in a database
+// that was made before they were.
+func readDisguise(db pebble.Reader) (disguise, error) {
+	value, closer, err := db.Get(disguiseKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s cannot be read: %w", disguiseKey, err)
+	}
+	defer closer.Close()
+	if len(value) != 8 {
+		return 0, fmt.Errorf("the row %s has %d bytes", disguiseKey, len(value))
+	}
+	return disguise(binary.LittleEndian.Uint64(value)), nil
+}
+
 func isEmpty(db *pebble.DB) (bool, error) {
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -188,10 +210,19 @@ func isEmpty(db *pebble.DB) (bool, error) {
 	return !some, errors.Join(it.Error(), it.Close())
 }
 
-// writeFormat writes the format record, and to a table whatever is in the database.
-// Pebble tries a table again for ever; so if it does not come, the journal fails.
+// writeFormat writes the format record and the log's disguise, and to a table whatever
+// is in the database. Pebble tries a table again for ever; so if it does not come, the
+// journal fails.
 func (j *Journal) writeFormat(db *pebble.DB) error {
-	if err := db.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), pebble.NoSync); err != nil {
+	var disguise [8]byte
+	_, _ = rand.Read(disguise[:]) // does not fail
+	b := db.NewBatch()
+	defer b.Close()
+	err := errors.Join(
+		b.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), nil),
+		b.Set(disguiseKey, disguise[:], nil),
+		db.Apply(b, pebble.NoSync))
+	if err != nil {
 		return err
 	}
 	written, err := db.AsyncFlush()

@@ -237,7 +237,11 @@ func (j *Journal) readLog(damaged bool) error {
 	if err != nil {
 		return err
 	}
-	found, err := recoverLog(j.o.FS, j.o.Dir, applied)
+	disguise, err := readDisguise(j.db)
+	if err != nil {
+		return err
+	}
+	found, err := recoverLog(j.o.FS, j.o.Dir, applied, disguise)
 	if err != nil {
 		return err
 	}

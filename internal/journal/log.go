@@ -33,7 +33,7 @@ import (
 //
 //	sums     8   of all that follows, to the frame's end (see sums)
 //	length   4   of the rows
-//	number   8   of the batch: one more than that of the frame before
+//	number   8   of the batch, disguised: one more than that of the frame before
 //	ahead    4   of the newest batch that was known to be on the disk by then
 //	rows         as Pebble encodes those of a batch
 //
@@ -44,6 +44,11 @@ import (
 // So a segment is extended by zeros, a good deal at a time, and one that isn't
 // needed any more is used again, under its new name, with what it held. What is
 // there beyond the last frame therefore is zeros, or frames with lower numbers.
+//
+// That there is old content matters where a start looks for what was written behind a
+// place that is damaged. Rows are what clients sent, so there could be frames among
+// them that never were any. So numbers are disguised by 8 random bytes, a directory's
+// own, which no client can know.
 //
 // A segment is not needed any more when the rows of all its batches are in tables.
 // In every batch that it gets Pebble is told in the row appliedKey up to where it
@@ -65,7 +70,13 @@ const (
 	maxKeptFrame = 1 << 20
 )
 
-var appliedKey = []byte("m|applied")
+var (
+	appliedKey  = []byte("m|applied")
+	disguiseKey = []byte("m|disguise")
+)
+
+// disguise is what the numbers in a directory's frames are XORed with.
+type disguise uint64
 
 // segment is a file of the log.
 type segment struct {
@@ -85,7 +96,8 @@ func segmentNumber(name string) (first uint64, ok bool) {
 
 // writeLog is the end of the log. The committer writes; anybody may sync and trim.
 type writeLog struct {
-	j    *Journal
+	j *Journal
+	disguise
 	last uint64 // number of the batch written last; the committer's
 	size int64  // of what the current segment holds; the committer's
 	// extent is up to where the current segment's file has been written; the
@@ -116,7 +128,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Of those the disk may not have all: a process that was killed between its write and
 // its fsync leaves the rest in the operating system's memory.
 func (j *Journal) startLog(found recovered) (*writeLog, error) {
-	l := &writeLog{j: j, last: found.last, written: found.last, synced: found.last, segments: found.segments}
+	l := &writeLog{j: j, disguise: found.disguise, last: found.last, written: found.last, synced: found.last, segments: found.segments}
 	l.limit = min(segmentBytes, int64(j.memTableSize()))
 	fsys := j.o.FS
 	for _, s := range found.segments {
@@ -213,7 +225,7 @@ func (l *writeLog) append(rows []byte, sync bool) error {
 	synced := l.synced
 	l.mu.Unlock()
 	l.last++
-	l.frame = appendFrame(l.frame[:0], l.last, synced, rows)
+	l.frame = l.appendFrame(l.frame[:0], l.last, synced, rows)
 	if err := l.write(l.frame, l.size); err != nil {
 		return err
 	}
@@ -233,13 +245,14 @@ func (l *writeLog) append(rows []byte, sync bool) error {
 	return nil
 }
 
-func appendFrame(dst []byte, number, synced uint64, rows []byte) []byte {
+func (d disguise) appendFrame(dst []byte, number, synced uint64, rows []byte) []byte {
+	at := len(dst)
 	dst = append(dst, make([]byte, 8)...)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(rows)))
-	dst = binary.LittleEndian.AppendUint64(dst, number)
+	dst = binary.LittleEndian.AppendUint64(dst, number^uint64(d))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(number-synced)) // a segment bounds it
 	dst = append(dst, rows...)
-	binary.LittleEndian.PutUint64(dst, sums(dst[8:]))
+	binary.LittleEndian.PutUint64(dst[at:], sums(dst[at+8:]))
 	return dst
 }
 
@@ -355,7 +368,7 @@ type frame struct {
 }
 
 // readFrame reads the frame at b[p:]; false: there is no sound one.
-func readFrame(b []byte, p int) (f frame, ok bool) {
+func (d disguise) readFrame(b []byte, p int) (f frame, ok bool) {
 	if len(b)-p < frameHeader {
 		return f, false
 	}
@@ -368,19 +381,20 @@ func readFrame(b []byte, p int) (f frame, ok bool) {
 	if sums(h[8:]) != binary.LittleEndian.Uint64(h) {
 		return f, false
 	}
-	f.number, f.synced = numbers(h)
+	f.number, f.synced = d.numbers(h)
 	f.rows, f.end = h[frameHeader:], p+len(h)
 	return f, true
 }
 
 // numbers reads a frame's, and up to which batch it says that all was on the disk.
-func numbers(h []byte) (number, synced uint64) {
-	number = binary.LittleEndian.Uint64(h[12:])
+func (d disguise) numbers(h []byte) (number, synced uint64) {
+	number = binary.LittleEndian.Uint64(h[12:]) ^ uint64(d)
 	return number, number - uint64(binary.LittleEndian.Uint32(h[20:]))
 }
 
 // recovered is what a start found in the log.
 type recovered struct {
+	disguise
 	last     uint64    // number of the last batch
 	segments []segment // with what may not be in tables yet, oldest first
 	useless  []string  // files with nothing that is needed
@@ -396,7 +410,8 @@ type recovered struct {
 // the disk; if a later frame says that the one missing here was on the disk when it
 // was written; or if flipping one single bit makes the frame whole. If none of these,
 // it is a torn end: of something that nobody was told of.
-func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error) {
+func recoverLog(fsys vfs.FS, dir string, applied uint64, d disguise) (r recovered, err error) {
+	r.disguise = d
 	segments, err := listSegments(fsys, dir)
 	if err != nil {
 		return r, err
@@ -430,8 +445,8 @@ func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error
 		if i+1 < len(segments) && segments[i+1].first == next {
 			continue
 		}
-		if d := judge(s, contents[i], p, next, segments[i+1:]); d != nil {
-			r.damage = append(r.damage, *d)
+		if found := r.judge(s, contents[i], p, next, segments[i+1:]); found != nil {
+			r.damage = append(r.damage, *found)
 		}
 		break
 	}
@@ -443,7 +458,7 @@ func recoverLog(fsys vfs.FS, dir string, applied uint64) (r recovered, err error
 // to applied may be damaged.
 func (r *recovered) read(b []byte, next *uint64, applied uint64) (p int) {
 	for {
-		f, ok := readFrame(b, p)
+		f, ok := r.readFrame(b, p)
 		switch {
 		case ok && f.number == *next:
 			if f.number > applied {
@@ -452,7 +467,7 @@ func (r *recovered) read(b []byte, next *uint64, applied uint64) (p int) {
 			*next, p = f.number+1, f.end
 		case *next <= applied:
 			*next = applied + 1
-			p = findFrame(b, p, *next)
+			p = r.findFrame(b, p, *next)
 		default:
 			return p
 		}
@@ -460,12 +475,12 @@ func (r *recovered) read(b []byte, next *uint64, applied uint64) (p int) {
 }
 
 // findFrame gives the place of batch number's frame at or behind b[p:], or p.
-func findFrame(b []byte, p int, number uint64) int {
+func (d disguise) findFrame(b []byte, p int, number uint64) int {
 	for at := p; at+frameHeader <= len(b); at++ {
-		if binary.LittleEndian.Uint64(b[at+12:]) != number {
+		if n, _ := d.numbers(b[at:]); n != number {
 			continue
 		}
-		if _, ok := readFrame(b, at); ok {
+		if _, ok := d.readFrame(b, at); ok {
 			return at
 		}
 	}
@@ -474,33 +489,33 @@ func findFrame(b []byte, p int, number uint64) int {
 
 // judge says what is damaged at b[p:], where batch next should be; nil: nothing, it
 // is the end.
-func judge(s segment, b []byte, p int, next uint64, later []segment) *Damage {
-	d := &Damage{File: s.name(), Offset: int64(p)}
-	if bit, found := flippedBit(b, p, next); found {
-		d.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, bit/8)
-		return d
+func (d disguise) judge(s segment, b []byte, p int, next uint64, later []segment) *Damage {
+	damage := &Damage{File: s.name(), Offset: int64(p)}
+	if bit, found := d.flippedBit(b, p, next); found {
+		damage.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, bit/8)
+		return damage
 	}
 	switch lost := (segment{first: next}); {
 	case len(later) > 0 && later[0].first < next:
-		d.What = fmt.Sprintf("it ends with batch %d, and %s begins before that", next-1, later[0].name())
+		damage.What = fmt.Sprintf("it ends with batch %d, and %s begins before that", next-1, later[0].name())
 	case len(later) > 0:
-		d.What = fmt.Sprintf("it ends with batch %d, and %s begins with batch %d: what was between is damaged here, or was in %s", next-1, later[0].name(), later[0].first, lost.name())
-	case wasSynced(b[min(p+1, len(b)):], next):
-		d.What = fmt.Sprintf("batch %d does not match its checksum, and more was written after it", next)
+		damage.What = fmt.Sprintf("it ends with batch %d, and %s begins with batch %d: what was between is damaged here, or was in %s", next-1, later[0].name(), later[0].first, lost.name())
+	case d.wasSynced(b[min(p+1, len(b)):], next):
+		damage.What = fmt.Sprintf("batch %d does not match its checksum, and more was written after it", next)
 	default:
 		return nil
 	}
-	return d
+	return damage
 }
 
 // wasSynced says whether a frame anywhere in b shows that batch number was on the disk.
-func wasSynced(b []byte, number uint64) bool {
+func (d disguise) wasSynced(b []byte, number uint64) bool {
 	for p := 0; p+frameHeader <= len(b); p++ {
-		// What can't be one is seen without its checksum.
-		if n, synced := numbers(b[p:]); n <= number || synced < number || synced >= n {
+		// What can't be one is seen without its checksum: each takes up some of b.
+		if n, synced := d.numbers(b[p:]); n <= number || n-number > uint64(len(b)/frameHeader+1) || synced < number || synced >= n {
 			continue
 		}
-		if _, ok := readFrame(b, p); ok {
+		if _, ok := d.readFrame(b, p); ok {
 			return true
 		}
 	}
@@ -509,12 +524,12 @@ func wasSynced(b []byte, number uint64) bool {
 
 // flippedBit looks for the one bit of the frame at b[p:] that makes it sound, and
 // batch number next, when flipped; it gives the bit's place in b.
-func flippedBit(b []byte, p int, next uint64) (bit int, found bool) {
+func (d disguise) flippedBit(b []byte, p int, next uint64) (bit int, found bool) {
 	if len(b)-p < frameHeader {
 		return 0, false
 	}
 	for i := (p + 8) * 8; i < (p+12)*8; i++ { // in the length: its end is elsewhere
-		if mends(b, p, i, next) {
+		if d.mends(b, p, i, next) {
 			return i, true
 		}
 	}
@@ -529,17 +544,17 @@ func flippedBit(b []byte, p int, next uint64) (bit int, found bool) {
 		return 0, false
 	case bits.OnesCount64(wrong) == 1: // in the sums
 		bit = p*8 + bits.TrailingZeros64(wrong)
-		return bit, mends(b, p, bit, next)
+		return bit, d.mends(b, p, bit, next)
 	}
 	bit, found = wrongBit(end-p-8, wrong, castagnoli, crc32.IEEETable)
 	bit += (p + 8) * 8
-	return bit, found && mends(b, p, bit, next)
+	return bit, found && d.mends(b, p, bit, next)
 }
 
 // mends says whether flipping a bit makes the frame at b[p:] that of batch next.
-func mends(b []byte, p, bit int, next uint64) bool {
+func (d disguise) mends(b []byte, p, bit int, next uint64) bool {
 	b[bit/8] ^= 1 << (bit % 8)
-	f, ok := readFrame(b, p)
+	f, ok := d.readFrame(b, p)
 	b[bit/8] ^= 1 << (bit % 8)
 	return ok && f.number == next
 }

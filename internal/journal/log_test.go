@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -219,4 +220,42 @@ func (files tree) but(name string, content []byte) tree {
 	}
 	other[name] = content
 	return other
+}
+
+// What follows the end of a recycled segment is what clients once sent. Nobody can
+// make it look like a log that goes on, nor have a start search in it for long.
+func TestNobodyCanPlantFrames(t *testing.T) {
+	t.Parallel()
+	files, rows := severalSegments(t)
+	last := lastLog(t, files)
+	content := bytes.TrimRight(files[last], "\x00")
+	for name, planted := range map[string][]byte{
+		"the next batch":           disguise(0).appendFrame(nil, uint64(rows+1), uint64(rows), []byte("\x01\x04evil\x01!\x01\x02k!\x01!")),
+		"a later batch":            disguise(0).appendFrame([]byte("..."), uint64(rows+2), uint64(rows+1), nil),
+		"a much later one":         disguise(0).appendFrame([]byte("..."), 1<<63, 1<<63-1<<31, nil),
+		"many lengths of 4 MiB":    bytes.Repeat([]byte{0, 0, 0x40, 0}, 6<<18),
+		"many lengths of all ones": bytes.Repeat([]byte{0xff}, 6<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := files.but(last, append(bytes.Clone(content), planted...)).open(t)
+			if err != nil || len(got) != rows || !isPrefix(got, rows) {
+				t.Errorf("%d rows of %d, %v", len(got), rows, err)
+			}
+		})
+	}
+}
+
+// A log without its database is no empty directory.
+func TestLogWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	files, _ := severalSegments(t)
+	for name := range files {
+		if _, isLog := segmentNumber(name); !isLog {
+			delete(files, name)
+		}
+	}
+	if got, err := files.open(t); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%d rows, %v", len(got), err)
+	}
 }
