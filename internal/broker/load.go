@@ -55,7 +55,7 @@ func (b *Broker) load() error {
 		{willPrefix, "will", l.will},
 	} {
 		var bad error
-		err := b.journal.Iterate([]byte{part.prefix, '|'}, []byte{part.prefix, '|' + 1}, func(key, value []byte) bool {
+		err := b.journal.IterateOnce([]byte{part.prefix, '|'}, []byte{part.prefix, '|' + 1}, func(key, value []byte) bool {
 			if bad = part.row(key[2:], value); bad != nil {
 				bad = fmt.Errorf("%s with key %q: %w", part.what, key, bad)
 			}

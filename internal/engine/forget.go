@@ -73,7 +73,7 @@ func (f *forgetting) run(e *Local) {
 
 // countRemembered reads the index once, to know how many messages there are.
 func (e *Local) countRemembered() error {
-	err := e.journal.Iterate([]byte(indexPrefix), []byte(afterIndex), func(_, _ []byte) bool {
+	err := e.journal.IterateOnce([]byte(indexPrefix), []byte(afterIndex), func(_, _ []byte) bool {
 		e.remembered++
 		return true
 	})

@@ -71,7 +71,7 @@ func (e *Local) load() (err error) {
 		})
 	}
 	filling := <-empty
-	err = e.journal.Iterate([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
+	err = e.journal.IterateOnce([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
 		filling.add(row[len(keyPrefix):], value)
 		if len(filling.bytes) >= chunkBytes {
 			full <- filling

@@ -111,16 +111,15 @@ func (j *Journal) reserve(usage vfs.DiskUsage) int64 {
 	return min(defaultReserve, int64(usage.TotalBytes/reserveShare))
 }
 
-// memTableSize is how large a memtable may grow: an eighth of the reserve.
-// Pebble keeps up to four of them, allocates a log for each in advance, and
-// keeps a few old logs to use again. All of it has to fit into the reserve, also
-// on a disk where that is small.
+// memTableSize is how large a memtable may grow, and a segment of the log at the most:
+// what memory has when writes are refused is yet to be written, and has to fit into
+// the reserve, also on a disk where that is small. All memtables may take half of it.
 func (j *Journal) memTableSize() uint64 {
 	usage, err := j.o.FS.GetDiskUsage(j.o.Dir)
 	if err != nil {
 		return memTableBytes
 	}
-	return min(memTableBytes, max(minMemTable, uint64(j.reserve(usage))/8))
+	return min(memTableBytes, max(minMemTable, uint64(j.reserve(usage))/(2*memTables)))
 }
 
 // runSpace polls the free space.
