@@ -28,7 +28,18 @@ func (b *bench) watchCounts() []int {
 // notify measures how long after a SET its watchers hear of it, and what other
 // clients feel meanwhile. The bare loop writes the same bytes to one after the
 // other, without an fsync before.
+//
+// Server, watchers and the others share the processors. How much of what the
+// others feel is that, the same requests show when a bare loop answers them that
+// has nothing else to do: no server can do better without a processor of its own.
 func (b *bench) notify(ctx context.Context) error {
+	idle := b.lab.start(ctx, bareLoop)
+	if idle != nil {
+		defer idle.stop()
+		if err := idle.preload(keyNames(100), strings.Repeat("v", 64), 1, 50); err != nil {
+			return err
+		}
+	}
 	sizes := map[string]int{}
 	for _, name := range []string{holdfast, bareLoop} {
 		t := b.lab.start(ctx, name)
@@ -36,7 +47,7 @@ func (b *bench) notify(ctx context.Context) error {
 			continue
 		}
 		for _, n := range b.watchCounts() {
-			size, err := b.notifyAt(ctx, t, n)
+			size, err := b.notifyAt(ctx, t, idle, n)
 			if err != nil {
 				t.stop()
 				return fmt.Errorf("%s, %d watchers: %w", name, n, err)
@@ -168,10 +179,10 @@ func (w *watchers) arrived() {
 	}
 }
 
-func (b *bench) notifyAt(ctx context.Context, t *target, n int) (size int, err error) {
-	keys := keyNames(100)
-	value := strings.Repeat("v", 64)
-	if err := t.preload(keys, value, 1, 50); err != nil {
+// notifyAt measures t with n watchers. idle may be nil.
+func (b *bench) notifyAt(ctx context.Context, t, idle *target, n int) (size int, err error) {
+	// Before there are watchers: the bare loop has one value for all keys.
+	if err := t.preload(keyNames(100), strings.Repeat("v", 64), 1, 50); err != nil {
 		return 0, err
 	}
 	w, err := newWatchers(t.addr, n)
@@ -179,19 +190,8 @@ func (b *bench) notifyAt(ctx context.Context, t *target, n int) (size int, err e
 		return 0, err
 	}
 	defer w.close()
-	writer, err := t.dial(99, &script{verb: "SET", keys: []string{watchedKey}, value: value, window: 1})
+	rounds, requests, err := b.disturb(ctx, t, w, t)
 	if err != nil {
-		return 0, err
-	}
-	defer writer.close()
-	by, err := startBystanders(t.addr)
-	if err != nil {
-		return 0, err
-	}
-	time.Sleep(2 * b.roundTime) // quiet
-	rounds, err := w.rounds(ctx, writer, 4*b.report.Rounds)
-	requests, err2 := by.stop()
-	if err := errors.Join(err, err2); err != nil {
 		return 0, err
 	}
 	var first, last histogram
@@ -208,7 +208,33 @@ func (b *bench) notifyAt(ctx context.Context, t *target, n int) (size int, err e
 	m("SET to the last NOTIFY, worst", &last, 1-1e-9)
 	m("other clients' GET p99, quiet", quiet, 0.99)
 	m("other clients' GET p99, meanwhile", meanwhile, 0.99)
+	if idle != nil {
+		rounds, requests, err = b.disturb(ctx, t, w, idle)
+		if err != nil {
+			return 0, err
+		}
+		_, meanwhile = sortRequests(requests, rounds)
+		m("GET p99 from a bare loop that does nothing else, meanwhile", meanwhile, 0.99)
+	}
 	return int(w.size.Load()), nil
+}
+
+// disturb has t notify its watchers again and again while bystanders ask a
+// server, t or another.
+func (b *bench) disturb(ctx context.Context, t *target, w *watchers, asks *target) (rounds []notified, requests []asked, err error) {
+	writer, err := t.dial(99, &script{verb: "SET", keys: []string{watchedKey}, value: strings.Repeat("v", 64), window: 1})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer writer.close()
+	by, err := startBystanders(asks.addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	time.Sleep(2 * b.roundTime) // quiet
+	rounds, err = w.rounds(ctx, writer, 4*b.report.Rounds)
+	requests, err2 := by.stop()
+	return rounds, requests, errors.Join(err, err2)
 }
 
 // notified is one round: when the SET left, and when the first and the last

@@ -449,6 +449,8 @@ func (s *Session) notify(t *Turn, c *Conn, m *Message) bool {
 	}
 	s.notices++
 	s.enqueue(t, &s.direct, slot{msg: m, qos: 1, notify: true})
-	t.notified = append(t.notified, c)
+	if n := len(t.notified); n == 0 || t.notified[n-1] != c {
+		t.notified = append(t.notified, c)
+	}
 	return true
 }
