@@ -61,6 +61,11 @@ func (t *Turn) touch(c *Conn) {
 	t.dirty = append(t.dirty, c)
 }
 
+// fewDirty is how many connections the journal's committer writes to itself after a
+// batch: to wake a flusher takes longer. To more of them several processors write
+// sooner than one.
+const fewDirty = 8
+
 // flush hands the connections with output to the flushers, after it has seen to
 // what could not be done under the locks of routing: sessions whose queue passed
 // its bound end, messages that wait on disk are read.
@@ -82,8 +87,13 @@ func (t *Turn) flush() {
 		}
 	}
 	t.count()
+	here := t == t.b.later && len(t.dirty) <= fewDirty
 	for i, c := range t.dirty {
-		c.tr.FlushSoon()
+		if here {
+			c.tr.FlushOnly()
+		} else {
+			c.tr.FlushSoon()
+		}
 		t.dirty[i] = nil
 	}
 	t.dirty = t.dirty[:0]

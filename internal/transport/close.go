@@ -65,7 +65,7 @@ func (c *Conn) Shut(grace time.Duration) {
 
 	_ = c.nc.SetReadDeadline(past) // unblocks Fill, which then sees closing
 	if writer {
-		c.write()
+		c.write(true)
 	}
 	if grace <= 0 {
 		_ = c.Close()

@@ -155,7 +155,13 @@ func (c *Conn) arm() {
 
 // Flush writes what is there, now and without ever waiting. What the socket does
 // not take leaves later, carried by a goroutine of this connection.
-func (c *Conn) Flush() {
+func (c *Conn) Flush() { c.flush(true) }
+
+// FlushOnly is Flush for a caller on whose goroutine Drained must not run, because
+// it holds locks or others wait for it: a goroutine of this connection runs it then.
+func (c *Conn) FlushOnly() { c.flush(false) }
+
+func (c *Conn) flush(mayDrain bool) {
 	if c.size.Load() == 0 {
 		return
 	}
@@ -167,7 +173,7 @@ func (c *Conn) Flush() {
 	c.writing = true
 	c.takeOut()
 	c.mu.Unlock()
-	c.write()
+	c.write(mayDrain)
 }
 
 // FlushSoon has one of the flushers call Flush. It costs next to nothing when
@@ -191,18 +197,18 @@ func (c *Conn) FlushInCrowd() {
 }
 
 // write starts the work of the writer, which the caller has just become.
-func (c *Conn) write() {
+func (c *Conn) write(mayDrain bool) {
 	if c.raw != nil {
-		c.push()
+		c.push(mayDrain)
 	} else {
 		go c.drain()
 	}
 }
 
-// push is the writer that never waits.
-func (c *Conn) push() {
+// push is the writer that never waits, nor calls Drained unless it may.
+func (c *Conn) push(mayDrain bool) {
 	for range pushRounds {
-		if c.sending == nil && !c.take() {
+		if c.sending == nil && !c.take(mayDrain) {
 			return
 		}
 		// Control, unlike Write, prepares nothing for a wait that never comes.
@@ -226,7 +232,7 @@ func (c *Conn) push() {
 func (c *Conn) drain() {
 	writable := c.writeReady
 	for {
-		if c.sending == nil && !c.take() {
+		if c.sending == nil && !c.take(true) {
 			return
 		}
 		var n int
@@ -246,16 +252,25 @@ func (c *Conn) drain() {
 	}
 }
 
-// take gives the writer everything that was appended. If there is nothing, the
-// caller is no longer the writer, and take returns false.
-func (c *Conn) take() bool {
+// take gives the writer everything that was appended. If there is nothing, or only
+// Drained to be called and the caller may not, it is no longer the writer, and take
+// returns false.
+func (c *Conn) take(mayDrain bool) bool {
 	c.mu.Lock()
 	for {
 		if c.takeOut() {
 			c.mu.Unlock()
 			return true
 		}
-		if c.shut || c.drained == nil || !c.armed.Load() || !c.armed.CompareAndSwap(true, false) {
+		if c.shut || c.drained == nil || !c.armed.Load() {
+			break
+		}
+		if !mayDrain {
+			c.mu.Unlock()
+			go c.drain()
+			return false
+		}
+		if !c.armed.CompareAndSwap(true, false) {
 			break
 		}
 		c.mu.Unlock()

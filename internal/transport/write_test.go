@@ -180,6 +180,41 @@ func TestFullAndDrained(t *testing.T) {
 	})
 }
 
+// FlushOnly may be called with a lock held that Drained takes.
+func TestFlushOnlyLeavesDrainedToOthers(t *testing.T) {
+	t.Parallel()
+	overKinds(t, func(t *testing.T, k kind) {
+		nc, client := k.pair(t)
+		var mu sync.Mutex
+		drained := make(chan int, 1)
+		var c *Conn
+		c = newConn(t, nc, nil, Options{Drained: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			drained <- c.Size()
+		}})
+		c.Lock()
+		c.Append([]byte("output"))
+		c.Unlock()
+		c.WantDrained()
+
+		within(t, "FlushOnly", func() {
+			mu.Lock()
+			defer mu.Unlock()
+			c.FlushOnly()
+		})
+
+		if _, err := io.ReadFull(client, make([]byte, len("output"))); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "Drained", func() {
+			if n := <-drained; n != 0 {
+				t.Errorf("drained with %d bytes left", n)
+			}
+		})
+	})
+}
+
 // Drained feeds from a long queue: every byte arrives, and neither the stack grows
 // nor is a flusher held.
 func TestDrainedFeedsAQueue(t *testing.T) {
