@@ -313,7 +313,7 @@ func (l *writeLog) next() error {
 	}
 	full := l.file
 	l.mu.Lock()
-	l.segments[len(l.segments)-1].large = l.extent > 2*l.limit
+	l.segments[len(l.segments)-1].large = l.extent > max(2*l.limit, maxExtent)
 	l.mu.Unlock()
 	if err == nil {
 		err = l.begin(s)

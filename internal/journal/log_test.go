@@ -2,9 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -258,4 +260,214 @@ func TestLogWithoutItsDatabase(t *testing.T) {
 	if got, err := files.open(t); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%d rows, %v", len(got), err)
 	}
+}
+
+// oneRow is what Pebble makes of a batch that sets a row.
+func oneRow(key, value string) []byte {
+	rows := append([]byte{1}, byte(len(key)))
+	rows = append(rows, key...)
+	rows = binary.AppendUvarint(rows, uint64(len(value)))
+	return append(rows, value...)
+}
+
+// A recycled segment is read up to where its own frames end, even if an older one begins
+// at just that place.
+func TestStaleFramesAreNotRead(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: mem})
+	smallSegments(j)
+	want := map[string]string{}
+	for n := 0; len(want) < 4*maxSegments || n == 0; n++ {
+		key, value := fmt.Sprintf("k%04d", n), fmt.Sprintf("%020d", n) // all frames are alike
+		putAndWait(j, key, value)
+		want[key] = value
+	}
+	if err := errors.Join(j.Flush(), j.trimLog()); err != nil {
+		t.Fatal(err)
+	}
+	stale := func() bool { // in the newest segment, right behind its end
+		names := segmentsOf(t, mem)
+		content, err := readFile(mem, "data/"+names[len(names)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p, last := 0, uint64(0); ; {
+			f, ok := j.log.readFrame(content, p)
+			if !ok || f.number < last {
+				return ok
+			}
+			last, p = f.number, f.end
+		}
+	}
+	for n := 0; !stale(); n++ {
+		key := fmt.Sprintf("k|%03d", n)
+		putAndWait(j, key, fmt.Sprintf("%020d", n))
+		want[key] = fmt.Sprintf("%020d", n)
+	}
+	for _, percent := range []int{0, 100} { // of each file all is there
+		left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))})
+		for n := range 3 {
+			again := mustOpen(t, Options{FS: left})
+			if again.base != j.log.last+uint64(n) {
+				t.Errorf("start %d goes on from batch %d, want %d", n, again.base, j.log.last+uint64(n))
+			}
+			if got := content(t, again); n == 0 && !sameRows(got, want) || len(got) != len(want)+n {
+				t.Errorf("start %d: %v, want %v", n, got, want)
+			}
+			putAndWait(again, fmt.Sprint("kmore", n), "v")
+			mustClose(t, again)
+		}
+	}
+	mustClose(t, j)
+}
+
+// A segment from before a crash may hold, behind its torn end, frames that nobody was told
+// of. Their numbers are given out again, so it is not used again.
+func TestWhatWasBehindATornEndNeverComesBack(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	mustClose(t, mustOpen(t, Options{FS: mem}))
+	files := readTree(t, mem)
+	name := lastLog(t, files)
+
+	// Given a log of ten batches without fsync, of which a crash took the second
+	j := mustOpen(t, Options{FS: files.plant(t)})
+	d := j.log.disguise
+	mustClose(t, j)
+	var log []byte
+	var size int
+	for n := uint64(1); n <= 10; n++ {
+		log = d.appendFrame(log, n, 0, oneRow("klost", fmt.Sprintf("%05d", n)))
+		size = len(log) / int(n)
+	}
+	clear(log[size : 2*size])
+	mem = vfs.NewCrashableMem()
+	planted := files.but(name, log).plant(t)
+	if _, err := vfs.Clone(planted, mem, "data", "data", vfs.CloneSync); err != nil {
+		t.Fatal(err)
+	}
+
+	// when the next run gives out the same numbers, needs that segment no more, and begins
+	// another, whose first frame ends where the sixth did
+	j = mustOpen(t, Options{FS: mem})
+	want := content(t, j)
+	if got := fmt.Sprint(want); got != "map[klost:00001]" {
+		t.Fatalf("after the crash: %s", got)
+	}
+	for _, key := range []string{"k2", "k3", "k4"} {
+		putAndWait(j, key, "v")
+		want[key] = "v"
+	}
+	if err := errors.Join(j.Flush(), j.trimLog()); err != nil {
+		t.Fatal(err)
+	}
+	j.log.limit = 1
+	value := strings.Repeat("v", 5*size-frameHeader-len(oneRow("k5", strings.Repeat("v", 200)))+200)
+	putAndWait(j, "k5", value)
+	want["k5"] = value
+	if got := segmentsOf(t, mem); slices.Contains(got, name) || got[len(got)-1] != (segment{first: 5}).name() {
+		t.Fatalf("there are the segments %v", got)
+	}
+
+	// then a start finds what was written since, and no more.
+	left := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})
+	if got := content(t, left); !sameRows(got, want) {
+		t.Errorf("after all: %v", got)
+	}
+	mustClose(t, left)
+	mustClose(t, j)
+}
+
+// Whichever bit of the log is flipped: either it is said, or all is there.
+func TestEveryBitOfALog(t *testing.T) {
+	t.Parallel()
+	const tables = batchesEach / 2 // batches that are in tables already
+	fs, segments, batches := shortLog(t)
+	for _, applied := range []uint64{0, tables} {
+		for s, b := range segments {
+			for bit := range len(b) * 8 {
+				b[bit/8] ^= 1 << (bit % 8)
+				got, damage := recoverShort(t, fs, segments, applied)
+				b[bit/8] ^= 1 << (bit % 8)
+				if whole := slices.Equal(got, batches[applied:]); whole == (damage != nil) {
+					t.Errorf("bit %d of byte %d of segment %d, %d in tables: %q, damage %v", bit%8, bit/8, s, applied, got, damage)
+				}
+			}
+		}
+	}
+}
+
+// Wherever the end was torn off: what is before it is there, and nobody calls it damage.
+func TestEveryTornEnd(t *testing.T) {
+	t.Parallel()
+	fs, segments, batches := shortLog(t)
+	before, last := segments[:len(segments)-1], segments[len(segments)-1]
+	whole := len(batches) - batchesEach // before the cut
+	end := 0
+	for cut := range len(bytes.TrimRight(last, "\x00")) {
+		if f, ok := shortDisguise.readFrame(last[:cut], end); ok {
+			end = f.end
+			whole++
+		}
+		for name, behind := range map[string][]byte{
+			"cut off":     nil,
+			"zeros":       make([]byte, 500),
+			"old content": append(bytes.Repeat([]byte("\x00\xffold"), 20), segments[0]...),
+		} {
+			torn := append(slices.Clone(before), append(bytes.Clone(last[:cut]), behind...))
+			if got, damage := recoverShort(t, fs, torn, 0); damage != nil || !slices.Equal(got, batches[:whole]) {
+				t.Errorf("%d bytes, then %s: %q, want %d batches, damage %v", cut, name, got, whole, damage)
+			}
+		}
+	}
+}
+
+const (
+	shortDisguise = disguise(0x5be0cd19137e2179)
+	batchesEach   = 4 // in each segment of shortLog
+)
+
+// shortLog is a log in three segments, with room ahead, and the rows of its batches.
+func shortLog(t testing.TB) (fs *vfs.MemFS, segments [][]byte, batches []string) {
+	t.Helper()
+	fs = vfs.NewMem()
+	if err := fs.MkdirAll("data", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	segments = make([][]byte, 3)
+	for s := range segments {
+		for range batchesEach {
+			n := uint64(len(batches) + 1)
+			rows := oneRow(fmt.Sprint("k", n), "vvvvv")
+			segments[s] = shortDisguise.appendFrame(segments[s], n, n-1, rows)
+			batches = append(batches, string(rows))
+		}
+		segments[s] = append(segments[s], make([]byte, 20)...)
+	}
+	return fs, segments, batches
+}
+
+// recoverShort reads a log, and gives the rows that are not in tables.
+func recoverShort(t testing.TB, fs *vfs.MemFS, segments [][]byte, applied uint64) (rows []string, damage []Damage) {
+	t.Helper()
+	for i, content := range segments {
+		name := "data/" + segment{first: uint64(i*batchesEach + 1)}.name()
+		f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+		if err == nil {
+			_, err = f.Write(bytes.Clone(content)) // MemFS may overwrite what it is given
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := recoverLog(fs, "data", applied, shortDisguise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.batches {
+		rows = append(rows, string(f.rows))
+	}
+	return rows, r.damage
 }

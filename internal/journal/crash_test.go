@@ -1,0 +1,235 @@
+package journal
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// ledger is what a test's rows are: the nth pair that is appended has the number n, and
+// pairs are never changed; one row more has the number of the last. So what a crash
+// leaves can be judged by itself: it must be the first pairs, whole, without a gap, as
+// many as were acknowledged or more, and nothing older over something newer.
+type ledger struct {
+	appended atomic.Int64
+	acked    atomic.Int64
+	size     int // of a value
+}
+
+func (l *ledger) append(j *Journal, then func()) {
+	n := l.appended.Add(1)
+	a := j.Begin()
+	for _, half := range []string{"a", "b"} {
+		a.Set(fmt.Appendf(nil, "k|%06d%s", n, half), l.value(n))
+	}
+	a.Set([]byte("last"), l.value(n))
+	a.End(waiterFunc(func() {
+		l.acked.Store(n)
+		if then != nil {
+			then()
+		}
+	}))
+}
+
+func (l *ledger) value(n int64) []byte {
+	return fmt.Appendf(nil, "%0*d", l.size, n)
+}
+
+// audit counts the pairs that j has, and says what is wrong with them.
+func (l *ledger) audit(t testing.TB, j *Journal) (pairs int64) {
+	t.Helper()
+	rows := content(t, j)
+	pairs = int64(len(rows) / 2)
+	for n := int64(1); n <= (int64(len(rows))+1)/2; n++ {
+		a, b := rows[fmt.Sprintf("k|%06da", n)], rows[fmt.Sprintf("k|%06db", n)]
+		if a != b || a != string(l.value(n)) {
+			t.Fatalf("of %d rows, pair %d is %q and %q", len(rows), n, a, b)
+		}
+	}
+	last, _, err := j.Get([]byte("last"))
+	if err != nil || pairs > 0 && string(last) != string(l.value(pairs)) {
+		t.Fatalf("of %d pairs the last is %q, %v", pairs, last, err)
+	}
+	return pairs
+}
+
+// crash is what the disk held when the power failed, and how many pairs may be on it.
+type crash struct {
+	left        *vfs.MemFS
+	least, most int64
+	before      string // the operation that did not come to pass
+}
+
+// changes says whether an operation changes what is on the disk, in the data directory.
+func changesDisk(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpRemove, errorfs.OpRename, errorfs.OpReuseForWrite, errorfs.OpFileWrite,
+		errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileClose:
+		return true
+	}
+	return false
+}
+
+// powerOff is what a disk may hold after the power has failed: what was synced, and of
+// the rest so many percent of the blocks and names. Pebble relies on a file system that
+// keeps names in the order in which they came, for that of a new manifest and the marker
+// that points to it.
+func powerOff(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
+	for {
+		left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+		desc, err := pebble.Peek("data", left)
+		if err == nil && desc.Exists {
+			_, err = left.Stat(desc.ManifestFilename)
+		}
+		if err == nil || percent == 0 || percent == 100 {
+			return left
+		}
+	}
+}
+
+// The power fails before every single step that a journal takes on the disk: while it is
+// created, writes, begins segments, has tables written, uses segments again, stops,
+// and starts again from what it left.
+func TestCrashBeforeEveryStep(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	mem := vfs.NewCrashableMem()
+	l := &ledger{size: 40}
+	var mu sync.Mutex
+	var crashes []crash
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !changesDisk(op) || !strings.HasPrefix(op.Path, "data") {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		c := crash{least: l.acked.Load(), before: fmt.Sprintf("operation %d on %s", op.Kind, op.Path)}
+		c.left = powerOff(mem, len(crashes)%3*50, rng)
+		c.most = l.appended.Load()
+		crashes = append(crashes, c)
+		return nil
+	}))
+	for range 2 {
+		j := mustOpen(t, Options{FS: fs})
+		j.log.limit = 400
+		for n := range 8 {
+			done := make(chan struct{})
+			l.append(j, func() { close(done) })
+			<-done
+			if n == 4 {
+				if err := j.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				if err := j.trimLog(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		mustClose(t, j)
+	}
+	for i, c := range crashes {
+		j, err := Open(Options{Dir: "data", FS: c.left, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatalf("crash %d, before %s: %v", i, c.before, err)
+		}
+		if pairs := l.audit(t, j); pairs < c.least || pairs > c.most {
+			t.Errorf("crash %d, before %s: %d pairs, want from %d to %d", i, c.before, pairs, c.least, c.most)
+		}
+		mustClose(t, j)
+	}
+	t.Logf("%d crashes", len(crashes))
+}
+
+// The power fails at some step, again and again, each time on what the last failure
+// left, under load. With Sync all that was acknowledged is there; and whatever the
+// durability, what is there is the first part of what was written.
+func TestCrashAfterCrash(t *testing.T) {
+	t.Parallel()
+	for _, d := range []Durability{Sync, SyncEvery(MinSyncInterval), NoSync} {
+		for seed, size := range []int{40, 300, 40} { // all frames alike, or not: see load
+			t.Run(fmt.Sprintf("%s/%d", d, seed), func(t *testing.T) {
+				t.Parallel()
+				rng := rand.New(rand.NewPCG(uint64(seed), 9))
+				l := &ledger{size: size}
+				c := crash{left: vfs.NewCrashableMem()}
+				for range 5 {
+					c = l.liveUntilCrash(t, c, d, rng)
+				}
+				l.liveUntilCrash(t, c, d, nil)
+			})
+		}
+	}
+}
+
+// liveUntilCrash opens what a crash left, looks what it is, and writes until the next
+// crash; without an rng it only looks.
+func (l *ledger) liveUntilCrash(t *testing.T, c crash, d Durability, rng *rand.Rand) (next crash) {
+	t.Helper()
+	crashed := make(chan struct{})
+	var steps, found atomic.Int64
+	found.Store(c.least)
+	at, percent := int64(-1), 0
+	if rng != nil {
+		at, percent = rng.Int64N(250), rng.IntN(3)*50
+	}
+	fs := errorfs.Wrap(c.left, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if changesDisk(op) && steps.Add(1) == at+1 {
+			next.least, next.before = found.Load(), fmt.Sprintf("operation %d on %s", op.Kind, op.Path)
+			if d.KeepsAcknowledged() {
+				next.least = max(next.least, l.acked.Load())
+			}
+			next.left = powerOff(c.left, percent, rng)
+			next.most = l.appended.Load()
+			close(crashed)
+		}
+		return nil
+	}))
+	l.acked.Store(c.least)
+	l.appended.Store(c.most)
+	j := mustOpen(t, Options{FS: fs, Durability: d})
+	defer mustClose(t, j)
+	pairs := l.audit(t, j)
+	if pairs < c.least || pairs > c.most {
+		t.Fatalf("after a crash before %s: %d pairs, want from %d to %d", c.before, pairs, c.least, c.most)
+	}
+	if rng == nil {
+		return next
+	}
+	l.acked.Store(pairs)
+	l.appended.Store(pairs)
+	found.Store(pairs)
+	j.log.limit = 1000
+	l.load(t, j, crashed)
+	return next
+}
+
+// load appends until the crash has happened, a few pairs at a time.
+func (l *ledger) load(t *testing.T, j *Journal, crashed chan struct{}) {
+	for n := 0; ; n++ {
+		select {
+		case <-crashed:
+			return
+		default:
+		}
+		done := make(chan struct{})
+		for range n % 3 {
+			l.append(j, nil)
+		}
+		l.append(j, func() { close(done) })
+		<-done
+		if n%12 == 11 {
+			if err := j.Flush(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+}
