@@ -209,6 +209,9 @@ func (c *Conn) emitDurable(t *Turn, batch journal.Seq) {
 // write appends the acknowledgement to the connection's output, and gives back
 // the place in the client's Receive Maximum that it ends.
 func (c *Conn) write(t *Turn, a *ack) {
+	if a.counted { // before anybody can send the acknowledgement, and the client the next publish
+		c.receiving.Add(-1)
+	}
 	reason := a.reason
 	if !c.problemInfo {
 		reason = ""
@@ -224,9 +227,6 @@ func (c *Conn) write(t *Turn, a *ack) {
 		}
 	})
 	t.touch(c)
-	if a.counted {
-		c.receiving.Add(-1)
-	}
 }
 
 // respond routes the response, if there is one. It follows the session and not
