@@ -207,12 +207,13 @@ func readApplied(it *pebble.Iterator, err error) (uint64, error) {
 func (j *Journal) wantTables() { wake(j.toFlush) }
 
 // runApplier applies what has gathered, has tables written when the log is long, and
-// removes those parts of the log that are in tables.
+// removes those parts of the log that are in tables. It ends after the committer, which
+// may have to wait for it until then (see pend).
 func (j *Journal) runApplier() {
 	for {
 		var err error
 		select {
-		case <-j.ending.Done():
+		case <-j.drained:
 			return
 		case <-j.failed:
 			return

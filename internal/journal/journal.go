@@ -122,6 +122,7 @@ type Journal struct {
 	end     context.CancelFunc
 
 	drained chan struct{} // closed when the committer has ended
+	idle    chan struct{} // closed when all else has, too, except the watchdog
 	failed  chan struct{} // closed when err is set
 	full    chan struct{} // a table found no room on the disk
 }
@@ -137,7 +138,7 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, drained: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
+	j := &Journal{o: o, drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
@@ -501,12 +502,18 @@ func (j *Journal) Close() error {
 	for j.err == nil && j.readers > 0 {
 		j.moved.Wait()
 	}
-	err := j.err
 	j.mu.Unlock()
-	if err != nil {
+	go func() {
+		j.running.Wait()
+		close(j.idle)
+	}()
+	select {
+	case <-j.idle:
+	case <-j.failed:
+	}
+	if err := j.failure(); err != nil {
 		return err
 	}
-	j.running.Wait()
 	defer j.cache.Unref()
 	if j.log == nil {
 		return errors.Join(j.view.(*pebble.Batch).Close(), j.db.Close(), j.lock.Close())

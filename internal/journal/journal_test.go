@@ -538,6 +538,31 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
+// The committer may wait for the applier to take rows after Close was called, too.
+func TestCloseKeepsTheApplierUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	d := journaltest.NewDisk(vfs.NewMem())
+	j := mustOpen(t, Options{FS: d})
+	d.Hold()
+	put(j, "k1", strings.Repeat("v", maxPendingBytes+1), nil)
+	d.AwaitSync()
+	put(j, "k2", "waits until k1 is in Pebble", nil)
+	closed := make(chan error)
+	go func() { closed <- j.Close() }()
+	<-j.ending.Done()
+	for range 20 {
+		select {
+		case j.toApply <- struct{}{}: // it still listens
+		case <-j.failed:
+			t.Fatal("the applier has ended before the committer")
+		}
+	}
+	d.Release(nil)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	j := mustOpen(t, Options{FS: vfs.NewMem()})

@@ -330,6 +330,13 @@ func (j *Journal) finish(b *batch) bool {
 	return true
 }
 
+// failure is why the journal has failed; nil: it has not.
+func (j *Journal) failure() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
+
 // fail stops the journal, and says why to Options.Fatal the first time.
 func (j *Journal) fail(err error) {
 	if j.lastBackground.Load() != nil {
@@ -352,14 +359,14 @@ func (j *Journal) fail(err error) {
 
 // runWatchdog fails the journal when a batch stays under way for too long. On
 // a full disk Pebble retries its flushes for ever and writers wait without an
-// error: nothing but the clock tells.
+// error: nothing but the clock tells. Close may wait for them, so it ends last.
 func (j *Journal) runWatchdog() {
 	limit := j.o.CommitTimeout
 	tick := time.NewTicker(max(limit/8, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
-		case <-j.drained:
+		case <-j.idle:
 			return
 		case <-j.failed:
 			return
