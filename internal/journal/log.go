@@ -230,7 +230,7 @@ func (l *writeLog) append(rows []byte, sync bool) error {
 		return err
 	}
 	l.size += int64(len(l.frame))
-	if err := l.extend(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+	if err := l.extend(); err != nil && !isNoRoom(err) {
 		return err
 	}
 	if cap(l.frame) > maxKeptFrame {
@@ -273,10 +273,16 @@ func (l *writeLog) extend() error {
 	return err
 }
 
+// isNoRoom tells errors of a disk, a quota or a limit that is reached from those of a
+// disk that fails.
+func isNoRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
 // write goes on in the room of the ballast when the disk is full.
 func (l *writeLog) write(p []byte, at int64) error {
 	n, err := l.file.WriteAt(p, at)
-	if errors.Is(err, syscall.ENOSPC) && l.j.releaseBallast("the log found no room on the disk: going on in the room that was kept") {
+	if isNoRoom(err) && l.j.releaseBallast("the log found no room on the disk: going on in the room that was kept") {
 		l.j.noRoom()
 		_, err = l.file.WriteAt(p[n:], at+int64(n))
 	}
@@ -308,7 +314,7 @@ func (l *writeLog) next() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	s, err := l.place()
-	if errors.Is(err, syscall.ENOSPC) {
+	if isNoRoom(err) {
 		return nil
 	}
 	full := l.file

@@ -1,9 +1,7 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -37,7 +35,7 @@ const backgroundErrorPause = 10 * time.Second
 // them, so this is not yet the end; but if commits hang, this is the reason.
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
-	if errors.Is(err, syscall.ENOSPC) {
+	if isNoRoom(err) {
 		j.noRoom()
 	}
 	last, now := j.backgroundSaid.Load(), time.Now().UnixNano()

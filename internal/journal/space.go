@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -152,5 +151,5 @@ func (j *Journal) runSpace() {
 // it can't is no reason by itself: it tries again, and what is in memory is in the log.
 func (j *Journal) stuckWithoutRoom(now time.Time) bool {
 	last := j.lastBackground.Load()
-	return last != nil && errors.Is(*last, syscall.ENOSPC) && j.hangs(now, stuckAfter)
+	return last != nil && isNoRoom(*last) && j.hangs(now, stuckAfter)
 }
