@@ -165,3 +165,25 @@ Type: cpu
 		t.Error("a profile without stacks is no error")
 	}
 }
+
+// A sample belongs to the innermost function that says what it is for.
+func TestRoomOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stack []string
+		want  string
+	}{
+		{[]string{"syscall.RawSyscall", "holdfast/internal/transport.callNow", "holdfast/internal/transport.writeNow", "holdfast/internal/transport.writeOnce", "holdfast/internal/broker.(*Conn).read"}, "write system call"},
+		{[]string{"syscall.Syscall", "github.com/cockroachdb/pebble/v2/vfs.(*linuxFile).SyncData", "holdfast/internal/journal.(*writeLog).sync"}, "journal: the log and its fsync"},
+		{[]string{"runtime.memmove", "github.com/cockroachdb/pebble/v2.(*Batch).Set", "holdfast/internal/engine.(*turn).commit"}, "journal: rows, and Pebble"},
+		{[]string{"runtime.mapaccess", "holdfast/internal/engine.(*session).write", "holdfast/internal/broker.(*Conn).read"}, "store: service and rules"},
+		{[]string{"runtime.futex", "runtime.schedule"}, elsewhere.name},
+	} {
+		if got, ok := roomOf(c.stack); got != c.want || !ok {
+			t.Errorf("%s: %q, want %q", c.stack[0], got, c.want)
+		}
+	}
+	if _, ok := roomOf([]string{"runtime.memmove", "holdfast/internal/server.(*wire).send"}); ok {
+		t.Error("the load generator's time is taken for the server's")
+	}
+}

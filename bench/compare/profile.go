@@ -20,6 +20,7 @@ var profiled = []struct {
 	{"GET 1 × 1", "BenchmarkGet/1x1$", 200_000},
 	{"GET 50 × 1", "BenchmarkGet/50x1$", 300_000},
 	{"GET 50 × 16", "BenchmarkGet/50x16$", 1_500_000},
+	{"SET 50 × 1", "BenchmarkSet/50x1$", 200_000},
 	{"SET 50 × 16", "BenchmarkSet/50x16$", 500_000},
 }
 
@@ -32,17 +33,21 @@ type room struct {
 // rooms are asked in this order about each function of a stack, the innermost
 // first, so system calls are found before who makes them.
 var rooms = []room{
-	{"read system call", "#1f4e79", []string{"transport.readOnce"}},
-	{"write system call", "#4a90c2", []string{"transport.writeOnce"}},
+	{"read system call", "#1f4e79", []string{"transport.readOnce", "transport.readNow"}},
+	{"write system call", "#4a90c2", []string{"transport.writeOnce", "transport.writeNow"}},
 	{"MQTT: decode", "#b8860b", []string{"mqtt.Split", "mqtt.(*", "protocol.Parse"}},
 	{"MQTT: encode", "#e0b040", []string{"internal/mqtt.", "internal/protocol."}},
 	{"store: service and rules", "#0b6e4f", []string{"internal/service.", "internal/engine.", "internal/statestore.", "holdfast/hlc."}},
 	{"broker and transport", "#5fb58c", []string{"internal/broker.", "internal/topic.", "internal/transport."}},
-	{"journal: Pebble and its sync", "#8e5572", []string{"internal/journal.", "cockroachdb/pebble"}},
+	{"journal: the log and its fsync", "#8e5572", []string{"journal.(*writeLog)", "linuxFile).SyncData"}},
+	{"journal: rows, and Pebble", "#c79bb0", []string{"internal/journal.", "cockroachdb/pebble"}},
 }
 
 // elsewhere is what no function of the server's accounts for.
 var elsewhere = room{name: "Go's scheduler, poller and collector", color: "#9aa5b1"}
+
+// neither is a function that reading and writing have in common: its caller tells.
+var neither = []string{"transport.callNow"}
 
 // generator are functions of the benchmark's client, whose time isn't a request's.
 var generator = []string{"server.(*wire)", "server.benchmarkRequests", "server.request", "server.dialWire"}
@@ -55,7 +60,7 @@ func roomOf(stack []string) (name string, ok bool) {
 		if containsAny(function, generator) {
 			return "", false
 		}
-		if found != elsewhere.name {
+		if found != elsewhere.name || containsAny(function, neither) {
 			continue
 		}
 		for _, r := range rooms {
