@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -246,6 +247,42 @@ func TestDamageIsNamed(t *testing.T) {
 	for _, part := range []string{log, fmt.Sprintf("bit 3 of byte %d", at), "restore a backup", "data"} {
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), part) {
 			t.Errorf("Open: %v, want %q in it", err, part)
+		}
+	}
+}
+
+// A stop says that all is on the disk. So whatever is wrong with the last batch after
+// one is no torn end.
+func TestDamageToTheLastBatchAfterAStop(t *testing.T) {
+	t.Parallel()
+	_, stopped, rows := grown(t)
+	log := lastLog(t, stopped)
+	end := bytes.LastIndexByte(stopped[log], 1) + 4 - frameHeader // of the batch: a 1 begins the last field of the mark
+	for _, size := range []int{2, 20, 512} {
+		content := bytes.Clone(stopped[log])
+		for i := range content[end-size : end] {
+			content[end-size+i] ^= 0xff
+		}
+		if got, err := stopped.but(log, content).open(t); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes: %d rows of %d, %v", size, len(got), len(rows), err)
+		}
+	}
+}
+
+// What is refused is left as it is, for somebody to look at.
+func TestDamageIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	files, _ := severalSegments(t)
+	for _, name := range segmentsOf(t, files.plant(t)) {
+		content := bytes.Clone(files[name])
+		content[len(written(content))/2] ^= 4
+		damaged := files.but(name, content)
+		fs := damaged.plant(t)
+		if _, err := Open(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("Open: %v", err)
+		}
+		if after := readTree(t, fs); !maps.EqualFunc(after, damaged, bytes.Equal) {
+			t.Errorf("the damage to %s has changed more: %d files, and %d before", name, len(after), len(damaged))
 		}
 	}
 }

@@ -360,9 +360,14 @@ func (l *writeLog) trim(applied uint64) error {
 	return nil
 }
 
-// close makes everything durable and closes the file.
+// close makes everything durable and closes the file. The last frame is an empty one that
+// says so: without it nobody could tell damage to the frame before from a torn end.
 func (l *writeLog) close() error {
-	return errors.Join(l.sync(), l.file.Close())
+	err := l.sync()
+	if err == nil {
+		_ = l.append(nil, true) // nothing is lost without it
+	}
+	return errors.Join(err, l.file.Close())
 }
 
 // A frame is what a segment has at some place.
