@@ -203,6 +203,16 @@ func readApplied(it *pebble.Iterator, err error) (uint64, error) {
 	return applied, errors.Join(err, it.Error(), it.Close())
 }
 
+// beginTables has what Pebble has in memory written as tables; the channel is closed when
+// it is. Pebble may not be able to begin before it is done with others.
+func (j *Journal) beginTables() (written <-chan struct{}, err error) {
+	j.applying.Lock()
+	defer j.applying.Unlock()
+	j.applyingSince.Store(time.Now().UnixNano())
+	defer j.applyingSince.Store(0)
+	return j.db.AsyncFlush()
+}
+
 // wantTables has what is in memory written as tables, so that the log is not needed.
 func (j *Journal) wantTables() { wake(j.toFlush) }
 
@@ -221,7 +231,7 @@ func (j *Journal) runApplier() {
 			err = j.applyPending()
 		case <-j.toFlush:
 			if err = j.applyPending(); err == nil {
-				_, err = j.db.AsyncFlush()
+				_, err = j.beginTables()
 			}
 		case <-j.flushed:
 			err = j.trimLog()

@@ -118,10 +118,22 @@ func (j *Journal) tableOptions() sstable.ReaderOptions {
 }
 
 // Flush writes everything that was appended before as tables, so that the log is not
-// needed to start.
+// needed to start. On a full disk that may not end before there is room; it does when
+// the journal is closed (ErrClosed) or fails.
 func (j *Journal) Flush() error {
 	if err := j.settle(); err != nil {
 		return err
 	}
-	return j.db.Flush()
+	written, err := j.beginTables()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-written:
+		return nil
+	case <-j.ending.Done():
+		return ErrClosed
+	case <-j.failed:
+		return j.failure()
+	}
 }

@@ -99,16 +99,18 @@ func TestTheIntervalFailsLikeACommit(t *testing.T) {
 			t.Parallel()
 			disk := journaltest.NewDisk(vfs.NewMem())
 			fatal := make(chan error, 10)
-			j := mustOpen(t, Options{
-				FS: disk, Durability: SyncEvery(MinSyncInterval), CommitTimeout: 50 * time.Millisecond,
-				Fatal: func(err error) { fatal <- err },
-			})
-			disk.Hold()
-			putAndWait(j, "k1", "v")
+			o := Options{FS: disk, Durability: SyncEvery(MinSyncInterval), Fatal: func(err error) { fatal <- err }}
 			want := "has not reached the disk"
 			if release != nil {
-				disk.Release(release)
 				want = release.Error()
+			} else {
+				o.CommitTimeout = 50 * time.Millisecond
+			}
+			j := mustOpen(t, o)
+			disk.Hold()
+			put(j, "k1", "v", nil)
+			if release != nil {
+				disk.Release(release)
 			}
 			if err := <-fatal; !strings.Contains(err.Error(), want) {
 				t.Errorf("Fatal(%v), want %q", err, want)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,6 +136,50 @@ func lifeWithFault(t *testing.T, f *faults) {
 		if key := fmt.Sprintf("k|%04d", n); len(rows[key]) != len(value) {
 			t.Errorf("row %s was acknowledged and is not there", key)
 		}
+	}
+}
+
+// tablesFindNoRoom makes a file system that has no room for tables as long as it is armed.
+type tablesFindNoRoom struct {
+	vfs.FS
+	armed atomic.Bool
+	tried chan struct{} // one was to be written
+}
+
+func newTablesFindNoRoom(fs vfs.FS) *tablesFindNoRoom {
+	d := &tablesFindNoRoom{tried: make(chan struct{}, 1)}
+	d.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !d.armed.Load() || op.Kind != errorfs.OpCreate || !strings.HasSuffix(op.Path, ".sst") {
+			return nil
+		}
+		wake(d.tried)
+		return syscall.ENOSPC
+	}))
+	return d
+}
+
+// Close doesn't wait for a backup that waits for room on the disk, and takes nothing with it.
+func TestCloseDuringABackupWithoutRoom(t *testing.T) {
+	t.Parallel()
+	d := newTablesFindNoRoom(vfs.NewMem())
+	j := mustOpen(t, Options{FS: d})
+	putAndWait(j, "k", "v")
+	d.armed.Store(true)
+	ended := make(chan error)
+	go func() {
+		_, err := j.Backup("copy", nil)
+		ended <- err
+	}()
+	<-d.tried
+	mustClose(t, j)
+	if err := <-ended; !errors.Is(err, ErrClosed) {
+		t.Errorf("the backup ended with %v", err)
+	}
+	d.armed.Store(false)
+	j = mustOpen(t, Options{FS: d})
+	defer mustClose(t, j)
+	if got := content(t, j); got["k"] != "v" {
+		t.Errorf("after reopening: %v", got)
 	}
 }
 

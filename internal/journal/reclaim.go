@@ -73,27 +73,16 @@ func (j *Journal) reclaim() bool {
 }
 
 // flushDeletions writes what was appended since it was last called as a table.
-// On a full disk that may not end before there is room, or the journal fails.
 func (j *Journal) flushDeletions() bool {
 	last := j.Last()
 	if last == j.reclaimed {
 		return true
 	}
-	if j.settle() != nil {
+	if j.Flush() != nil {
 		return false
 	}
-	flushed, err := j.db.AsyncFlush()
-	if err != nil {
-		return false
-	}
-	select {
-	case <-flushed:
-		j.reclaimed = last
-		return true
-	case <-j.ending.Done():
-	case <-j.failed:
-	}
-	return false
+	j.reclaimed = last
+	return true
 }
 
 // fits estimates whether the disk has room for what is left of t and everything
