@@ -183,6 +183,87 @@ func TestCloseDuringABackupWithoutRoom(t *testing.T) {
 	}
 }
 
+// pageCache is a disk under an operating system that takes the pages of a file for
+// written when it could not write them: an fsync says so once, the next one does nothing.
+type pageCache struct {
+	vfs.FS
+	mu     sync.Mutex
+	fails  bool               // guarded by mu: the disk
+	lost   map[string]bool    // guarded by mu: files with pages that were not written
+	writes map[string][]int64 // guarded by mu: where, by file
+}
+
+func (c *pageCache) OpenReadWrite(name string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.FS.OpenReadWrite(name, category, o...)
+	return cachedFile{f, c, name}, err
+}
+
+type cachedFile struct {
+	vfs.File
+	*pageCache
+	name string
+}
+
+func (f cachedFile) WriteAt(p []byte, at int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost[f.name] = false
+	f.writes[f.name] = append(f.writes[f.name], at)
+	return f.File.WriteAt(p, at)
+}
+
+func (f cachedFile) Sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.fails:
+		f.lost[f.name] = true
+		return errFault
+	case f.lost[f.name]:
+		return nil
+	}
+	return f.File.Sync()
+}
+
+func (f cachedFile) SyncData() error { return f.Sync() }
+
+// What a start reads after an fsync has failed may not be on the disk, and nobody says so
+// again. It is there before anybody is told of it.
+func TestStartAfterAFailedSync(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	c := &pageCache{FS: survivor{mem}, lost: map[string]bool{}, writes: map[string][]int64{}}
+	fatal := make(chan error, 1)
+	j := mustOpen(t, Options{FS: c, Fatal: func(err error) { fatal <- err }})
+	putAndWait(j, "k1", "acknowledged")
+	end := j.log.size
+	c.mu.Lock()
+	c.fails = true
+	c.mu.Unlock()
+	put(j, "k2", "not acknowledged", nil)
+	<-fatal
+	c.mu.Lock()
+	c.fails, c.writes = false, map[string][]int64{}
+	c.mu.Unlock()
+	if err := j.log.sync(); !errors.Is(err, errFault) {
+		t.Errorf("the fsync after the one that failed said %v", err)
+	}
+
+	j = mustOpen(t, Options{FS: c})
+	rows := content(t, j)
+	c.mu.Lock()
+	if got := c.writes["data/"+segment{first: 1}.name()]; len(got) != 1 || got[0] != end {
+		t.Errorf("what was written again is at %d, want %d only", got, end)
+	}
+	c.mu.Unlock()
+	crashed := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})
+	if got := content(t, crashed); fmt.Sprint(got) != fmt.Sprint(rows) {
+		t.Errorf("a start read %v, and after a crash there was %v", rows, got)
+	}
+	mustClose(t, crashed)
+	mustClose(t, j)
+}
+
 // A directory that cannot be written to at the start is said so, by Open or by Fatal,
 // and left for another try.
 func TestFaultsAtTheStart(t *testing.T) {

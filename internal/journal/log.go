@@ -108,6 +108,7 @@ type writeLog struct {
 
 	syncing  sync.Mutex // held over an fsync, and while a segment is closed; before mu
 	file     vfs.File   // the current segment; the committer changes it, with syncing held
+	failed   error      // guarded by syncing: of the first fsync that failed
 	mu       sync.Mutex
 	written  uint64    // guarded by mu: last
 	synced   uint64    // guarded by mu: up to here batches are known to be on the disk
@@ -131,9 +132,9 @@ func (j *Journal) startLog(found recovered) (*writeLog, error) {
 	l := &writeLog{j: j, disguise: found.disguise, last: found.last, written: found.last, synced: found.last, segments: found.segments}
 	l.limit = min(segmentBytes, int64(j.memTableSize()))
 	fsys := j.o.FS
-	for _, s := range found.segments {
-		if err := syncFile(fsys, fsys.PathJoin(j.o.Dir, s.name())); err != nil {
-			return nil, fmt.Errorf("%s could not be synced: %w", s.name(), err)
+	if n := len(found.segments); n > 0 { // those before it were synced before it was begun
+		if err := found.secure(fsys, j.o.Dir, found.segments[n-1]); err != nil {
+			return nil, fmt.Errorf("%s could not be synced: %w", found.segments[n-1].name(), err)
 		}
 	}
 	for _, name := range append(found.useless, spareSegment) { // may hold what nobody acknowledged
@@ -151,12 +152,24 @@ func (j *Journal) startLog(found recovered) (*writeLog, error) {
 	return l, err
 }
 
-func syncFile(fsys vfs.FS, name string) error {
-	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+// secure makes what was found in s durable. Frames that no other says are on the disk are
+// written again: where an fsync has failed, the operating system may have them in its
+// memory only, as pages that it takes for written, which another fsync passes over.
+func (r recovered) secure(fsys vfs.FS, dir string, s segment) error {
+	f, err := fsys.OpenReadWrite(fsys.PathJoin(dir, s.name()), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	var synced uint64
+	for _, b := range r.batches {
+		synced = max(synced, b.synced)
+	}
+	for _, b := range r.batches {
+		if b.number > synced && b.number >= s.first && err == nil {
+			_, err = f.WriteAt(b.whole, int64(b.end-len(b.whole)))
+		}
+	}
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // place gives the next segment its place in the directory. All before it are on the
@@ -289,15 +302,19 @@ func (l *writeLog) write(p []byte, at int64) error {
 	return err
 }
 
-// sync makes everything that was written durable.
+// sync makes everything that was written durable. After it has failed once it does not
+// succeed again: the next fsync would not write what that one didn't (see secure).
 func (l *writeLog) sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
 	target := l.written
 	l.mu.Unlock()
-	if err := l.file.SyncData(); err != nil {
-		return err
+	if l.failed == nil {
+		l.failed = l.file.SyncData()
+	}
+	if l.failed != nil {
+		return l.failed
 	}
 	l.mu.Lock()
 	l.synced = target
@@ -374,7 +391,8 @@ func (l *writeLog) close() error {
 type frame struct {
 	number uint64
 	synced uint64
-	rows   []byte // a view
+	whole  []byte // a view
+	rows   []byte // a part of it
 	end    int    // where the next one begins
 }
 
@@ -393,7 +411,7 @@ func (d disguise) readFrame(b []byte, p int) (f frame, ok bool) {
 		return f, false
 	}
 	f.number, f.synced = d.numbers(h)
-	f.rows, f.end = h[frameHeader:], p+len(h)
+	f.whole, f.rows, f.end = h, h[frameHeader:], p+len(h)
 	return f, true
 }
 
