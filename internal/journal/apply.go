@@ -76,9 +76,7 @@ func (j *Journal) applyPending() error {
 	j.pending = j.sparePending[:0]
 	j.mu.Unlock()
 
-	j.applyingSince.Store(time.Now().UnixNano())
 	err := j.apply(j.db, rows, j.base+uint64(target))
-	j.applyingSince.Store(0)
 	if err != nil {
 		err = fmt.Errorf("rows that are in the log could not be applied: %w", err)
 		j.fail(err)
@@ -99,6 +97,8 @@ func (j *Journal) applyPending() error {
 // apply gives Pebble the rows of batches up to number, and the news that it has them,
 // as one batch. j.applying is held, or nobody else is there yet.
 func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
+	j.applyingSince.Store(time.Now().UnixNano())
+	defer j.applyingSince.Store(0)
 	merged := j.db.NewBatchWithSize(len(rows) + 64)
 	defer merged.Close()
 	m := &j.merging

@@ -20,6 +20,8 @@ import (
 const (
 	ballastName  = "ballast"
 	ballastBytes = 16 << 20
+
+	roomForTables = "tables found no room on the disk: going on in the room that was kept"
 )
 
 // makeStartRoom removes the ballast if the disk has less room than a start needs.

@@ -183,6 +183,45 @@ func TestCloseDuringABackupWithoutRoom(t *testing.T) {
 	}
 }
 
+// A start that finds no room for what the log has ends with a sentence on what to do.
+func TestStartWithoutRoomForTables(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	j := mustOpen(t, Options{FS: survivor{mem}})
+	for i := range 8 {
+		putAndWait(j, fmt.Sprint("k", i), strings.Repeat("v", 1<<20))
+	}
+
+	// It is killed, and the next start has memory for less.
+	d := newTablesFindNoRoom(smallDisk{survivor{mem}})
+	d.armed.Store(true)
+	fatal, opened := make(chan error, 2), make(chan error)
+	o := Options{
+		Dir: "data", FS: d, CommitTimeout: 100 * time.Millisecond,
+		Fatal: func(err error) { fatal <- err }, Logger: slog.New(slog.DiscardHandler),
+	}
+	go func() {
+		_, err := Open(o)
+		opened <- err
+	}()
+	said := <-fatal
+	if !strings.Contains(said.Error(), "Make room") || !errors.Is(said, syscall.ENOSPC) {
+		t.Errorf("Fatal(%v)", said)
+	}
+
+	// There is room again. Nothing is lost.
+	d.armed.Store(false)
+	if err := <-opened; !errors.Is(err, said) {
+		t.Errorf("Open returned %v", err)
+	}
+	again := mustOpen(t, Options{FS: d})
+	if got := content(t, again); len(got) != 8 {
+		t.Errorf("%d rows of 8", len(got))
+	}
+	mustClose(t, again)
+	mustClose(t, j)
+}
+
 // pageCache is a disk under an operating system that takes the pages of a file for
 // written when it could not write them: an fsync says so once, the next one does nothing.
 type pageCache struct {

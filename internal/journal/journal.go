@@ -265,10 +265,42 @@ func (j *Journal) readLog(damaged bool) error {
 		return j.replay(view, found)
 	}
 	j.view = j.db
-	if err := j.replay(j.db, found); err != nil {
+	if err := j.replayWatched(found); err != nil {
 		return err
 	}
 	j.log, err = j.startLog(found)
+	return err
+}
+
+// replayWatched is replay into the database, which may wait for tables that find no room.
+// Then it goes on in the room that was kept, or the journal fails, like a running one
+// (see runSpace and runWatchdog).
+func (j *Journal) replayWatched(found recovered) error {
+	done := make(chan struct{})
+	go func() {
+		limit := j.o.CommitTimeout
+		tick := time.NewTicker(max(min(spaceInterval, limit/8), time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case now := <-tick.C:
+				if j.stuckWithoutRoom(now) {
+					j.releaseBallast(roomForTables)
+				}
+				if j.hangs(now, limit) {
+					j.fail(fmt.Errorf("what the log has could not be written as tables within %v: is the disk full, or hanging? Make room on it and start again, nothing is lost", limit))
+					return
+				}
+			}
+		}
+	}()
+	err := j.replay(j.db, found)
+	close(done)
+	if failure := j.failure(); failure != nil { // and Fatal has returned
+		return failure
+	}
 	return err
 }
 

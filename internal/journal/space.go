@@ -136,7 +136,7 @@ func (j *Journal) runSpace() {
 			j.CheckSpace()
 		case now := <-tick.C:
 			if j.stuckWithoutRoom(now) {
-				j.releaseBallast("tables found no room on the disk: going on in the room that was kept")
+				j.releaseBallast(roomForTables)
 			}
 			wasLow := j.Low()
 			j.CheckSpace()
