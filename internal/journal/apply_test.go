@@ -245,6 +245,7 @@ func TestTablesThatHang(t *testing.T) {
 		}
 		return nil
 	}))
+	mustCreate(t, smallDisk{fs})
 	fatal := make(chan error, 10)
 	j := mustOpen(t, Options{FS: smallDisk{fs}, CommitTimeout: 200 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
 	armed.Store(true)

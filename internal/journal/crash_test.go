@@ -120,11 +120,11 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 	for range 2 {
 		j := mustOpen(t, Options{FS: fs})
 		j.log.limit = 400
-		for n := range 8 {
+		for n := range 7 {
 			done := make(chan struct{})
 			l.append(j, func() { close(done) })
 			<-done
-			if n == 4 {
+			if n == 3 {
 				if err := j.Flush(); err != nil {
 					t.Fatal(err)
 				}

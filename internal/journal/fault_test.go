@@ -78,6 +78,7 @@ func TestFaults(t *testing.T) {
 
 func lifeWithFault(t *testing.T, f *faults) {
 	mem := vfs.NewCrashableMem()
+	mustCreate(t, smallDisk{mem})
 	fatal := make(chan error, 10)
 	j := mustOpen(t, Options{
 		FS: smallDisk{errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe))}, Fatal: func(err error) { fatal <- err },
@@ -313,7 +314,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 			f := &faults{kinds: []errorfs.OpKind{kind}, from: from}
 			f.armed.Store(true)
 			said := make(chan error, 2)
-			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }, CommitTimeout: 100 * time.Millisecond}
+			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }, CommitTimeout: time.Second}
 			go func() {
 				j, err := Open(o) // after Fatal it never returns: the process is to end
 				if err == nil {

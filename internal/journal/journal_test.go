@@ -42,6 +42,13 @@ func mustOpen(t testing.TB, o Options) *Journal {
 	return j
 }
 
+// mustCreate makes a journal, for a test that opens it with little patience: it would be
+// lost at once on a machine that takes longer to create one.
+func mustCreate(t testing.TB, fs FS) {
+	t.Helper()
+	mustClose(t, mustOpen(t, Options{FS: fs}))
+}
+
 func mustClose(t testing.TB, j *Journal) {
 	t.Helper()
 	if err := j.Close(); err != nil {
@@ -442,6 +449,7 @@ func TestFailedSyncIsFatalOnceAndSilent(t *testing.T) {
 func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
 	t.Parallel()
 	d := journaltest.NewDisk(vfs.NewMem())
+	mustCreate(t, d)
 	fatal := make(chan error, 10)
 	j := mustOpen(t, Options{
 		FS:            d,

@@ -232,11 +232,11 @@ func TestNobodyCanPlantFrames(t *testing.T) {
 	last := lastLog(t, files)
 	content := bytes.TrimRight(files[last], "\x00")
 	for name, planted := range map[string][]byte{
-		"the next batch":           disguise(0).appendFrame(nil, uint64(rows+1), uint64(rows), []byte("\x01\x04evil\x01!\x01\x02k!\x01!")),
-		"a later batch":            disguise(0).appendFrame([]byte("..."), uint64(rows+2), uint64(rows+1), nil),
-		"a much later one":         disguise(0).appendFrame([]byte("..."), 1<<63, 1<<63-1<<31, nil),
-		"many lengths of 4 MiB":    bytes.Repeat([]byte{0, 0, 0x40, 0}, 6<<18),
-		"many lengths of all ones": bytes.Repeat([]byte{0xff}, 6<<20),
+		"the next batch":     disguise(0).appendFrame(nil, uint64(rows+1), uint64(rows), []byte("\x01\x04evil\x01!\x01\x02k!\x01!")),
+		"a later batch":      disguise(0).appendFrame([]byte("..."), uint64(rows+2), uint64(rows+1), nil),
+		"a much later one":   disguise(0).appendFrame([]byte("..."), 1<<63, 1<<63-1<<31, nil),
+		"many long ones":     bytes.Repeat([]byte{0, 0, 8, 0}, 1<<18), // half a MiB each
+		"many too long ones": bytes.Repeat([]byte{0xff}, 1<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
