@@ -223,6 +223,27 @@ func TestStartWithoutRoomForTables(t *testing.T) {
 	mustClose(t, j)
 }
 
+// Where Pebble has no memory left it is not only rows that it doesn't take.
+func TestTablesThatCannotBeBegun(t *testing.T) {
+	t.Parallel()
+	d := newTablesFindNoRoom(smallDisk{vfs.NewMem()})
+	fatal := make(chan error, 1)
+	j := mustOpen(t, Options{FS: d, CommitTimeout: 100 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
+	d.armed.Store(true)
+	for i := range 8 * memTables { // which are small, as little is in them
+		put(j, fmt.Sprint("k", i), "v", nil)
+		j.WaitDurable()
+		select {
+		case j.toFlush <- struct{}{}:
+		case <-j.failed:
+		}
+	}
+	if err := <-fatal; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Fatal(%v)", err)
+	}
+	d.armed.Store(false)
+}
+
 // pageCache is a disk under an operating system that takes the pages of a file for
 // written when it could not write them: an fsync says so once, the next one does nothing.
 type pageCache struct {

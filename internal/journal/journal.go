@@ -77,11 +77,11 @@ type Journal struct {
 	complete       atomic.Uint64 // written under mu
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
-	lastBackground atomic.Pointer[error]
-	backgroundSaid atomic.Int64  // when that was logged, ns
-	corrupt        sync.Map      // files that were said to be damaged, by path
-	synced         atomic.Uint64 // the batch up to which runInterval has synced
-	syncing        atomic.Int64  // since when it waits for an fsync, ns; 0: it does not
+	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
+	backgroundSaid atomic.Int64          // when that was logged, ns
+	corrupt        sync.Map              // files that were said to be damaged, by path
+	synced         atomic.Uint64         // the batch up to which runInterval has synced
+	syncing        atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
 
 	mu       sync.Mutex
 	work     sync.Cond // on mu: the committer has something to do
@@ -358,7 +358,7 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: j.backgroundError,
 			DataCorruption:  j.dataCorruption,
-			FlushEnd:        func(pebble.FlushInfo) { wake(j.flushed) },
+			FlushEnd:        j.tablesWritten,
 		},
 	}
 	for i := range po.Levels {

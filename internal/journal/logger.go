@@ -44,6 +44,14 @@ func (j *Journal) backgroundError(err error) {
 	}
 }
 
+// tablesWritten is called when Pebble has tried to write what is in memory as tables.
+func (j *Journal) tablesWritten(info pebble.FlushInfo) {
+	if info.Err == nil {
+		j.lastBackground.Store(nil)
+		wake(j.flushed)
+	}
+}
+
 // dataCorruption says that a table does not match its checksums; who wanted to
 // read it gets an error. Pebble's own reaction would be Fatalf, but what is in
 // memory and in other tables is sound, and a server that goes on is worth more

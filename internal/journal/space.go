@@ -135,15 +135,21 @@ func (j *Journal) runSpace() {
 		case <-j.full: // sooner than it was seen
 			j.CheckSpace()
 		case now := <-tick.C:
-			if j.stuckWithoutRoom(now) {
-				j.releaseBallast(roomForTables)
-			}
-			wasLow := j.Low()
-			j.CheckSpace()
-			if wasLow && !j.Low() {
-				j.keepBallast()
-			}
+			j.pollSpace(now)
 		}
+	}
+}
+
+// pollSpace lets go of the ballast if nothing else helps, and keeps it again when the
+// disk has room, for tables, too.
+func (j *Journal) pollSpace(now time.Time) {
+	if j.stuckWithoutRoom(now) {
+		j.releaseBallast(roomForTables)
+	}
+	wasLow := j.Low()
+	j.CheckSpace()
+	if (wasLow || j.space.borrowed.Load() && j.lastBackground.Load() == nil) && !j.Low() {
+		j.keepBallast()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -124,4 +125,49 @@ func TestBallast(t *testing.T) {
 	if !strings.Contains(log.String(), "starting in the room that was kept") {
 		t.Errorf("it said\n%s", log.String())
 	}
+}
+
+// Room that a running server had to go on in is kept again when the disk has as much,
+// although writes were never refused; and what was wrong with tables once is forgotten.
+func TestBallastComesBack(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	tables := newTablesFindNoRoom(mem)
+	d := journaltest.NewDisk(tables)
+	d.SetSpace(200*mib, gib)
+	j := mustOpen(t, Options{FS: d, Reserve: 100 * mib})
+	defer mustClose(t, j)
+	putAndWait(j, "k", "v")
+	j.full <- struct{}{}
+	j.full <- struct{}{} // taken once runSpace has kept the ballast
+	later := time.Now().Add(time.Hour)
+
+	// Tables find no room, and Pebble takes no rows.
+	tables.armed.Store(true)
+	flushed := make(chan error)
+	go func() { flushed <- j.Flush() }()
+	<-tables.tried
+	<-tables.tried // so the first try has been reported
+	j.syncing.Store(time.Now().UnixNano())
+	if !j.stuckWithoutRoom(later) {
+		t.Error("nothing is stuck")
+	}
+	j.pollSpace(later)
+	if _, err := mem.Stat("data/" + ballastName); err == nil {
+		t.Error("the ballast is kept while tables find no room")
+	}
+
+	// They do.
+	tables.armed.Store(false)
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	if j.stuckWithoutRoom(later) {
+		t.Error("an error of the past makes what is slow look stuck")
+	}
+	j.pollSpace(later)
+	if _, err := mem.Stat("data/" + ballastName); err != nil {
+		t.Errorf("the ballast has not come back: %v", err)
+	}
+	j.syncing.Store(0)
 }
