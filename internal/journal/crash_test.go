@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -230,6 +231,90 @@ func (l *ledger) load(t *testing.T, j *Journal, crashed chan struct{}) {
 				t.Error(err)
 				return
 			}
+		}
+	}
+}
+
+// The process is killed at some step, and another takes over with what the operating
+// system has in memory, several times; then the power fails. What any of them found when
+// it started, or acknowledged since, is there.
+func TestKillsBeforeACrash(t *testing.T) {
+	t.Parallel()
+	for _, d := range []Durability{Sync, NoSync} {
+		for seed := range uint64(2) {
+			t.Run(fmt.Sprintf("%s/%d", d, seed), func(t *testing.T) {
+				t.Parallel()
+				rng := rand.New(rand.NewPCG(seed, 11))
+				mem, l := vfs.NewCrashableMem(), &ledger{size: 40}
+				for found := int64(0); l.appended.Load() < 120 && !t.Failed(); {
+					found = l.liveUntilKilled(t, mem, d, found, rng)
+					least, most := l.acked.Load(), l.appended.Load()
+					if !d.KeepsAcknowledged() {
+						least = found
+					}
+					left := mustOpen(t, Options{FS: powerOff(mem, rng.IntN(3)*50, rng)})
+					if pairs := l.audit(t, left); pairs < least || pairs > most {
+						t.Errorf("%d pairs, want from %d to %d", pairs, least, most)
+					}
+					mustClose(t, left)
+				}
+			})
+		}
+	}
+}
+
+// liveUntilKilled takes over from who was killed before, and writes until it is killed
+// itself: then whatever it is about to do on the disk stays undone. It gives the pairs that
+// must survive although nobody was told of them: those that it found.
+func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, before int64, rng *rand.Rand) (found int64) {
+	t.Helper()
+	killed := make(chan struct{})
+	var steps atomic.Int64
+	at := 1 + rng.Int64N(100) // maybe while it starts
+	fs := errorfs.Wrap(survivor{mem}, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !changesDisk(op) {
+			return nil
+		}
+		n := steps.Add(1)
+		if n == at {
+			close(killed)
+		}
+		if n >= at {
+			select {}
+		}
+		return nil
+	}))
+	opened := make(chan *Journal, 1)
+	go func() {
+		j, err := Open(Options{Dir: "data", FS: fs, Durability: d, CommitTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- j
+	}()
+	var j *Journal
+	select {
+	case j = <-opened:
+	case <-killed:
+	}
+	if j == nil {
+		return before
+	}
+	found = l.audit(t, j)
+	if found < l.acked.Load() || found > l.appended.Load() {
+		t.Fatalf("%d pairs, want from %d to %d", found, l.acked.Load(), l.appended.Load())
+	}
+	l.acked.Store(found)
+	l.appended.Store(found)
+	j.log.limit = 1000
+	for {
+		done := make(chan struct{})
+		l.append(j, nil)
+		l.append(j, func() { close(done) })
+		select {
+		case <-done:
+		case <-killed:
+			return found
 		}
 	}
 }
