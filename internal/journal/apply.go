@@ -42,8 +42,10 @@ func (j *Journal) pend(b *batch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for len(j.pending) > maxPendingBytes && j.err == nil {
+		j.crowded = true
 		j.moved.Wait()
 	}
+	j.crowded = false
 	j.durable = b.seq
 	j.pending = append(j.pending, rowsOf(b.rows)...)
 	if len(j.pending) > applyBytes {

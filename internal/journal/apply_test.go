@@ -259,7 +259,7 @@ func TestTablesThatHang(t *testing.T) {
 		case failed = <-fatal:
 		}
 	}
-	if failed == nil || !strings.Contains(failed.Error(), "has not reached the disk within 200ms") {
+	if failed == nil || !strings.Contains(failed.Error(), "tables have not reached the disk within 200ms") {
 		t.Fatalf("Fatal(%v) after %d pairs", failed, l.appended.Load())
 	}
 	acked := l.acked.Load()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -124,6 +125,11 @@ func (j *Journal) syncNow() bool {
 // hangs says whether an fsync at the interval, or what gives Pebble its rows, has been
 // under way for longer than limit.
 func (j *Journal) hangs(now time.Time, limit time.Duration) bool {
-	late := func(began int64) bool { return began != 0 && now.Sub(time.Unix(0, began)) > limit }
-	return late(j.syncing.Load()) || late(j.applyingSince.Load())
+	return isLate(&j.syncing, now, limit) || isLate(&j.applyingSince, now, limit)
+}
+
+// isLate says whether what began at that time has been under way for longer than limit.
+func isLate(since *atomic.Int64, now time.Time, limit time.Duration) bool {
+	began := since.Load()
+	return began != 0 && now.Sub(time.Unix(0, began)) > limit
 }

@@ -95,6 +95,7 @@ type Journal struct {
 	err      error     // guarded by mu: why the journal has failed
 	tooLarge bool      // guarded by mu: the filling batch is larger than BatchBytes
 	tooLate  bool      // guarded by mu: late waiters keep a batch from completing
+	crowded  bool      // guarded by mu: the committer waits until Pebble has taken what is pending
 	closing  bool      // guarded by mu: Close was called
 	closed   bool      // guarded by mu: appends are dropped
 	readers  int       // guarded by mu: Get and Iterate under way

@@ -470,6 +470,36 @@ func TestWatchdogGivesUpOnAHangingDisk(t *testing.T) {
 	}
 }
 
+// What hangs is named, also when no batch is complete yet.
+func TestWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	began := now.Add(-time.Minute)
+	for _, c := range []struct {
+		name string
+		set  func(j *Journal)
+		want string // empty: nothing is stuck
+	}{
+		{"nothing", func(*Journal) {}, ""},
+		{"a write", func(j *Journal) { j.sealed = &batch{seq: 1, sealed: began} }, "batch 1 has not reached the disk"},
+		{"a write that has just begun", func(j *Journal) { j.sealed = &batch{seq: 1, sealed: now} }, ""},
+		{"callbacks", func(j *Journal) { j.sealed, j.durable = &batch{seq: 1, sealed: began}, 1 }, "callbacks of batch 1"},
+		{"the committer, for Pebble", func(j *Journal) { j.sealed, j.crowded = &batch{seq: 1, sealed: began}, true }, "tables have not reached the disk"},
+		{"rows for a reader", func(j *Journal) { j.applyingSince.Store(began.UnixNano()) }, "tables have not reached the disk"},
+		{"an fsync at the interval", func(j *Journal) { j.syncing.Store(began.UnixNano()) }, "the log has not reached the disk"},
+		{"a write, while rows have just been given", func(j *Journal) {
+			j.sealed = &batch{seq: 1, sealed: began}
+			j.applyingSince.Store(now.UnixNano())
+		}, "batch 1 has not reached the disk"},
+	} {
+		j := &Journal{}
+		c.set(j)
+		if err := j.stuck(now, time.Second); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestAdmitBlocksWhileTheBatchIsTooLarge(t *testing.T) {
 	t.Parallel()
 	d := journaltest.NewDisk(vfs.NewMem())

@@ -371,19 +371,28 @@ func (j *Journal) runWatchdog() {
 		case <-j.failed:
 			return
 		case now := <-tick.C:
-			j.mu.Lock()
-			var stuck Seq
-			if j.sealed != nil && now.Sub(j.sealed.sealed) > limit {
-				stuck = j.sealed.seq
-			}
-			j.mu.Unlock()
-			if j.hangs(now, limit) {
-				stuck = j.Complete()
-			}
-			if stuck != 0 {
-				j.fail(fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", stuck, limit))
+			if err := j.stuck(now, limit); err != nil {
+				j.fail(err)
 				return
 			}
 		}
 	}
+}
+
+// stuck says what has been under way for longer than limit; nil: nothing.
+func (j *Journal) stuck(now time.Time, limit time.Duration) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	late := j.sealed != nil && now.Sub(j.sealed.sealed) > limit
+	switch {
+	case late && j.crowded, isLate(&j.applyingSince, now, limit):
+		return fmt.Errorf("tables have not reached the disk within %v, and no more rows can wait for them: is the disk full, or hanging? What was acknowledged is in the log", limit)
+	case late && j.sealed.seq <= j.durable:
+		return fmt.Errorf("the callbacks of batch %d have not returned within %v", j.sealed.seq, limit)
+	case late:
+		return fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", j.sealed.seq, limit)
+	case isLate(&j.syncing, now, limit):
+		return fmt.Errorf("the log has not reached the disk within %v: is the disk full, or hanging?", limit)
+	}
+	return nil
 }
