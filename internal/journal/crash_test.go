@@ -318,3 +318,77 @@ func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, bef
 		}
 	}
 }
+
+// A directory of version 1 has in Pebble's own log what is not in tables. Taking it over
+// loses nothing of that, wherever it is cut off; and looking at it shows it.
+func TestCrashWhileADirectoryOfVersion1IsTakenOver(t *testing.T) {
+	t.Parallel()
+	const pairs = 20
+	l := &ledger{size: 40}
+	mem := l.version1(t, pairs)
+
+	look, damage, err := Check(Options{Dir: "data", FS: mem, Logger: slog.New(slog.DiscardHandler)}, nil)
+	if err != nil || len(damage) > 0 {
+		t.Fatalf("Check: %v, %v", damage, err)
+	}
+	if got := l.audit(t, look); got != pairs {
+		t.Errorf("Check sees %d pairs of %d", got, pairs)
+	}
+	mustClose(t, look)
+
+	rng := rand.New(rand.NewPCG(5, 6))
+	var mu sync.Mutex
+	var crashes []crash
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if changesDisk(op) {
+			mu.Lock()
+			defer mu.Unlock()
+			crashes = append(crashes, crash{left: powerOff(mem, len(crashes)%3*50, rng), before: fmt.Sprintf("operation %d on %s", op.Kind, op.Path)})
+		}
+		return nil
+	}))
+	mustClose(t, mustOpen(t, Options{FS: fs}))
+	crashes = append(crashes, crash{left: powerOff(mem, 0, rng), before: "the end"})
+	for i, c := range crashes {
+		j, err := Open(Options{Dir: "data", FS: c.left, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatalf("crash %d, before %s: %v", i, c.before, err)
+		}
+		if got := l.audit(t, j); got != pairs {
+			t.Errorf("crash %d, before %s: %d pairs of %d", i, c.before, got, pairs)
+		}
+		mustClose(t, j)
+	}
+	t.Logf("%d crashes", len(crashes))
+}
+
+// version1 is what a crash left of a directory of version 1.
+func (l *ledger) version1(t *testing.T, pairs int64) *vfs.MemFS {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	db, err := pebble.Open("data", &pebble.Options{FS: mem, FormatMajorVersion: pebbleFormat, Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(key string, value []byte) {
+		if err := db.Set([]byte(key), value, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(string(formatKey), []byte("holdfast 1"))
+	for n := range pairs {
+		set(fmt.Sprintf("k|%06da", n+1), l.value(n+1))
+		set(fmt.Sprintf("k|%06db", n+1), l.value(n+1))
+		set("last", l.value(n+1))
+		if n == pairs/2 {
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	left := mem.CrashClone(vfs.CrashCloneCfg{})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return left
+}

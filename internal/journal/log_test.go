@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -470,6 +471,30 @@ func recoverShort(t testing.TB, fs *vfs.MemFS, segments [][]byte, applied uint64
 		rows = append(rows, string(f.rows))
 	}
 	return rows, r.damage
+}
+
+// A disk that does not give back what is on it is not an empty log: the start says so,
+// and leaves everything for another try.
+func TestLogThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	files, rows := severalSegments(t)
+	for _, name := range segmentsOf(t, files.plant(t)) {
+		for _, kind := range []errorfs.OpKind{errorfs.OpOpen, errorfs.OpFileRead} {
+			fs := files.plant(t)
+			broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == kind && strings.HasSuffix(op.Path, name) {
+					return errFault
+				}
+				return nil
+			}))
+			if _, err := Open(Options{Dir: "data", FS: broken, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, errFault) || !strings.Contains(err.Error(), name) {
+				t.Errorf("operation %d on %s: %v", kind, name, err)
+			}
+			if got, err := readTree(t, fs).open(t); err != nil || len(got) != rows || !isPrefix(got, rows) {
+				t.Errorf("operation %d on %s, and then: %d rows of %d, %v", kind, name, len(got), rows, err)
+			}
+		}
+	}
 }
 
 // Whatever segments hold: what is read from them are batches without a gap, made of their
