@@ -105,6 +105,7 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	defer merged.Close()
 	m := &j.merging
 	m.into = merged
+	defer func() { m.into = nil }()
 	for r := batchrepr.Reader(rows); ; {
 		kind, key, value, more, err := r.Next()
 		if err != nil {

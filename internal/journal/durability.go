@@ -111,9 +111,9 @@ func (j *Journal) syncNow() bool {
 	if target == j.synced.Load() {
 		return true
 	}
-	j.syncing.Store(time.Now().UnixNano())
+	j.syncingSince.Store(time.Now().UnixNano())
 	err := j.log.sync()
-	j.syncing.Store(0)
+	j.syncingSince.Store(0)
 	if err != nil {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))
 		return false
@@ -125,7 +125,7 @@ func (j *Journal) syncNow() bool {
 // hangs says whether an fsync at the interval, or what gives Pebble its rows, has been
 // under way for longer than limit.
 func (j *Journal) hangs(now time.Time, limit time.Duration) bool {
-	return isLate(&j.syncing, now, limit) || isLate(&j.applyingSince, now, limit)
+	return isLate(&j.syncingSince, now, limit) || isLate(&j.applyingSince, now, limit)
 }
 
 // isLate says whether what began at that time has been under way for longer than limit.

@@ -14,10 +14,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// pebbleFormat is the on-disk format of the database. It is the newest of the
-// pinned Pebble, not Pebble's default: the default reads a damaged WAL up to
-// the damage and calls that the end, which loses acknowledged writes without
-// an error. Raising it is one-way for every directory that is opened.
+// pebbleFormat is the on-disk format of the database, the newest of the pinned Pebble.
+// With its default Pebble takes damage to a log of its own, which a directory of format 1
+// has, for the end, and acknowledged writes are lost without an error. Raising it is
+// one-way for every directory that is opened.
 const pebbleFormat = pebble.FormatValueSeparation
 
 // formatVersion is the version of our own layout of keys and records.

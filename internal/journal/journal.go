@@ -81,11 +81,11 @@ type Journal struct {
 	backgroundSaid atomic.Int64          // when that was logged, ns
 	corrupt        sync.Map              // files that were said to be damaged, by path
 	synced         atomic.Uint64         // the batch up to which runInterval has synced
-	syncing        atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
+	syncingSince   atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
 
 	mu       sync.Mutex
 	work     sync.Cond // on mu: the committer has something to do
-	moved    sync.Cond // on mu: a batch was sealed, durable or applied, or readers changed, or the journal failed
+	moved    sync.Cond // on mu: a batch was sealed or completed, rows were applied, the last reader has gone, or the journal failed
 	filling  *batch    // guarded by mu
 	dirty    bool      // guarded by mu: filling is to be sealed
 	sealed   *batch    // guarded by mu: on its way to the disk, or its callbacks run; nil: none
@@ -115,7 +115,7 @@ type Journal struct {
 	flushed chan struct{} // a table was written
 
 	metaNext, metaLast []byte   // the committer's
-	spare              []Waiter // the committer's
+	spareWaiters       []Waiter // the committer's: memory for the next ones
 	reclaimed          Seq      // runReclaim's: up to here deletions are in tables
 
 	running sync.WaitGroup  // what Close waits for besides the pipeline

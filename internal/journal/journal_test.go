@@ -486,7 +486,7 @@ func TestWhatIsStuck(t *testing.T) {
 		{"callbacks", func(j *Journal) { j.sealed, j.durable = &batch{seq: 1, sealed: began}, 1 }, "callbacks of batch 1"},
 		{"the committer, for Pebble", func(j *Journal) { j.sealed, j.crowded = &batch{seq: 1, sealed: began}, true }, "tables have not reached the disk"},
 		{"rows for a reader", func(j *Journal) { j.applyingSince.Store(began.UnixNano()) }, "tables have not reached the disk"},
-		{"an fsync at the interval", func(j *Journal) { j.syncing.Store(began.UnixNano()) }, "the log has not reached the disk"},
+		{"an fsync at the interval", func(j *Journal) { j.syncingSince.Store(began.UnixNano()) }, "the log has not reached the disk"},
 		{"a write, while rows have just been given", func(j *Journal) {
 			j.sealed = &batch{seq: 1, sealed: began}
 			j.applyingSince.Store(now.UnixNano())

@@ -31,11 +31,11 @@ import (
 // The log is a row of segments, files named after the number of the first batch
 // in them. A segment holds frames:
 //
-//	sums     8   of all that follows, to the frame's end (see sums)
-//	length   4   of the rows
-//	number   8   of the batch, disguised: one more than that of the frame before
-//	ahead    4   of the newest batch that was known to be on the disk by then
-//	rows         as Pebble encodes those of a batch
+//	sums      8   of all that follows, to the frame's end (see sums)
+//	length    4   of the rows
+//	number    8   of the batch, disguised: one more than that of the frame before
+//	unsynced  4   batches, this one and those before, not known to be on the disk by then
+//	rows          as Pebble encodes those of a batch
 //
 // all of it little-endian. The numbers go on from one run of the program to the
 // next. When a segment is full the next one begins; and each run begins one.
@@ -137,7 +137,7 @@ func (j *Journal) startLog(found recovered) (*writeLog, error) {
 			return nil, fmt.Errorf("%s could not be synced: %w", found.segments[n-1].name(), err)
 		}
 	}
-	for _, name := range append(found.useless, spareSegment) { // may hold what nobody acknowledged
+	for _, name := range append(found.obsolete, spareSegment) { // may hold what nobody acknowledged
 		if err := fsys.Remove(fsys.PathJoin(j.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -426,7 +426,7 @@ type recovered struct {
 	disguise
 	last     uint64    // number of the last batch
 	segments []segment // with what may not be in tables yet, oldest first
-	useless  []string  // files with nothing that is needed
+	obsolete []string  // files with nothing that is needed
 	batches  []frame   // that may not be in tables yet
 	damage   []Damage  // in what is needed
 }
@@ -446,7 +446,7 @@ func recoverLog(fsys vfs.FS, dir string, applied uint64, d disguise) (r recovere
 		return r, err
 	}
 	for len(segments) > 1 && segments[1].first <= applied+1 {
-		r.useless = append(r.useless, segments[0].name())
+		r.obsolete = append(r.obsolete, segments[0].name())
 		segments = segments[1:]
 	}
 	r.last = applied
@@ -469,7 +469,7 @@ func recoverLog(fsys vfs.FS, dir string, applied uint64, d disguise) (r recovere
 		if p > 0 {
 			r.segments = append(r.segments, s)
 		} else {
-			r.useless = append(r.useless, s.name())
+			r.obsolete = append(r.obsolete, s.name())
 		}
 		if i+1 < len(segments) && segments[i+1].first == next {
 			continue

@@ -313,13 +313,13 @@ func (j *Journal) finish(b *batch) bool {
 			j.slow.Store(true)
 		}
 		waiters := b.waiters
-		b.waiters, j.spare = j.spare[:0], nil
+		b.waiters, j.spareWaiters = j.spareWaiters[:0], nil
 		j.mu.Unlock()
 		for i, w := range waiters {
 			waiters[i] = nil
 			w.Durable(b.seq)
 		}
-		j.spare = waiters
+		j.spareWaiters = waiters
 	}
 	b.rows.Reset()
 	j.complete.Store(uint64(b.seq))
@@ -391,7 +391,7 @@ func (j *Journal) stuck(now time.Time, limit time.Duration) error {
 		return fmt.Errorf("the callbacks of batch %d have not returned within %v", j.sealed.seq, limit)
 	case late:
 		return fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", j.sealed.seq, limit)
-	case isLate(&j.syncing, now, limit):
+	case isLate(&j.syncingSince, now, limit):
 		return fmt.Errorf("the log has not reached the disk within %v: is the disk full, or hanging?", limit)
 	}
 	return nil

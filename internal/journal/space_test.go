@@ -148,7 +148,7 @@ func TestBallastComesBack(t *testing.T) {
 	go func() { flushed <- j.Flush() }()
 	<-tables.tried
 	<-tables.tried // so the first try has been reported
-	j.syncing.Store(time.Now().UnixNano())
+	j.syncingSince.Store(time.Now().UnixNano())
 	if !j.stuckWithoutRoom(later) {
 		t.Error("nothing is stuck")
 	}
@@ -169,5 +169,5 @@ func TestBallastComesBack(t *testing.T) {
 	if _, err := mem.Stat("data/" + ballastName); err != nil {
 		t.Errorf("the ballast has not come back: %v", err)
 	}
-	j.syncing.Store(0)
+	j.syncingSince.Store(0)
 }
