@@ -87,7 +87,7 @@ func TestRestartsDoNotPileUpSegments(t *testing.T) {
 		}
 		return nil
 	}))
-	const starts = 30
+	const starts = 12
 	for n := range starts {
 		j := mustOpen(t, Options{FS: fs})
 		putAndWait(j, fmt.Sprintf("k%02d", n), "v")
