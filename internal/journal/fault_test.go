@@ -198,7 +198,7 @@ func TestStartWithoutRoomForTables(t *testing.T) {
 	d.armed.Store(true)
 	fatal, opened := make(chan error, 2), make(chan error)
 	o := Options{
-		Dir: "data", FS: d, CommitTimeout: 100 * time.Millisecond,
+		Dir: "data", FS: d, CommitTimeout: 500 * time.Millisecond,
 		Fatal: func(err error) { fatal <- err }, Logger: slog.New(slog.DiscardHandler),
 	}
 	go func() {
@@ -228,7 +228,7 @@ func TestTablesThatCannotBeBegun(t *testing.T) {
 	t.Parallel()
 	d := newTablesFindNoRoom(smallDisk{vfs.NewMem()})
 	fatal := make(chan error, 1)
-	j := mustOpen(t, Options{FS: d, CommitTimeout: 100 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
+	j := mustOpen(t, Options{FS: d, CommitTimeout: 500 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
 	d.armed.Store(true)
 	for i := range 8 * memTables { // which are small, as little is in them
 		put(j, fmt.Sprint("k", i), "v", nil)
