@@ -18,7 +18,7 @@ import (
 // nobody was told that it was written. That must be forgiven. What was durable once
 // and does not match its checksum any more is damage: what follows it was
 // acknowledged, and must not be lost in silence. How the two are told apart in the
-// log is said in log.go. Tables have checksums that Pebble compares when it reads
+// log is said in recover.go. Tables have checksums that Pebble compares when it reads
 // them. That leaves the manifest, whose reader takes the first invalid record for the
 // end, and then deletes the tables that the rest of it would have named. (A test flips
 // bits everywhere.)
