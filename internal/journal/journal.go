@@ -116,6 +116,7 @@ type Journal struct {
 
 	metaNext, metaLast []byte   // the committer's
 	spareWaiters       []Waiter // the committer's: memory for the next ones
+	lastRows           uint32   // the committer's: of the batch that it took last
 	reclaimed          Seq      // runReclaim's: up to here deletions are in tables
 
 	running sync.WaitGroup  // what Close waits for besides the pipeline

@@ -256,8 +256,8 @@ func (j *Journal) seal() *batch {
 	for j.err == nil && !j.dirty && !j.closing {
 		j.work.Wait()
 	}
-	if j.dirty {
-		// Whoever can run now may be about to append, too: fewer, larger batches.
+	if j.dirty && j.lastRows > 1 {
+		// Others are at work: whoever can run now may be about to append, too.
 		j.mu.Unlock()
 		runtime.Gosched()
 		j.mu.Lock()
@@ -272,6 +272,7 @@ func (j *Journal) seal() *batch {
 		return nil
 	}
 	b := j.filling
+	j.lastRows = b.rows.Count()
 	b.sealed = time.Now()
 	j.sealed, j.filling = b, j.free
 	j.filling.seq = b.seq + 1
