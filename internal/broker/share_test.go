@@ -133,8 +133,12 @@ func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	b.waitDurable(a.End(nil))
 
 	n = run(t, fs.stop()[0], Limits{})
-	if got := mqtttest.Payloads(n.connect(mqtttest.Persistent("other")).Collect()); fmt.Sprint(got) != "[0 1]" {
+	other = n.connect(mqtttest.Persistent("other"))
+	if got := mqtttest.Payloads(other.ReceiveN(2)); fmt.Sprint(got) != "[0 1]" {
 		t.Errorf("got %v", got)
+	}
+	if more := other.Collect(); len(more) > 0 {
+		t.Errorf("got %v again", more)
 	}
 	o.done()
 	turn.saves = nil
