@@ -250,6 +250,36 @@ func TestNobodyCanPlantFrames(t *testing.T) {
 }
 
 // A log without its database is no empty directory.
+// The log extends its segments in advance. Where a full disk, a quota or a limit of a
+// file's size forbids that, it goes on as long as what there is to write has room.
+func TestNoRoomAhead(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		t.Run(limit.Error(), func(t *testing.T) {
+			t.Parallel()
+			var refused atomic.Int64
+			fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail) && op.Offset >= minExtent {
+					refused.Add(1)
+					return limit
+				}
+				return nil
+			}))
+			j := mustOpen(t, Options{FS: fs, Fatal: func(err error) { panic(err) }})
+			defer mustClose(t, j)
+			for n := range 20 {
+				putAndWait(j, fmt.Sprintf("k%02d", n), "value")
+			}
+			if got := content(t, j); len(got) != 20 {
+				t.Errorf("%d rows, want 20", len(got))
+			}
+			if refused.Load() == 0 {
+				t.Error("the log was never extended")
+			}
+		})
+	}
+}
+
 func TestLogWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	files, _ := severalSegments(t)
