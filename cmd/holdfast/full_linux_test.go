@@ -26,7 +26,7 @@ func smallDisk(t *testing.T, megabytes int) string {
 // accepts them again when there is room. It can also be started on one.
 func TestAFullDisk(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes 128 MB")
+		t.Skip("-short: this one writes 128 MB")
 	}
 	disk := smallDisk(t, 128)
 	data := filepath.Join(disk, "data")

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -238,21 +237,6 @@ func TestLockWithoutItsServer(t *testing.T) {
 	if took := time.Since(killed); took > 2*time.Second {
 		t.Errorf("the command went on for %v, the lock lasts 2s", took)
 	}
-}
-
-// A holder that is killed takes its command along, and the lock passes on when
-// it expires.
-func TestLockKilled(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells the children")
-	}
-	k := key(t)
-	h := startLock(t, port, append([]string{k, "--ttl", "1s"}, until(`trap "echo ended; exit 0" TERM`)...)...)
-	h.says(t, "ready")
-	_ = h.cmd.Process.Kill()
-	h.says(t, "ended")
-	startLock(t, port, k, "--wait", patience.String(), "--", "true").ends(t, 0, "")
 }
 
 func TestLockErrors(t *testing.T) {

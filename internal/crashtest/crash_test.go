@@ -77,7 +77,7 @@ func TestAnotherBroker(t *testing.T) {
 	path, err := exec.LookPath("mosquitto")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/mosquitto"); err != nil {
-			t.Skip("mosquitto is not installed")
+			t.Skip("mosquitto is not installed (Debian: mosquitto): no other broker is driven")
 		}
 	}
 	s := runFor(t, Options{Program: Mosquitto(path, 1), Rounds: 5, Messages: true})

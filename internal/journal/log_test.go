@@ -250,6 +250,38 @@ func TestNobodyCanPlantFrames(t *testing.T) {
 }
 
 // A log without its database is no empty directory.
+// A commit is one write and one fsync, and a segment is extended once for many.
+func TestACommitIsOneWriteAndOneSync(t *testing.T) {
+	t.Parallel()
+	var writes, syncs, others atomic.Int64
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail):
+			writes.Add(1)
+		case op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, segmentTail):
+			syncs.Add(1)
+		case op.Kind.ReadOrWrite() == errorfs.OpIsWrite:
+			others.Add(1)
+		}
+		return nil
+	}))
+	j := mustOpen(t, Options{FS: fs})
+	defer mustClose(t, j)
+	putAndWait(j, "k", "value")
+	writes.Store(0)
+	syncs.Store(0)
+	others.Store(0)
+
+	const commits = 200 // of 50 bytes: less than what a segment has room for
+	for n := range commits {
+		putAndWait(j, fmt.Sprintf("k%03d", n), "value")
+	}
+
+	if w, s, o := writes.Load(), syncs.Load(), others.Load(); w != commits || s != commits || o != 0 {
+		t.Errorf("%d commits took %d writes and %d fsyncs of the log, and %d other changes of the disk", commits, w, s, o)
+	}
+}
+
 // The log extends its segments in advance. Where a full disk, a quota or a limit of a
 // file's size forbids that, it goes on as long as what there is to write has room.
 func TestNoRoomAhead(t *testing.T) {
