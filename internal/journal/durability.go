@@ -86,8 +86,7 @@ func (d Durability) String() string {
 // the loss of power.
 func (d Durability) KeepsAcknowledged() bool { return d.mode == modeSync }
 
-// runInterval asks for an fsync whenever the interval has passed and something
-// was written meanwhile.
+// runInterval syncs the log whenever the interval has passed.
 func (j *Journal) runInterval() {
 	tick := time.NewTicker(j.o.Durability.interval)
 	defer tick.Stop()
@@ -105,12 +104,8 @@ func (j *Journal) runInterval() {
 	}
 }
 
-// syncNow makes everything that is complete durable. False: the journal failed.
+// syncNow makes everything that was written durable. False: the journal failed.
 func (j *Journal) syncNow() bool {
-	target := j.complete.Load()
-	if target == j.synced.Load() {
-		return true
-	}
 	j.syncingSince.Store(time.Now().UnixNano())
 	err := j.log.sync()
 	j.syncingSince.Store(0)
@@ -118,7 +113,6 @@ func (j *Journal) syncNow() bool {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))
 		return false
 	}
-	j.synced.Store(target)
 	return true
 }
 

@@ -184,8 +184,8 @@ func readFormat(db *pebble.DB, dir string) (found int, err error) {
 	return n, nil
 }
 
-// readDisguise reads what the numbers in the log are disguised with; 0 in a database
-// that was made before they were.
+// readDisguise reads what the numbers in the log are disguised with; 0 in a database of
+// version 1, which has no log of ours.
 func readDisguise(db pebble.Reader) (disguise, error) {
 	value, closer, err := db.Get(disguiseKey)
 	if errors.Is(err, pebble.ErrNotFound) {

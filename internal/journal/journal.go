@@ -80,7 +80,6 @@ type Journal struct {
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
 	backgroundSaid atomic.Int64          // when that was logged, ns
 	corrupt        sync.Map              // files that were said to be damaged, by path
-	synced         atomic.Uint64         // the batch up to which runInterval has synced
 	syncingSince   atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
 
 	mu       sync.Mutex

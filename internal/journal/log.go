@@ -277,15 +277,15 @@ func (l *writeLog) write(p []byte, at int64) error {
 	return err
 }
 
-// sync makes everything that was written durable. After it has failed once it does not
+// sync makes everything that was written durable, if it isn't. After it has failed once it does not
 // succeed again: the next fsync would not write what that one didn't (see secure).
 func (l *writeLog) sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
-	target := l.written
+	target, synced := l.written, l.synced
 	l.mu.Unlock()
-	if l.failed == nil {
+	if l.failed == nil && synced < target {
 		l.failed = l.file.SyncData()
 	}
 	if l.failed != nil {
