@@ -23,6 +23,7 @@ const shutdownGrace = 10 * time.Second
 func newServeCommand() *cobra.Command {
 	cfg := server.Default()
 	cfg.Version = version()
+	cfg.OwnProcess = true
 	var logLevel string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -93,6 +94,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.Var(bytesValue{&cfg.DiskReserve}, "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
+	f.Var(bytesValue{&cfg.MaxMemory}, "max-memory", "memory that the process takes at most; clients share what the server does not need itself (default 9/10 of the cgroup's limit, or 3/4 of the machine's memory)")
 	f.BoolVar(&cfg.AllowAnonymous, "allow-anonymous", false, "listen beyond loopback although nobody is asked who they are")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")

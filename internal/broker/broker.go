@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 	"holdfast/internal/transport"
@@ -48,6 +49,7 @@ type Authorizer interface {
 type Options struct {
 	Journal   *journal.Journal // sessions and subscriptions that outlive connections
 	Limits    Limits
+	Memory    *memory.Pool // charged with what clients have the broker hold; nil: no bound
 	Logger    *slog.Logger
 	Auth      Authorizer // nil: everybody may do everything
 	Handler   Handler    // nil: every publish is routed
@@ -58,6 +60,7 @@ type Options struct {
 // Broker is an MQTT broker. Its methods are safe for concurrent use.
 type Broker struct {
 	limits      Limits
+	memory      *memory.Pool
 	log         *slog.Logger
 	auth        Authorizer
 	handler     Handler
@@ -95,7 +98,7 @@ type Broker struct {
 // New restores the sessions that the journal has and starts the broker's clocks.
 func New(o Options) (*Broker, error) {
 	b := &Broker{
-		limits: o.Limits.withDefaults(), log: o.Logger, auth: o.Auth, handler: o.Handler,
+		limits: o.Limits.withDefaults(), memory: o.Memory, log: o.Logger, auth: o.Auth, handler: o.Handler,
 		protectedIn: o.Protected,
 		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(),
 		groups: make(map[string]*shareGroup), later: new(Turn),

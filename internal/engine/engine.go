@@ -10,6 +10,7 @@ import (
 
 	"holdfast/hlc"
 	"holdfast/internal/journal"
+	budget "holdfast/internal/memory"
 	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
@@ -113,6 +114,7 @@ type Options struct {
 
 	Clock  Clock        // nil: the machine's
 	Logger *slog.Logger // nil: slog.Default
+	Memory *budget.Pool // charged with what clients have the engine hold; nil: no bound
 	// AllowClockRegression makes Ready content with a wall clock that is far
 	// behind the last version.
 	AllowClockRegression bool
@@ -248,6 +250,8 @@ type Stats struct {
 	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
 	LoadedIn time.Duration // what loading the keys took at the start
 
+	OutsideHeap int64 // bytes of memory outside of Go's heap, for records and their index
+
 	Remembered    int64 // messages
 	MaxRemembered int64
 	Forgotten     int64 // messages whose time had come, since the start
@@ -260,6 +264,8 @@ func (e *Local) Stats() Stats {
 		MaxBytes: e.o.MaxBytes,
 		Watches:  e.watches.Load(),
 		LoadedIn: e.loaded,
+
+		OutsideHeap: e.memory.Bytes(),
 
 		MaxRemembered: e.o.MaxRemembered,
 	}

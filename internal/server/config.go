@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/broker"
 	"holdfast/internal/engine"
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/service"
 )
 
@@ -26,6 +27,14 @@ type Config struct {
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
 	NodeID string        // of the store, in versions; default "StateStore"
 	Limits broker.Limits // of the broker
+
+	// MaxMemory is how many bytes of memory the process should take at most; clients
+	// get what they may hold from it (memory.PoolOf). 0: as memory.Maximum says, or
+	// no bound on a system that does not say how much it has.
+	MaxMemory int64
+	// OwnProcess says that nothing else of note runs in the process: Go's memory
+	// limit then follows MaxMemory, unless GOMEMLIMIT is set.
+	OwnProcess bool
 
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
@@ -64,6 +73,9 @@ func (c *Config) check() error {
 	}
 	if c.Remember < 0 || longest < 0 || c.Remember > longest {
 		return fmt.Errorf("messages cannot be remembered for %v when %v is the maximum: raise the maximum", c.Remember, longest)
+	}
+	if c.MaxMemory != 0 && c.MaxMemory < memory.MinMaximum {
+		return fmt.Errorf("%d bytes of memory are not enough for the server: give it at least %d MiB", c.MaxMemory, memory.MinMaximum>>20)
 	}
 	if c.Auth != nil || c.AllowAnonymous {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"holdfast/internal/broker"
 	"holdfast/internal/engine"
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/protocol"
 	"holdfast/internal/service"
 	"holdfast/internal/transport"
@@ -22,12 +23,15 @@ import (
 // Server is a running broker with its state store. End it with Shutdown, or its
 // data directory stays locked.
 type Server struct {
-	config  Config
-	log     *slog.Logger
-	journal *journal.Journal
-	engine  *engine.Local
-	service *service.Service
-	broker  *broker.Broker
+	config    Config
+	log       *slog.Logger
+	memory    *memory.Pool
+	maximum   int64 // of the process's memory; 0: unknown
+	heapLimit int64 // Go's memory limit as set last; the goroutine of watch, once it runs
+	journal   *journal.Journal
+	engine    *engine.Local
+	service   *service.Service
+	broker    *broker.Broker
 
 	listeners  []net.Listener // TCP
 	webSockets []net.Listener
@@ -77,6 +81,7 @@ func orDefault(value, otherwise string) string {
 // open opens the rooms from the bottom up.
 func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	cfg := &s.config
+	s.shareMemory()
 	var flush atomic.Pointer[broker.Broker]
 	idle := func() {
 		if b := flush.Load(); b != nil {
@@ -97,7 +102,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
 		Remember: cfg.Remember, MaxRemember: cfg.MaxRemember, MaxRemembered: cfg.MaxRemembered,
 		MaxWatches: cfg.MaxWatches, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
-		CanRead: service.CanRead,
+		CanRead: service.CanRead, Memory: s.memory,
 	})
 	if err != nil {
 		return err
@@ -108,7 +113,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, Keys: cfg.Keys, Logger: s.log})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth,
-		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(),
+		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"holdfast/internal/memory"
 )
 
 // warnAhead is how far the store's versions may be ahead of the wall clock
@@ -18,9 +20,14 @@ func (s *Server) watch() {
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	heap := time.NewTicker(heapInterval)
+	defer heap.Stop()
 	for {
 		select {
 		case <-tick.C:
+		case <-heap.C:
+			s.boundHeap()
+			continue
 		case <-s.stop:
 			return
 		}
@@ -42,7 +49,14 @@ func (s *Server) publishSys() {
 		s.broker.PublishSys("broker/disk/free", strconv.FormatInt(free, 10))
 		s.broker.PublishSys("broker/disk/low", strconv.FormatBool(s.journal.Low()))
 	}
+	for _, kind := range memory.Kinds() {
+		s.broker.PublishSys("broker/memory/"+kind.String(), strconv.FormatInt(s.memory.UsedBy(kind), 10))
+	}
 	for name, value := range map[string]int64{
+		"broker/memory/maximum":            s.maximum,
+		"broker/memory/limit":              s.memory.Limit(),
+		"broker/memory/used":               s.memory.Used(),
+		"broker/memory/refused":            s.memory.Refused(),
 		"broker/clients/connected":         int64(levels.Connections),
 		"broker/clients/total":             int64(levels.Sessions),
 		"broker/clients/disconnected":      max(0, int64(levels.Sessions-levels.Connections)),
