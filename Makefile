@@ -8,8 +8,8 @@ build: ## one static binary
 test:
 	go test ./...
 
-race:
-	go test -race ./...
+race: ## with the order of locks checked as well
+	go test -race -tags lockrank ./...
 
 interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
 	cd interop/mqttjs && npm ci --silent --no-audit --no-fund

@@ -1,10 +1,10 @@
 package broker
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/mqtt"
 )
 
@@ -22,7 +22,7 @@ type ackRing struct {
 	pending atomic.Int32 // places taken
 	awaited journal.Seq  // the reader's: the newest batch that it has asked for
 
-	mu      sync.Mutex
+	mu      lockrank.Mutex[lockrank.Acks]
 	places  []ack // ring, its length a power of two; guarded by mu, as all below
 	head    uint64
 	tail    uint64
@@ -88,7 +88,8 @@ func (c *Conn) Hold(p *mqtt.Publish) Ticket {
 }
 
 // Release acknowledges what was held, with a response to follow (nil: none),
-// which it takes over. From any goroutine but a reader's.
+// which it takes over. From any goroutine, with no lock held; outside the journal's
+// callbacks FlushLater must follow.
 func (c *Conn) Release(k Ticket, code mqtt.ReasonCode, reason string, response *Message) {
 	t := c.b.lockLater()
 	defer c.b.unlockLater()

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
@@ -78,13 +79,13 @@ type Broker struct {
 	lastSID  atomic.Uint64
 	payloads payloads
 
-	groupsMu sync.Mutex
+	groupsMu lockrank.Mutex[lockrank.Groups]
 	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
 
-	laterMu sync.Mutex
+	laterMu lockrank.Mutex[lockrank.Turn]
 	later   *Turn // guarded by laterMu
 
-	mu        sync.Mutex
+	mu        lockrank.Mutex[lockrank.Registry]
 	sessions  map[string]*Session // by client ID; guarded by mu, as all below
 	conns     map[*Conn]struct{}
 	listeners []net.Listener

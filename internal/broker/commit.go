@@ -2,10 +2,10 @@ package broker
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 )
 
 // save is a message that routing has put into a queue and that belongs on disk.
@@ -153,7 +153,7 @@ func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
 
 // payloads counts how many queues refer to each p row.
 type payloads struct {
-	mu   sync.Mutex
+	mu   lockrank.Mutex[lockrank.Payloads]
 	last uint64         // number given last
 	refs map[uint64]int // by number
 }

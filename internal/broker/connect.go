@@ -8,10 +8,10 @@ import (
 	"math"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -125,7 +125,7 @@ func (b *Broker) grantExpiry(asked uint32) uint32 {
 
 // claims lets one CONNECT at a time deal with a client ID.
 type claims struct {
-	mu   sync.Mutex
+	mu   lockrank.Mutex[lockrank.Claims]
 	held map[string]chan struct{} // client IDs claimed; the channel, if somebody waits for it, is closed at the release
 }
 

@@ -20,15 +20,5 @@
 // publishes to some exact topics in place of routing them, and answers when it
 // likes.
 //
-// Locks, outermost first; none is held over I/O:
-//
-//	Broker.later   the turn of those who aren't readers
-//	ackRing.mu     one connection's acknowledgements under way
-//	stripe         one of the locks over topics, for retained messages
-//	Session.mu     a session's state
-//	Broker.mu      the registry of sessions and connections; timers.mu; transport's output lock
-//
-// Session.leaving, which keeps a CONNECT from a session that is ending, comes
-// right after Broker.later. The lock of a shared subscription's group comes after
-// Session.mu: no session is looked at under it.
+// The order of the locks is the list in package lockrank, which CI checks.
 package broker

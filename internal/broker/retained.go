@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"hash/maphash"
 	"slices"
-	"sync"
 	"sync/atomic"
 
+	"holdfast/internal/lockrank"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -18,7 +18,7 @@ import (
 // newer one.
 type retainedStore struct {
 	names   topic.Names[*Message] // messages that aren't pooled
-	stripes [256]sync.Mutex
+	stripes [256]lockrank.Mutex[lockrank.TopicStripe]
 	seed    maphash.Seed
 	stamps  atomic.Uint64 // order in which messages were stored
 	count   atomic.Int64  // messages, without the broker's own on $SYS
@@ -36,7 +36,7 @@ func (r *retainedStore) note(m *Message, sign int64) {
 	}
 }
 
-func (r *retainedStore) stripe(topic []byte) *sync.Mutex {
+func (r *retainedStore) stripe(topic []byte) *lockrank.Mutex[lockrank.TopicStripe] {
 	return &r.stripes[maphash.Bytes(r.seed, topic)%uint64(len(r.stripes))]
 }
 

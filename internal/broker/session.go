@@ -1,9 +1,8 @@
 package broker
 
 import (
-	"sync"
-
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/mqtt"
 )
 
@@ -15,12 +14,11 @@ type Session struct {
 	b  *Broker
 	id string
 
-	// Held while the session ends, or its delayed will is published; whoever
-	// wants to go on with the session waits for that. Outside of every other lock
-	// but Broker.later, and never while waiting for the disk.
-	leaving sync.Mutex
+	// Held while the session ends, or its delayed will is published; a CONNECT that
+	// wants to go on with the session waits for that.
+	leaving lockrank.Mutex[lockrank.Leaving]
 
-	mu sync.Mutex // guards everything below
+	mu lockrank.Mutex[lockrank.Session] // guards everything below
 
 	conn       *Conn                    // nil while the client is away
 	sid        uint64                   // number on disk; 0: not on disk

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
-	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/lockrank"
 )
 
 // shareGroup is a shared subscription, $share/{name}/{filter}: each message goes
@@ -16,8 +17,6 @@ import (
 // first that comes back or has acknowledged something. What
 // a member had not been sent when it left goes back to the group, and so does
 // what it had been sent at QoS 1 and not acknowledged, if somebody else can take it.
-//
-// The group's lock is innermost: no session's lock is taken under it.
 type shareGroup struct {
 	b      *Broker
 	key    string // {name}/{filter}
@@ -27,7 +26,7 @@ type shareGroup struct {
 	members atomic.Pointer[[]*subscription] // replaced under mu
 	turn    atomic.Uint64
 
-	mu          sync.Mutex
+	mu          lockrank.Mutex[lockrank.Group]
 	ended       bool   // the last member has left: nothing is kept any more
 	gid         uint64 // number of its rows on disk; 0: it has none
 	backlog     []waiting

@@ -2,14 +2,15 @@ package broker
 
 import (
 	"container/heap"
-	"sync"
 	"time"
+
+	"holdfast/internal/lockrank"
 )
 
 // timers runs what is due at a time: expiries of sessions, delayed wills. One
 // goroutine serves all of them.
 type timers struct {
-	mu   sync.Mutex
+	mu   lockrank.Mutex[lockrank.Timers]
 	heap timerHeap
 	wake chan struct{} // something earlier was added
 }

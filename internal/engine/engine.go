@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"holdfast/hlc"
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	budget "holdfast/internal/memory"
 	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
@@ -139,7 +139,7 @@ type Local struct {
 	watches atomic.Int64
 	loaded  time.Duration // what loading took
 
-	mu    sync.Mutex    // innermost
+	mu    lockrank.Mutex[lockrank.Versions]
 	last  hlc.Timestamp // guarded by mu: the last version issued
 	keys  int64         // guarded by mu
 	bytes int64         // guarded by mu: of keys and values

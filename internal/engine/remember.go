@@ -2,9 +2,9 @@ package engine
 
 import (
 	"fmt"
-	"sync"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/statestore"
 )
 
@@ -35,10 +35,10 @@ import (
 const stripeCount = 1024
 
 type stripe struct {
-	mu sync.Mutex // before a shard's; held over a look-up, never by the committer
+	mu lockrank.Mutex[lockrank.KeyStripe] // held over a look-up, never by the committer
 
-	overlayMu sync.Mutex         // innermost; held for a look at overlay only
-	overlay   map[string]*memory // guarded by overlayMu: by row, changes that are not complete
+	overlayMu lockrank.Mutex[lockrank.Overlay] // held for a look at overlay only
+	overlay   map[string]*memory               // guarded by overlayMu: by row, changes that are not complete
 }
 
 // memory is what is remembered under one row: a change under way, or what the

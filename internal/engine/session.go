@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/statestore"
 )
 
@@ -14,7 +14,7 @@ type session struct {
 	origin Origin
 	closed atomic.Bool // written under mu
 
-	mu      sync.Mutex        // after a shard's lock
+	mu      lockrank.Mutex[lockrank.StoreSession]
 	watches map[string]*watch // guarded by mu: by key
 }
 

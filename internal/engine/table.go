@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"holdfast/hlc"
+	"holdfast/internal/lockrank"
 	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
@@ -22,7 +22,7 @@ const shardCount = 64
 
 // shard is a part of the keys under one lock.
 type shard struct {
-	mu       sync.Mutex
+	mu       lockrank.Mutex[lockrank.Shard]
 	table    table                // guarded by mu
 	watchers map[string]*watchers // guarded by mu: of keys that have some, be there an entry or not
 

@@ -14,6 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/lockrank"
 )
 
 // Defaults of Options.
@@ -82,7 +84,7 @@ type Journal struct {
 	corrupt        sync.Map              // files that were said to be damaged, by path
 	syncingSince   atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
 
-	mu       sync.Mutex
+	mu       lockrank.Mutex[lockrank.Journal]
 	work     sync.Cond // on mu: the committer has something to do
 	moved    sync.Cond // on mu: a batch was sealed or completed, rows were applied, the last reader has gone, or the journal failed
 	filling  *batch    // guarded by mu
@@ -103,8 +105,8 @@ type Journal struct {
 	sparePending []byte  // guarded by applying: memory to be pending next
 	merging      merging // guarded by applying: scratch
 
-	applying      sync.Mutex   // before mu; held by who gives Pebble its rows
-	applyingSince atomic.Int64 // ns; 0: nobody does
+	applying      lockrank.Mutex[lockrank.Applying] // held by who gives Pebble its rows
+	applyingSince atomic.Int64                      // ns; 0: nobody does
 
 	base    uint64        // number in the log of the batch before this run's first
 	log     *writeLog     // nil: read-only

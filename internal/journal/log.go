@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/lockrank"
 )
 
 // The log
@@ -101,10 +102,10 @@ type writeLog struct {
 	limit  int64  // of a segment, in bytes
 	frame  []byte // scratch of the committer
 
-	syncing  sync.Mutex // held over an fsync, and while a segment is closed; before mu
-	file     vfs.File   // the current segment; the committer changes it, with syncing held
-	failed   error      // guarded by syncing: of the first fsync that failed
-	mu       sync.Mutex
+	syncing  lockrank.Mutex[lockrank.Syncing] // held over an fsync, and while a segment is closed
+	file     vfs.File                         // the current segment; the committer changes it, with syncing held
+	failed   error                            // guarded by syncing: of the first fsync that failed
+	mu       lockrank.Mutex[lockrank.Log]
 	written  uint64    // guarded by mu: last
 	synced   uint64    // guarded by mu: up to here batches are known to be on the disk
 	segments []segment // guarded by mu: those needed, oldest first; the current one is last

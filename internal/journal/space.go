@@ -2,11 +2,12 @@ package journal
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/lockrank"
 )
 
 // Space on the disk
@@ -37,9 +38,9 @@ const (
 
 // space is what is known of the disk.
 type space struct {
-	looking sync.Mutex   // one look at a time, so that each change is said once, and one ballast
-	free    atomic.Int64 // bytes, as of the last look; -1: never seen
-	reserve atomic.Int64 // bytes
+	looking lockrank.Mutex[lockrank.Space] // one look at a time, so that each change is said once, and one ballast
+	free    atomic.Int64                   // bytes, as of the last look; -1: never seen
+	reserve atomic.Int64                   // bytes
 	low     atomic.Bool
 
 	borrowed atomic.Bool // the ballast was released, and its room is to be given back

@@ -10,7 +10,7 @@
 // [Memory] has the memory from the operating system, in chunks. [Slots] lays out
 // records in chunks; [Index] finds them. Each shard of the engine has its own Slots
 // and Index, under its lock; all share one Memory, which has a lock of its own that
-// is taken last and held for a few instructions.
+// is held for a few instructions.
 //
 // # Slots
 //

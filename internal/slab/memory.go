@@ -3,8 +3,9 @@ package slab
 import (
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/lockrank"
 )
 
 // ChunkSize is how many bytes Memory gives out at once.
@@ -26,10 +27,10 @@ type Memory struct {
 	taken    atomic.Int64
 	mappings *mappings
 
-	mu   sync.Mutex // innermost
-	kept [][]byte   // guarded by mu: free chunks, at most keptChunks
-	free [][]byte   // guarded by mu: free chunks without pages
-	rest []byte     // guarded by mu: of the region that is being cut up
+	mu   lockrank.Mutex[lockrank.SlabMemory]
+	kept [][]byte // guarded by mu: free chunks, at most keptChunks
+	free [][]byte // guarded by mu: free chunks without pages
+	rest []byte   // guarded by mu: of the region that is being cut up
 }
 
 // NewMemory returns a Memory that has nothing yet.

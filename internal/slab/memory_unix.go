@@ -3,15 +3,15 @@
 package slab
 
 import (
-	"sync"
-
 	"golang.org/x/sys/unix"
+
+	"holdfast/internal/lockrank"
 )
 
 // mappings are what was asked of the system. It is apart from Memory so that it can
 // outlive it, to unmap everything.
 type mappings struct {
-	mu  sync.Mutex
+	mu  lockrank.Mutex[lockrank.SlabMappings]
 	all map[*byte][]byte // guarded by mu: by the first byte
 }
 

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"hash/maphash"
 	"strings"
-	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/lockrank"
 )
 
 // indexShards is the number of locks that exact filters and names are spread
@@ -27,7 +28,7 @@ type Index[V comparable] struct {
 }
 
 type exactShard[V comparable] struct {
-	mu   sync.RWMutex
+	mu   lockrank.RWMutex[lockrank.ExactFilters]
 	sets map[string]*set[V] // mu
 	_    [32]byte           // keeps two shards' locks off one cache line
 }
@@ -121,7 +122,7 @@ func (s *exactShard[V]) match(name []byte, out []V) []V {
 // the most levels of a filter that was inserted, which the caller bounds.
 type wildTrie[V comparable] struct {
 	count atomic.Int64 // pairs; lets match go by without the lock
-	mu    sync.RWMutex
+	mu    lockrank.RWMutex[lockrank.WildFilters]
 	root  node[V] // mu
 }
 

@@ -4,8 +4,9 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/lockrank"
 )
 
 // Names maps topic names to values (retained messages) and finds the names that
@@ -14,10 +15,7 @@ import (
 //
 // A name is found by a sharded map; the order that pages need is a skip list of
 // the same entries, locked only when names come and go and, for a bounded number
-// of steps at a time, by Match.
-//
-// Locks, outermost first: a shard's, the list's. Match takes them one after the
-// other, never both.
+// of steps at a time, by Match, which never holds a shard's lock together with it.
 type Names[V any] struct {
 	shards [indexShards]nameShard[V]
 	list   nameList[V]
@@ -25,7 +23,7 @@ type Names[V any] struct {
 }
 
 type nameShard[V any] struct {
-	mu      sync.RWMutex
+	mu      lockrank.RWMutex[lockrank.Names]
 	entries map[string]*nameEntry[V] // mu
 	_       [32]byte                 // keeps two shards' locks off one cache line
 }
@@ -146,7 +144,7 @@ const maxHeight = 12
 // nameList is a skip list in byte order of the names, a quarter of each level's
 // entries rising to the next.
 type nameList[V any] struct {
-	mu     sync.RWMutex
+	mu     lockrank.RWMutex[lockrank.NameList]
 	head   [maxHeight]*nameEntry[V] // mu
 	height int                      // mu: levels in use
 }

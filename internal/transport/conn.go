@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"holdfast/internal/lockrank"
 )
 
 // Defaults of [Options].
@@ -73,7 +75,7 @@ type Conn struct {
 	outputLimit int
 
 	// Output. See write.go for who may touch what.
-	mu        sync.Mutex
+	mu        lockrank.Mutex[lockrank.Output]
 	out       []byte      // mu: appended, not yet taken by the writer
 	outClass  int8        // mu: buffer class that the next out begins with
 	writing   bool        // mu: somebody is the writer

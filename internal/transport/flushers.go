@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/lockrank"
 )
 
 // Flushers are the goroutines behind FlushSoon and FlushInCrowd: a few for all
@@ -72,7 +74,7 @@ func (f *Flushers) Close() {
 // has no bound to overflow, and holds each connection at most once.
 type flushQueue struct {
 	number     int // which of a connection's places are this queue's
-	mu         sync.Mutex
+	mu         lockrank.Mutex[lockrank.FlushQueue]
 	work       sync.Cond // on mu: head is not nil, or closed
 	head, tail *Conn     // mu
 	idle       int       // mu: flushers that wait
