@@ -116,6 +116,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.DurationVar(&l.MaxKeepAlive, "max-keep-alive", 0, "longest keep-alive granted; 0: whatever the client asks")
 	f.IntVar(&l.ReceiveMaximum, "receive-maximum", 0, "QoS 1 and 2 publishes from one client under way (default 1024)")
 	f.IntVar(&l.MaxInflight, "max-inflight", 0, "QoS 1 and 2 deliveries to one client under way (default 1024)")
+	f.IntVar(&l.MaxInflightV3, "max-inflight-v3", 0, "the same for a client of MQTT 3.1 or 3.1.1, which cannot say how many it takes (default 20)")
 	f.IntVar(&l.TopicAliasMaximum, "topic-alias-maximum", 0, "topic aliases of one connection, each way (default 32)")
 	f.IntVar(&l.MaxQueued, "max-queued-messages", 0, "messages waiting for one session (default 100000)")
 	f.Var(bytesValue{&l.MaxQueuedBytes}, "max-queued-bytes", "bytes waiting for one session (default 256MiB)")

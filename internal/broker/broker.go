@@ -273,9 +273,10 @@ func (b *Broker) handled(topic []byte) bool {
 	return false
 }
 
-// protected says whether clients must not publish to the topic. $SYS is the broker's own.
+// protected says whether clients must not publish to the topic. $SYS is the
+// broker's own, but for the state of bridges, which they publish.
 func (b *Broker) protected(topic []byte) bool {
-	if len(topic) > 0 && topic[0] == '$' && bytes.HasPrefix(topic, sysPrefix) {
+	if ownSys(topic) {
 		return true
 	}
 	for _, prefix := range b.protectedIn {

@@ -37,6 +37,7 @@ type Conn struct {
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
 	version     mqtt.Version
+	bridge      bool // the client is a broker that connects as a bridge
 	problemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
 	graceful    bool // reader: the client said goodbye, so no will
 
@@ -128,6 +129,9 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		c.tr.Flush() // what the end of the turn had for this client, too
 	}()
 	for {
+		if c.version == mqtt.V31 {
+			mqtt.ClearDup31(c.tr.Buffered())
+		}
 		header, body, n, need, err := mqtt.Split(c.tr.Buffered(), c.maxIncoming())
 		if err != nil || n == 0 {
 			return need, err

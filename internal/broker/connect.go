@@ -23,7 +23,7 @@ func (c *Conn) connect(t *Turn, body []byte) error {
 	if err := p.Decode(body); err != nil {
 		return c.refuseMalformed(t, p, err)
 	}
-	c.version = p.Version
+	c.version, c.bridge = p.Version, p.Bridge
 	c.maxPacket = int(p.MaximumPacketSize)
 	if code, reason := c.judge(p); code.Failed() {
 		return c.refuse(t, code, reason)
@@ -46,7 +46,7 @@ func (c *Conn) refuseMalformed(t *Turn, p *mqtt.Connect, err error) error {
 		return err
 	}
 	c.version = mqtt.V5
-	if p.Version == mqtt.V311 || p.Version < mqtt.V311 && e.Code == mqtt.UnsupportedProtocolVersion {
+	if p.Version == mqtt.V31 || p.Version == mqtt.V311 || p.Version < mqtt.V5 && e.Code == mqtt.UnsupportedProtocolVersion {
 		c.version = mqtt.V311
 	}
 	return c.refuse(t, e.Code, e.Reason)
@@ -55,8 +55,8 @@ func (c *Conn) refuseMalformed(t *Turn, p *mqtt.Connect, err error) error {
 // refuse answers with a failure CONNACK; the connection ends.
 func (c *Conn) refuse(t *Turn, code mqtt.ReasonCode, reason string) error {
 	c.b.stats.Refused.Add(1)
-	if c.version == mqtt.V311 && code == mqtt.QuotaExceeded {
-		code = mqtt.ServerUnavailable // 3.1.1 has no code that says it better
+	if c.version < mqtt.V5 && code == mqtt.QuotaExceeded {
+		code = mqtt.ServerUnavailable // before version 5 no code says it better
 	}
 	c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", code, "reason", reason)
 	c.append(reason, func(dst []byte, reason string) []byte {
@@ -102,6 +102,9 @@ func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
 	l := &c.b.limits
 	c.problemInfo = p.RequestProblemInfo
 	c.receiveMax = min(int(p.ReceiveMaximum), l.MaxInflight)
+	if p.Version < mqtt.V5 {
+		c.receiveMax = min(c.receiveMax, l.MaxInflightV3)
+	}
 	c.aliasOutMax = min(int(p.TopicAliasMaximum), l.TopicAliasMaximum)
 	c.keepAlive = time.Duration(p.KeepAlive) * time.Second
 	if l.MaxKeepAlive > 0 && (c.keepAlive == 0 || c.keepAlive > l.MaxKeepAlive) && p.Version == mqtt.V5 {

@@ -1,5 +1,5 @@
 // Package broker is the MQTT broker: connections, sessions, subscriptions,
-// routing, retained messages and wills, for MQTT 5.0 and 3.1.1 on one port.
+// routing, retained messages and wills, for MQTT 5.0, 3.1.1 and 3.1 on one port.
 //
 // Who does what:
 //

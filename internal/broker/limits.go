@@ -30,6 +30,7 @@ type Limits struct {
 	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
 	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
+	MaxInflightV3       int           // the same for clients before MQTT 5, which can't say how many they take; default 20
 	MaxQueued           int           // messages waiting for one session, those under way included; default 100,000. Beyond: see QueueFull
 	MaxQueuedBytes      int64         // their bytes; default 256 MiB
 	MaxTotalQueued      int           // messages waiting for all sessions together; default 4,000,000. Beyond: the session that holds most ends
@@ -53,6 +54,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.ReceiveMaximum, 1024)
 	setDefault(&l.TopicAliasMaximum, 32)
 	setDefault(&l.MaxInflight, 1024)
+	setDefault(&l.MaxInflightV3, 20)
 	setDefault(&l.MaxQueued, 100_000)
 	setDefault(&l.MaxQueuedBytes, 256<<20)
 	setDefault(&l.MaxTotalQueued, 4_000_000)

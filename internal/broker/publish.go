@@ -42,7 +42,7 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	if answered || p.QoS == 0 {
 		return nil
 	}
-	if c.version == mqtt.V311 && answer.code == mqtt.QuotaExceeded {
+	if c.version < mqtt.V5 && answer.code == mqtt.QuotaExceeded {
 		return errNoRoom // its PUBACK could not say that the message was refused
 	}
 	answer.typ, answer.id = mqtt.PUBACK, p.PacketID

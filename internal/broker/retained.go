@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
@@ -25,8 +24,8 @@ type retainedStore struct {
 	bytes   atomic.Int64  // their bytes
 }
 
-// counts says whether a retained message counts against the bounds.
-func counts(topic []byte) bool { return !bytes.HasPrefix(topic, sysPrefix) }
+// counts says whether a retained message counts against the bounds, and is on disk.
+func counts(topic []byte) bool { return !ownSys(topic) }
 
 // note counts a message that came, or with a sign of -1 one that went.
 func (r *retainedStore) note(m *Message, sign int64) {

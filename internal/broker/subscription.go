@@ -96,6 +96,11 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 		sub = &subscription{session: s, filter: filter}
 	}
 	sub.qos, sub.noLocal, sub.retainAsPublished, sub.id = o.QoS, o.NoLocal, o.RetainAsPublished, id
+	if c.bridge {
+		// A bridge must not get back what it brings, or the two brokers pass a message
+		// to and fro for ever; and it keeps RETAIN, to retain what the other retains.
+		sub.noLocal, sub.retainAsPublished = group == "", true
+	}
 	if isNew {
 		s.subscribe(sub)
 		c.b.insert(sub, group, rest)

@@ -44,7 +44,7 @@ type Connack struct {
 // connection closed without a CONNACK.
 func AppendConnack(dst []byte, v Version, c *Connack) []byte {
 	var flags byte
-	if c.SessionPresent && c.Code == Success { // [MQTT-3.2.2-6]
+	if c.SessionPresent && c.Code == Success && v != V31 { // [MQTT-3.2.2-6]; in MQTT 3.1 the byte is reserved
 		flags = 1
 	}
 	if v < V5 {

@@ -3,6 +3,7 @@ package mqtt
 // Connect is a CONNECT packet. Its slices are views of the body it was decoded from.
 type Connect struct {
 	Version    Version
+	Bridge     bool   // another broker connects, as Mosquitto's bridges say it before version 5: bit 7 of the level
 	CleanStart bool   // Clean Session in 3.1.1
 	KeepAlive  uint16 // seconds; 0: none
 	ClientID   []byte // may be empty
@@ -36,6 +37,14 @@ type Will struct {
 	Props          PublishProps // Raw is the will's property block
 }
 
+// The protocol names, and the bit of the protocol level by which a broker says that it connects as a bridge. The
+// bit is in no standard; Mosquitto and others set it, before version 5.
+const (
+	nameV31   = "MQIsdp"
+	nameV311  = "MQTT"
+	bridgeBit = 0x80
+)
+
 const (
 	noExpiry          = 0xFFFFFFFF
 	maxReceiveMaximum = 65_535
@@ -53,9 +62,9 @@ const (
 )
 
 // Decode decodes a CONNECT. It overwrites all of c. Two errors are the caller's to answer rather than to close
-// on: UnsupportedProtocolVersion leaves the level that the client sent in c.Version (3 for MQTT 3.1), and
-// ClientIdentifierNotValid comes from a 3.1.1 client without identifier that wants to keep its session
-// [MQTT-3.1.3-8].
+// on: UnsupportedProtocolVersion leaves the level that the client sent in c.Version, without the bridge bit if the
+// rest is below 5, and ClientIdentifierNotValid comes from a 3.1.1 client without identifier that wants to keep
+// its session [MQTT-3.1.3-8].
 func (c *Connect) Decode(body []byte) error {
 	return asError(c.decode(body))
 }
@@ -98,10 +107,17 @@ func (c *Connect) decodeHeader(body []byte) (flags byte, rest []byte, err *Error
 		return 0, nil, errShort
 	}
 	c.Version = Version(rest[0])
+	if level := c.Version &^ bridgeBit; level < V5 {
+		c.Bridge = c.Version != level
+		c.Version = level
+	}
 	switch {
-	case string(name) == "MQIsdp": // MQTT 3.1, whose clients understand the refusal
-		return 0, nil, errProtocolLevel
-	case string(name) != "MQTT": // [MQTT-3.1.2-1]
+	case string(name) == nameV31:
+		if c.Version != V31 {
+			c.Version = min(c.Version, V311) // no client of that name understands more
+			return 0, nil, errProtocolLevel
+		}
+	case string(name) != nameV311: // [MQTT-3.1.2-1]
 		return 0, nil, errProtocolName
 	case c.Version != V311 && c.Version != V5: // [MQTT-3.1.2-2]
 		return 0, nil, errProtocolLevel
@@ -216,8 +232,15 @@ func (w *Will) decode(v Version, b []byte) (rest []byte, err *Error) {
 func AppendConnect(dst []byte, c *Connect) []byte {
 	dst = append(dst, CONNECT.header())
 	dst, packet := openLength(dst)
-	dst = appendText(dst, "MQTT")
-	dst = append(dst, byte(c.Version), c.flags())
+	name, level := nameV311, c.Version
+	if c.Version == V31 {
+		name = nameV31
+	}
+	if c.Bridge {
+		level |= bridgeBit
+	}
+	dst = appendText(dst, name)
+	dst = append(dst, byte(level), c.flags())
 	dst = appendUint16(dst, c.KeepAlive)
 	if c.Version >= V5 {
 		var block int

@@ -121,7 +121,8 @@ func TestUnsupportedVersionIsKept(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]Version{
 		`"MQTT" 06 02 0000 {} "c"`: 6,
-		`"MQIsdp" 03 02 0000 "c"`:  3,
+		`"MQTT" 83 02 0000 "c"`:    3,
+		`"MQIsdp" 06 02 0000 "c"`:  4,
 	} {
 		c := Connect{}
 		if err := c.Decode(packet(notation)); err == nil || c.Version != want {

@@ -1,4 +1,4 @@
-// Package mqtt turns bytes into MQTT packets and packets into bytes, for MQTT 3.1.1 and MQTT 5, in both
+// Package mqtt turns bytes into MQTT packets and packets into bytes, for MQTT 3.1, 3.1.1 and 5, in both
 // directions. The broker calls it for every packet; the test clients and the load generator use the same code
 // from the other side.
 //

@@ -36,8 +36,8 @@ var (
 	errResponseTopic   = &Error{ProtocolError, "the response topic contains a wildcard character"}
 	errSubIDFromClient = &Error{ProtocolError, "a client's PUBLISH carries a subscription identifier"}
 
-	errProtocolName   = &Error{MalformedPacket, "the protocol name is not MQTT"}
-	errProtocolLevel  = &Error{UnsupportedProtocolVersion, "only MQTT 3.1.1 and MQTT 5 are spoken here"}
+	errProtocolName   = &Error{MalformedPacket, "the protocol name is neither MQTT nor MQIsdp"}
+	errProtocolLevel  = &Error{UnsupportedProtocolVersion, "the server speaks MQTT 3.1, 3.1.1 and 5 only"}
 	errConnectFlag    = &Error{MalformedPacket, "the reserved connect flag is set"}
 	errWillFlags      = &Error{MalformedPacket, "will QoS or will retain without a will"}
 	errWillQoS3       = &Error{MalformedPacket, "will QoS 3 does not exist"}

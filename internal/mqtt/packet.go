@@ -4,6 +4,7 @@ package mqtt
 type Version byte
 
 const (
+	V31  Version = 3 // MQTT 3.1: the same packets as 3.1.1, under the protocol name MQIsdp
 	V311 Version = 4
 	V5   Version = 5
 )
@@ -11,6 +12,8 @@ const (
 // String returns the version's usual name.
 func (v Version) String() string {
 	switch v {
+	case V31:
+		return "3.1"
 	case V311:
 		return "3.1.1"
 	case V5:

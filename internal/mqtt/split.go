@@ -52,3 +52,15 @@ func Split(b []byte, maxPacket int) (header byte, body []byte, n, need int, err 
 	}
 	return header, b[1+size : whole : whole], whole, 0, nil
 }
+
+// ClearDup31 clears the DUP flag of the packet that begins b, where only MQTT 3.1 has one: its clients may set it on
+// a PUBREL, SUBSCRIBE or UNSUBSCRIBE that they send again. Call it before Split, on a connection of that version.
+func ClearDup31(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	switch TypeOf(b[0]) {
+	case PUBREL, SUBSCRIBE, UNSUBSCRIBE:
+		b[0] &^= 0x08
+	}
+}
