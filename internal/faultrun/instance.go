@@ -140,7 +140,7 @@ func (w *worker) kill() {
 
 // stop ends the instance well.
 func (w *worker) stop() error {
-	w.signal(syscall.SIGCONT)
+	w.signal(resumeSignal)
 	w.signal(syscall.SIGTERM)
 	select {
 	case <-w.done:

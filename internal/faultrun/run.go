@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"holdfast/client"
@@ -229,9 +228,9 @@ func (r *run) signals(calm <-chan struct{}) error {
 			err = r.startInstance(i)
 		case 2, 3:
 			r.report.InstancePauses++
-			r.workers[i].signal(syscall.SIGSTOP)
+			r.workers[i].signal(pauseSignal)
 			wait(300 * time.Millisecond)
-			r.workers[i].signal(syscall.SIGCONT)
+			r.workers[i].signal(resumeSignal)
 		default:
 			r.report.BrokerKills++
 			r.broker.Kill()

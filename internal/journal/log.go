@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -260,12 +259,6 @@ func (l *writeLog) extend() error {
 		l.extent += by
 	}
 	return err
-}
-
-// isNoRoom tells errors of a disk, a quota or a limit that is reached from those of a
-// disk that fails.
-func isNoRoom(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // write goes on in the room of the ballast when the disk is full.

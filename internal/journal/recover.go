@@ -189,11 +189,11 @@ func (d disguise) flippedBit(b []byte, p int, next uint64) (bit int, found bool)
 			return i, true
 		}
 	}
-	length := int(binary.LittleEndian.Uint32(b[p+8:]))
-	if length > len(b)-p-frameHeader {
+	length := binary.LittleEndian.Uint32(b[p+8:])
+	if uint64(length) > uint64(len(b)-p-frameHeader) { // compared before it is an int, which may have 32 bits
 		return 0, false
 	}
-	end := p + frameHeader + length
+	end := p + frameHeader + int(length)
 	wrong := sums(b[p+8:end]) ^ binary.LittleEndian.Uint64(b[p:])
 	switch {
 	case wrong == 0: // it is sound, and has another number: the end
