@@ -101,6 +101,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")
 	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
 	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
+	f.Var(intBytesValue{&cfg.MaxKeySize}, "max-key-size", "bytes of one key; requests with a longer one are refused, also those that only read it (default 64KiB)")
 	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store (default 1000000)")
 	f.Var(bytesValue{&cfg.MaxStoreBytes}, "max-store-bytes", "bytes of keys and values in the store (default 1GiB)")
 	f.DurationVar(&cfg.Remember, "remember", 0, "how long a message is remembered whose STORE has no KEEP (default 168h, or --max-remember if that is less)")

@@ -22,8 +22,8 @@ import (
 //	 …  version   if its head has no room for it: see encoding.go
 //	 …  token     if there is one, likewise
 //
-// A record too large for a slot has its key and value on the Go heap, and there the
-// number of their place in table.large (4 bytes).
+// A record too large for a slot has all that follows its head on the Go heap, and
+// there the number of its place in table.large (4 bytes).
 //
 // The version of a tombstone is that of the deletion.
 type record struct {
@@ -91,8 +91,9 @@ func (r record) body() int {
 	return recordHead
 }
 
-// large is key and value of a record that is too large for a slot. It is immutable.
-type large struct{ key, value []byte }
+// large is what follows the head of a record that is too large for a slot. It is
+// immutable.
+type large struct{ key, value, tail []byte }
 
 // parts are views of a record's key and value, and of what stands behind them.
 // While those of a slot are good for as long as the shard is locked and nothing is
@@ -101,7 +102,7 @@ func (t *table) parts(r record) (key, value, tail []byte) {
 	at := r.body()
 	if r.has(recordLarge) {
 		l := &t.large[binary.LittleEndian.Uint32(r.b[at:])]
-		return l.key, l.value, r.b[at+largeBody:]
+		return l.key, l.value, l.tail
 	}
 	toValue := at + int(r.word(8)>>48)
 	toTail := toValue + int(binary.LittleEndian.Uint32(r.b[20:]))
@@ -194,12 +195,12 @@ func (t *table) shape(key []byte, e *statestore.Entry, deletion hlc.Timestamp) s
 		s.flags |= recordToken
 		s.tail = appendStamp(s.tail, e.Token)
 	}
-	s.size = recordHead + len(s.tail)
+	s.size = recordHead
 	if s.deadline != 0 {
 		s.flags |= recordDeadline
 		s.size += deadlineHead
 	}
-	if body := len(key) + len(s.value); s.size+body > maxSlot || len(key) > maxShortKey {
+	if body := len(key) + len(s.value) + len(s.tail); s.size+body > maxSlot || len(key) > maxShortKey {
 		s.flags |= recordLarge
 		s.size += largeBody
 	} else {
@@ -223,10 +224,9 @@ func (s *shape) write(b []byte, number int) {
 	}
 	if s.flags&recordLarge != 0 {
 		binary.LittleEndian.PutUint32(b[at:], uint32(number))
-		at += largeBody
-	} else {
-		at += copy(b[at:], s.key)
-		at += copy(b[at:], s.value)
+		return
 	}
+	at += copy(b[at:], s.key)
+	at += copy(b[at:], s.value)
 	copy(b[at:], s.tail)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"holdfast/hlc"
@@ -204,8 +205,9 @@ func (t *table) free(ref slab.Ref) {
 
 // addLarge puts the body of a record on the Go heap.
 func (t *table) addLarge(s *shape) int {
-	body := append(append(make([]byte, 0, len(s.key)+len(s.value)), s.key...), s.value...)
-	l := large{key: body[:len(s.key):len(s.key)], value: body[len(s.key):]}
+	toTail := len(s.key) + len(s.value)
+	body := slices.Concat(s.key, s.value, s.tail)
+	l := large{key: body[:len(s.key):len(s.key)], value: body[len(s.key):toTail:toTail], tail: body[toTail:]}
 	if n := len(t.freeLarge); n > 0 {
 		number := t.freeLarge[n-1]
 		t.freeLarge = t.freeLarge[:n-1]

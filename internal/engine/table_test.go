@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -181,4 +182,31 @@ func TestBytesOfAKey(t *testing.T) {
 	if per := m.memory.Bytes() / keys; per > most {
 		t.Errorf("%d bytes for each key, more than %d", per, most)
 	}
+}
+
+// A record whose token alone is larger than a slot may be is kept like any other: the
+// shard's lock is held while it is written.
+func TestTokenLargerThanASlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("a")
+	node := strings.Repeat("n", 17_000)
+	for _, value := range []string{"v", strings.Repeat("v", maxSlot)} {
+		cmd := parse(t, "SET k "+value+" PX=1000", startMs)
+		cmd.Token = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: startMs, Counter: 1, Node: node}}
+		a := &answer{c: c, label: "SET", done: make(chan struct{})}
+		c.Do(cmd, a)
+		<-a.done
+		w.log.take()
+		if got := c.wait("GET k"); string(got.Value) != value {
+			t.Fatalf("got a value of %d bytes, want %d", len(got.Value), len(value))
+		}
+		w.log.take()
+		c.wait("SET k w")
+		w.expect("a: SET k w -> " + statestore.TokenRequired.Error())
+	}
+	w.restart()
+	w.log.take()
+	w.client("a").wait("DEL k")
+	w.expect("a: DEL k -> " + statestore.TokenRequired.Error())
 }

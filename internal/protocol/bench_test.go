@@ -28,7 +28,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var cmd statestore.Command
 			allocs := testing.AllocsPerRun(100, func() {
-				if f := protocol.Parse(tc.payload, protocol.Current, &cmd); f != statestore.None {
+				if f := protocol.Parse(tc.payload, protocol.Current, protocol.DefaultMaxKey, &cmd); f != statestore.None {
 					t.Fatal(f)
 				}
 			})
@@ -49,7 +49,7 @@ func TestParseOfClaimsDoesNotAllocate(t *testing.T) {
 		b := []byte(payload)
 		var cmd statestore.Command
 		allocs := testing.AllocsPerRun(100, func() {
-			if f := protocol.Parse(b, protocol.Current, &cmd); f != statestore.Syntax {
+			if f := protocol.Parse(b, protocol.Current, protocol.DefaultMaxKey, &cmd); f != statestore.Syntax {
 				t.Fatal(f)
 			}
 		})
@@ -104,7 +104,7 @@ func BenchmarkParse(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(tc.payload)))
 			for b.Loop() {
-				protocol.Parse(tc.payload, protocol.Current, &cmd)
+				protocol.Parse(tc.payload, protocol.Current, protocol.DefaultMaxKey, &cmd)
 			}
 		})
 	}

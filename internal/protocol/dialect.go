@@ -3,7 +3,6 @@ package protocol
 import (
 	"fmt"
 
-	"holdfast/hlc"
 	"holdfast/internal/statestore"
 )
 
@@ -96,8 +95,8 @@ func ParseStamp(value []byte, present bool) statestore.Stamp {
 	if !present {
 		return statestore.Stamp{}
 	}
-	at, err := hlc.ParseBytes(value)
-	if err != nil {
+	at, ok := parseTimestamp(value)
+	if !ok {
 		return statestore.Stamp{State: statestore.Malformed}
 	}
 	return statestore.Stamp{State: statestore.Given, At: at}

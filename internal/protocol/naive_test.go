@@ -56,7 +56,7 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		if len(args) < 2 || len(args) > 3 {
 			return statestore.Command{}, statestore.WrongArgumentCount
 		}
-		if !glob.Valid([]byte(args[1])) {
+		if len(args[1]) > 1024 || !glob.Valid([]byte(args[1])) {
 			return statestore.Command{}, statestore.Syntax
 		}
 		cmd := statestore.Command{Verb: statestore.Scan, Key: []byte(args[1]), HasToken: len(args) == 3}
@@ -66,7 +66,7 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		return cmd, statestore.None
 	case (verb == "LOAD" || verb == "DONE") && current:
 		cmd, f := naiveKey(map[string]statestore.Verb{"LOAD": statestore.Load, "DONE": statestore.Done}[verb], args, len(args) == 3)
-		if f == statestore.None && args[2] == "" {
+		if f == statestore.None && (args[2] == "" || len(args[2]) > 1024) {
 			f = statestore.Syntax
 		}
 		if f == statestore.None {
@@ -92,7 +92,7 @@ func naiveStore(args []string) (statestore.Command, statestore.Fault) {
 		}
 		given[name] = args[i+1]
 	}
-	if args[3] == "" {
+	if args[3] == "" || len(args[3]) > 1024 {
 		return cmd, statestore.Syntax
 	}
 	cmd.Value, cmd.Message = []byte(args[2]), []byte(args[3])
@@ -123,6 +123,9 @@ func naiveKey(verb statestore.Verb, args []string, countFits bool) (statestore.C
 	}
 	if args[1] == "" {
 		return statestore.Command{}, statestore.EmptyKey
+	}
+	if len(args[1]) > 65_536 {
+		return statestore.Command{}, statestore.Syntax
 	}
 	return statestore.Command{Verb: verb, Key: []byte(args[1])}, statestore.None
 }
@@ -215,7 +218,7 @@ func naiveOptions(cmd *statestore.Command, given map[string]string) statestore.F
 		cmd.Version.Given, cmd.Version.Absent = true, text == "-"
 		if text != "-" {
 			at, err := hlc.Parse(text)
-			if err != nil {
+			if err != nil || len(at.Node) > 256 {
 				return statestore.MalformedTimestamp
 			}
 			cmd.Version.At = at
@@ -248,7 +251,7 @@ func naiveMilliseconds(text string) (int64, bool) {
 func agree(t interface{ Fatalf(string, ...any) }, payload []byte) {
 	for _, d := range []*protocol.Dialect{protocol.Current, protocol.Preview} {
 		var got statestore.Command
-		gotFault := protocol.Parse(payload, d, &got)
+		gotFault := protocol.Parse(payload, d, protocol.DefaultMaxKey, &got)
 		want, wantFault := naiveParse(string(payload), d.Current)
 		if gotFault != wantFault {
 			t.Fatalf("%q in %s: %v, want %v", payload, d.Name, gotFault, wantFault)

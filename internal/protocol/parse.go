@@ -14,20 +14,31 @@ import (
 // form and counted, but not kept.
 const maxArgs = 9
 
+// Bounds in bytes of what a request names. A longer key, pattern or message ID is a
+// syntax error, a longer node ID makes its timestamp malformed.
+const (
+	DefaultMaxKey = 64 << 10 // of a key, unless the server is set otherwise
+	MaxPattern    = 1 << 10  // of SCAN's pattern, whose length bounds the work of a match
+	MaxMessageID  = 1 << 10
+	MaxNodeID     = 256 // in a version, a timestamp or a fencing token: a key keeps its token in memory
+)
+
 // arguments are the blob strings of a request.
 type arguments struct {
-	blob  [maxArgs][]byte
-	count int // may be more than maxArgs
+	blob   [maxArgs][]byte
+	count  int // may be more than maxArgs
+	maxKey int
 }
 
 // Parse reads a request's payload into cmd, which it resets; what it fills in are
 // views of payload. It makes the checks of protocol, section 6, up to the
-// options, in their order, and returns the first fault. The properties of the
+// options, in their order, and returns the first fault; maxKey is the length of the
+// longest key that is accepted. The properties of the
 // request are the caller's to fill in afterwards (ParseStamp), and so is what the
 // permission check finds.
-func Parse(payload []byte, d *Dialect, cmd *statestore.Command) statestore.Fault {
+func Parse(payload []byte, d *Dialect, maxKey int, cmd *statestore.Command) statestore.Fault {
 	*cmd = statestore.Command{}
-	var args arguments
+	args := arguments{maxKey: maxKey}
 	var ok bool
 	if args.count, ok = parseArray(payload, args.blob[:]); !ok || args.count == 0 {
 		return statestore.Syntax
@@ -109,8 +120,11 @@ func parseKey(cmd *statestore.Command, args *arguments, countFits bool) statesto
 		return statestore.WrongArgumentCount
 	}
 	cmd.Key = args.blob[1]
-	if len(cmd.Key) == 0 {
+	switch {
+	case len(cmd.Key) == 0:
 		return statestore.EmptyKey
+	case len(cmd.Key) > args.maxKey:
+		return statestore.Syntax
 	}
 	return statestore.None
 }
@@ -177,12 +191,19 @@ func parseVersionCheck(text []byte, check *statestore.VersionCheck) statestore.F
 		check.Absent = true
 		return statestore.None
 	}
-	at, err := hlc.ParseBytes(text)
-	if err != nil {
+	at, ok := parseTimestamp(text)
+	if !ok {
 		return statestore.MalformedTimestamp
 	}
 	check.At = at
 	return statestore.None
+}
+
+// parseTimestamp reads a version or a token with a node ID of at most MaxNodeID
+// bytes, which is a view of text.
+func parseTimestamp(text []byte) (at hlc.Timestamp, ok bool) {
+	at, err := hlc.ParseBytes(text)
+	return at, err == nil && len(at.Node) <= MaxNodeID
 }
 
 // milliseconds reads the operand of PX and KEEP: a positive decimal number. A fraction,
@@ -253,13 +274,13 @@ func parseKeyNotify(cmd *statestore.Command, args *arguments) statestore.Fault {
 }
 
 // parseScan reads SCAN pattern [token]. An empty pattern is malformed like any
-// other, hence a syntax error (protocol, section 7).
+// other, hence a syntax error (protocol, section 7), and so is one that is too long.
 func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
 	if args.count != 2 && args.count != 3 {
 		return statestore.WrongArgumentCount
 	}
 	cmd.Key = args.blob[1]
-	if !glob.Valid(cmd.Key) {
+	if len(cmd.Key) > MaxPattern || !glob.Valid(cmd.Key) {
 		return statestore.Syntax
 	}
 	if args.count == 3 {
@@ -276,7 +297,7 @@ func parseMessage(cmd *statestore.Command, args *arguments, countFits bool, mess
 		return f
 	}
 	cmd.Message = message
-	if len(message) == 0 {
+	if len(message) == 0 || len(message) > MaxMessageID {
 		return statestore.Syntax
 	}
 	return statestore.None

@@ -31,7 +31,7 @@ func parse(payload []byte) (statestore.Command, statestore.Fault) {
 		Message: []byte("old"), Context: []byte("old"), KeepMs: 99,
 		Time: statestore.Stamp{State: statestore.Given}, Token: statestore.Stamp{State: statestore.Malformed},
 	}
-	f := protocol.Parse(payload, protocol.Current, &cmd)
+	f := protocol.Parse(payload, protocol.Current, protocol.DefaultMaxKey, &cmd)
 	return cmd, f
 }
 
@@ -494,7 +494,7 @@ func TestSection1Dialects(t *testing.T) {
 			"LOAD key id": false, "STORE key state id -": false, "DONE key id": false, "LOAD": false, "STORE": false, "DONE": false,
 		} {
 			var cmd statestore.Command
-			f := protocol.Parse(words(command), d, &cmd)
+			f := protocol.Parse(words(command), d, protocol.DefaultMaxKey, &cmd)
 			if unknown := f == statestore.UnknownCommand; unknown == (always || tc.current) {
 				t.Errorf("%s: %s: %v", d.Name, command, f)
 			}
@@ -513,6 +513,8 @@ func TestParseStamp(t *testing.T) {
 		{"", true, statestore.Stamp{State: statestore.Malformed}},
 		{"nonsense", true, statestore.Stamp{State: statestore.Malformed}},
 		{"1:2:n", true, statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: 1, Counter: 2, Node: "n"}}},
+		{"1:2:" + strings.Repeat("n", protocol.MaxNodeID), true, statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: 1, Counter: 2, Node: strings.Repeat("n", protocol.MaxNodeID)}}},
+		{"1:2:" + strings.Repeat("n", protocol.MaxNodeID+1), true, statestore.Stamp{State: statestore.Malformed}},
 	} {
 		if got := protocol.ParseStamp([]byte(tc.value), tc.present); got != tc.want {
 			t.Errorf("ParseStamp(%q, %v) = %+v, want %+v", tc.value, tc.present, got, tc.want)

@@ -36,6 +36,7 @@ type Config struct {
 	// limit then follows MaxMemory, unless GOMEMLIMIT is set.
 	OwnProcess bool
 
+	MaxKeySize           int           // bytes of a key
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
 	MaxWatches           int           // keys that one connection may watch

@@ -74,7 +74,7 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 // do has the engine do what the publish asks for.
 func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 	cmd := &r.cmd
-	fault := protocol.Parse(p.Payload, r.dialect, cmd)
+	fault := protocol.Parse(p.Payload, r.dialect, ep.sv.maxKey, cmd)
 	if fault == statestore.None && cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
 		fault = statestore.Syntax
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
 	"sync/atomic"
 
@@ -24,6 +25,7 @@ type Options struct {
 	Engine engine.Engine
 	Wire   protocol.Wire
 	NodeID string    // of the store, sent with notifications
+	MaxKey int       // bytes of a key; 0: protocol.DefaultMaxKey
 	Keys   KeyPolicy // nil: everybody may read and write every key
 	Logger *slog.Logger
 }
@@ -33,6 +35,7 @@ type Options struct {
 type Service struct {
 	engine engine.Engine
 	wire   protocol.Wire
+	maxKey int
 	keys   KeyPolicy
 	log    *slog.Logger
 	stats  Stats
@@ -59,7 +62,7 @@ func Protected() []string { return []string{protocol.NotifyPrefix} }
 
 // New makes a Service.
 func New(o Options) *Service {
-	sv := &Service{engine: o.Engine, wire: o.Wire, keys: o.Keys, log: o.Logger}
+	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), keys: o.Keys, log: o.Logger}
 	if sv.log == nil {
 		sv.log = slog.New(slog.DiscardHandler)
 	}
