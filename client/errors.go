@@ -24,6 +24,7 @@ var (
 	ErrMalformedTimestamp error = storeError(statestore.MalformedTimestamp.Text(false))
 	ErrEmptyKey           error = storeError(statestore.EmptyKey.Text(false))
 	ErrMalformedToken     error = storeError(statestore.MalformedToken.Text(false))
+	ErrUnreadable         error = storeError(statestore.Unreadable.Text(false)) // the server's log says why
 )
 
 // What can happen on this side of the connection.

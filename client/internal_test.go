@@ -64,6 +64,7 @@ func TestEveryErrorTextHasItsSentinel(t *testing.T) {
 		statestore.MalformedTimestamp: ErrMalformedTimestamp,
 		statestore.EmptyKey:           ErrEmptyKey,
 		statestore.MalformedToken:     ErrMalformedToken,
+		statestore.Unreadable:         ErrUnreadable,
 	} {
 		for _, documented := range []bool{false, true} {
 			r, err := protocol.ParseReply([]byte("-ERR " + fault.Text(documented) + "\r\n"))

@@ -91,10 +91,8 @@ func (s *session) withStripe(st *stripe, cmd *statestore.Command, t *turn) (batc
 	t.memoRow = appendMemoRow(t.memoRow[:0], cmd.Key, cmd.Message)
 	found, err := s.e.recall(st, t.memoRow)
 	if err != nil {
-		// The protocol has no error for that. This one says that nothing was
-		// done, and clients know that it may pass.
 		s.e.o.Logger.Error("what is remembered of a message cannot be read", "key", string(cmd.Key), "error", err)
-		t.res.Reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded}
+		t.res.Reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.Unreadable}
 		return 0, false
 	}
 	switch cmd.Verb {

@@ -283,7 +283,7 @@ func TestUnreadableMessageIsAnError(t *testing.T) {
 	w.settle()
 	c := w.client("c")
 	for _, text := range []string{"LOAD k m", "STORE k a m -", "DONE k m"} {
-		c.want(statestore.QuotaExceeded.Error(), text)
+		c.want(statestore.Unreadable.Error(), text)
 	}
 	c.want("nil", "GET k")
 }
@@ -296,7 +296,7 @@ func TestLoadAfterTheEnd(t *testing.T) {
 	c.store("OK", "k", "a", "m", "")
 	e := w.e
 	w.stop()
-	c.want(statestore.QuotaExceeded.Error(), "LOAD k m")
+	c.want(statestore.Unreadable.Error(), "LOAD k m")
 	if e.ForgetDue() {
 		t.Error("there is more to forget")
 	}

@@ -59,10 +59,9 @@ func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Rep
 	p := page{s: s, glob: g, nowMs: nowMs}
 	lower, upper := bounds(g.Prefix(), after, cmd.HasToken)
 	if err := e.journal.Iterate(lower, upper, p.visit); err != nil {
-		// The disk cannot be read, or the journal is closed. The protocol has no
-		// error for that; a page that is not there is better than half a page.
-		e.o.Logger.Error("a SCAN could not be read", "error", err)
-		p = page{more: true, last: after}
+		// With a token, even that of the last page, the client would come again at once.
+		e.o.Logger.Error("SCAN failed: the keys cannot be read", "pattern", string(cmd.Key), "error", err)
+		return statestore.Reply{Kind: statestore.Error, Fault: statestore.Unreadable}, 0
 	}
 	reply := statestore.Reply{Kind: statestore.Page, Keys: p.keys}
 	if p.more {

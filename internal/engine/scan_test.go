@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,6 +132,40 @@ func TestScanFaults(t *testing.T) {
 	a.Do(&statestore.Command{Verb: statestore.Scan, Key: []byte("b*"), Value: before, HasToken: true}, got)
 	if show(&got.reply) != "[] more=false" {
 		t.Errorf("SCAN b* after a -> %s", show(&got.reply))
+	}
+}
+
+// Where the disk cannot be read SCAN is refused, on the first page and on later ones.
+// An empty page with a token would have the client ask again for ever.
+func TestScanOfADiskThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageKeys: 2})
+	c := w.client("c")
+	for i := range 10 {
+		c.wait(fmt.Sprintf("SET k%d v", i))
+	}
+	w.restart() // which writes tables; no block of them has been read yet
+	if err := w.j.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	w.disk.FailReads(errors.New("medium error"))
+	c = w.client("c")
+	token := statestore.EncodeToken(nil, []byte("k*"), []byte("k3"))
+	first, second := &statestore.Command{Verb: statestore.Scan, Key: []byte("k*")}, &statestore.Command{Verb: statestore.Scan, Key: []byte("k*"), Value: token, HasToken: true}
+	for _, cmd := range []*statestore.Command{first, second} {
+		a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
+		c.Do(cmd, a)
+		<-a.done
+		if a.reply.Kind != statestore.Error || a.reply.Fault != statestore.Unreadable || a.reply.Next != nil {
+			t.Errorf("SCAN -> %s, token %q", show(&a.reply), a.reply.Next)
+		}
+	}
+	// Once it can be read again the same token goes on.
+	w.disk.FailReads(nil)
+	a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
+	c.Do(second, a)
+	if <-a.done; show(&a.reply) != "[k4 k5] more=true" {
+		t.Errorf("SCAN -> %s", show(&a.reply))
 	}
 }
 

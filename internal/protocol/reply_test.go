@@ -68,7 +68,7 @@ func TestSection6Replies(t *testing.T) {
 // Every error text leaves as "-ERR <text>", and the client knows it again.
 func TestSection6Errors(t *testing.T) {
 	t.Parallel()
-	for f := statestore.TimestampAhead; f <= statestore.MalformedToken; f++ {
+	for f := statestore.TimestampAhead; f <= statestore.Unreadable; f++ {
 		for _, wire := range []protocol.Wire{protocol.SDK, protocol.Documented} {
 			payload := protocol.AppendReply(nil, wire, &statestore.Reply{Kind: statestore.Error, Fault: f})
 			if want := "-ERR " + f.Text(wire == protocol.Documented) + "\r\n"; string(payload) != want {
@@ -213,7 +213,7 @@ func TestReplyComesBack(t *testing.T) {
 	reply := rapid.Custom(func(t *rapid.T) statestore.Reply {
 		return statestore.Reply{
 			Kind:    statestore.ReplyKind(rapid.IntRange(int(statestore.OK), int(statestore.Loaded)).Draw(t, "kind")),
-			Fault:   statestore.Fault(rapid.IntRange(1, int(statestore.MalformedToken)).Draw(t, "fault")),
+			Fault:   statestore.Fault(rapid.IntRange(1, int(statestore.Unreadable)).Draw(t, "fault")),
 			Count:   rapid.IntRange(0, 2).Draw(t, "count"),
 			Value:   orNil.Draw(t, "value"),
 			Context: orNil.Draw(t, "context"),

@@ -19,6 +19,9 @@ const (
 	MalformedTimestamp
 	EmptyKey
 	MalformedToken
+	// Unreadable: the command had to read the disk, which failed. Nothing was changed.
+	// Only SCAN, LOAD, STORE and DONE read the disk, and those are extensions of ours.
+	Unreadable
 )
 
 var faultTexts = [...]string{
@@ -36,6 +39,7 @@ var faultTexts = [...]string{
 	MalformedTimestamp: "malformed timestamp",
 	EmptyKey:           "the key length is zero",
 	MalformedToken:     "malformed token",
+	Unreadable:         "the store cannot read its disk",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

@@ -543,6 +543,7 @@ func TestSection6ErrorTexts(t *testing.T) {
 		statestore.MalformedTimestamp: "malformed timestamp",
 		statestore.EmptyKey:           "the key length is zero",
 		statestore.MalformedToken:     "malformed token",
+		statestore.Unreadable:         "the store cannot read its disk",
 	}
 	for f, text := range texts {
 		documented := strings.Replace(text, "lower version than", "lower version that", 1)

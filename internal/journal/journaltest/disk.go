@@ -1,6 +1,7 @@
 // Package journaltest has a disk for tests of what is built on a journal: its
 // syncs can be held up, to look at the moment between a write and its
-// durability, and made to fail, and it can claim to be full.
+// durability, and made to fail; its tables can be made unreadable; and it can claim
+// to be full.
 package journaltest
 
 import (
@@ -22,6 +23,8 @@ type Disk struct {
 	here int   // guarded by mu: syncs that wait
 	fail error // guarded by mu
 
+	unreadable error // guarded by mu: of tables; nil: they can be read
+
 	usage vfs.DiskUsage // guarded by mu: what it says of itself; zero: nothing
 }
 
@@ -29,11 +32,16 @@ type Disk struct {
 func NewDisk(fs vfs.FS) *Disk {
 	d := &Disk{}
 	d.cond.L = &d.mu
-	d.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(d.sync))
+	d.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(d.fault))
 	return d
 }
 
-func (d *Disk) sync(op errorfs.Op) error {
+func (d *Disk) fault(op errorfs.Op) error {
+	if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.unreadable
+	}
 	if !strings.HasSuffix(op.Path, ".journal") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
 		return nil
 	}
@@ -46,6 +54,13 @@ func (d *Disk) sync(op errorfs.Op) error {
 	}
 	d.here--
 	return d.fail
+}
+
+// FailReads makes reads of tables fail with err; nil: not any more.
+func (d *Disk) FailReads(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unreadable = err
 }
 
 // SetSpace makes the disk say how much of it is free.
