@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdfast/internal/lockrank"
+	"holdfast/internal/memory"
 )
 
 // Defaults of [Options].
@@ -41,6 +42,9 @@ type Options struct {
 	// Failed is nil, the connection closes itself after half a second. It is
 	// not called once Shut or Close was.
 	Failed func(error)
+	// Memory is charged with output that the socket has not taken. nil: nothing is
+	// counted.
+	Memory *memory.Pool
 }
 
 // Conn is one client's connection. Create it with [NewConn]; end it with Shut or
@@ -57,6 +61,7 @@ type Conn struct {
 	flushers *Flushers
 	drained  func()
 	failed   func(error)
+	memory   *memory.Pool
 
 	// Bound methods, made once: making one at each call would allocate.
 	readable func(fd uintptr) bool
@@ -76,9 +81,15 @@ type Conn struct {
 
 	// Output. See write.go for who may touch what.
 	mu        lockrank.Mutex[lockrank.Output]
-	out       []byte      // mu: appended, not yet taken by the writer
+	out       []byte      // mu: appended last, not yet taken by the writer
+	queue     *chunk      // mu: appended before out, not yet taken by the writer
+	last      *chunk      // mu: the last one of queue
+	queued    int32       // mu: bytes of queue in pooled buffers
+	charged   int32       // mu: bytes that the pool of memory is charged with
+	unsent    int32       // mu: bytes that the writer held in pooled buffers when it last said so
 	outClass  int8        // mu: buffer class that the next out begins with
 	writing   bool        // mu: somebody is the writer
+	stalled   bool        // mu: the writer waits for the socket, so what waits is charged
 	shut      bool        // mu: no output is accepted any more
 	broken    bool        // mu: a write failed
 	closed    bool        // mu: the socket is closed, or about to be
@@ -86,12 +97,12 @@ type Conn struct {
 	waiter    *sync.Cond  // mu: made at the first WaitOutput that has to wait
 	deadline  *time.Timer // mu: closes what Shut could not finish in time
 
-	sending  []byte // the writer's: taken from out, being written
-	sent     int    // the writer's: how much of sending the socket has
-	writeN   int    // the writer's: result of the last system call
-	writeErr error  // the writer's: result of the last system call
+	sending  chunk // the writer's: taken from queue and out, being written; its p is nil if there is none
+	sent     int   // the writer's: how much of sending.p the socket has
+	writeN   int   // the writer's: result of the last system call
+	writeErr error // the writer's: result of the last system call
 
-	size    atomic.Int64 // bytes in out and in sending[sent:]
+	size    atomic.Int64 // bytes in queue, out and sending that the socket doesn't have
 	armed   atomic.Bool  // Drained is due when size becomes 0
 	waiting atomic.Bool  // WaitOutput waits
 	closing atomic.Bool  // Shut or Close was called
@@ -109,6 +120,7 @@ func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 		flushers:    f,
 		drained:     o.Drained,
 		failed:      o.Failed,
+		memory:      o.Memory,
 		readSize:    DefaultReadBuffer,
 		outputLimit: DefaultOutputLimit,
 	}

@@ -123,7 +123,7 @@ func TestIdleConnectionsCostTheirReaders(t *testing.T) {
 	}
 	eventually(t, "all goroutines end", func() bool { return runtime.NumGoroutine() <= before })
 	for _, c := range conns {
-		if c.in != nil || c.out != nil || c.sending != nil {
+		if c.in != nil || c.out != nil || c.sending.p != nil {
 			t.Fatal("a buffer is held")
 		}
 	}

@@ -18,4 +18,8 @@ func readOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false,
 
 func writeOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false, errNoRawPath }
 
+func gatherOnce(uintptr, []byte, *chunk) (n int, again bool, err error) {
+	return 0, false, errNoRawPath
+}
+
 func discardInput(syscall.RawConn) (found bool) { return false }

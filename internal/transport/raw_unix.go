@@ -67,6 +67,25 @@ func writeOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	}
 }
 
+// gatherOnce is writeOnce for first and the chunks that follow it, as far as one
+// system call takes them.
+func gatherOnce(fd uintptr, first []byte, next *chunk) (n int, again bool, err error) {
+	for {
+		n, err = gatherNow(fd, first, next)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			return 0, true, nil
+		case err != nil:
+			return 0, false, os.NewSyscallError("writev", err)
+		case n == 0:
+			return 0, false, io.ErrUnexpectedEOF
+		}
+		return n, false, nil
+	}
+}
+
 // discardInput throws away what the peer has sent and nobody will read, and
 // reports whether there was anything. Bounded: a peer that sends without end is
 // not read without end.

@@ -3,26 +3,37 @@ package transport
 import (
 	"time"
 	"unsafe"
+
+	"holdfast/internal/memory"
 )
 
 // How output leaves.
 //
-//	anybody ──append──▶ out ──take──▶ sending ──write──▶ socket
-//	           (mu)            (mu)             (the writer alone, no lock)
+//	appenders ──append──▶ queue, out ──take──▶ sending ──write──▶ socket
+//	             (mu)                  (mu)             (the writer alone, no lock)
 //
-// Anybody appends to out under mu. At most one goroutine at a time is the writer
-// of a connection: the one that found writing false and set it, under mu. The
-// writer takes the whole of out as sending, so that appenders begin a fresh
-// buffer while the old one is being written; it writes sending to its end before
-// it takes again, so bytes leave in the order in which they were appended. Before
-// it resigns it looks, under mu, whether more has come: so a Flush that finds a
-// writer may simply return, its bytes will be taken.
+// Output is appended under mu: small pieces are copied to the end of out, a
+// pooled buffer; a large payload that others share (AppendShared) is referred to,
+// in a queue of chunks that stand before out. At most one goroutine at a time is
+// the writer of a connection: the one that found writing false and set it, under
+// mu. The writer takes all of queue and out as sending, so that appenders
+// begin afresh while it writes; it writes all that it took before it takes again,
+// so bytes leave in the order in which they were appended. Before it resigns it
+// looks, under mu, whether more has come: so a Flush that finds a writer may simply
+// return, its bytes will be taken. A chunk's owner is released by the one that has
+// the chunk at the time: the writer when it has been written or the write has
+// failed, under mu when the output is dropped.
 //
 // The writer is first whoever calls Flush, with writes that never wait (push). If
 // the socket does not take everything, the role passes to a goroutine of this
 // connection (drain) that waits for room and resigns when nothing is left: while a
 // peer stalls, a Flush costs a lock and a look. Connections on the plain path
 // cannot write without waiting, there the role goes to that goroutine at once.
+//
+// What is waiting is charged to the pool of memory from the moment on at which the
+// socket has not taken all (stalled): a connection whose peer reads touches no
+// counter. Shared chunks are not charged here, but by their owner, once for all
+// connections.
 //
 // The Drained callback runs while its caller is still the writer. A Flush from
 // within it therefore returns at once and its bytes go with the next round of the
@@ -40,7 +51,41 @@ const (
 	// plainChunk bounds one blocking write of the plain path, so that Size falls
 	// as the peer reads.
 	plainChunk = 64 << 10
+	// freeOutput is how much of a connection's waiting output is not charged on the
+	// plain path, which cannot tell a peer that stalls from one that reads.
+	freeOutput = 2 << 10
+	// maxGathered is how many chunks one system call writes at the most.
+	maxGathered = 8
 )
+
+// Owner is who owns bytes that were appended by reference.
+type Owner interface {
+	// Release is called once when the connection doesn't need the bytes any more,
+	// perhaps with its output lock held: it must neither block nor call the
+	// connection.
+	Release()
+}
+
+// chunk is a part of the output: a pooled buffer, or an owner's bytes.
+type chunk struct {
+	p     []byte
+	owner Owner // nil: p is a buffer of the pool
+	next  *chunk
+}
+
+// release lets go of the chunk, which becomes the next one, or empty.
+func (k *chunk) release() {
+	if k.owner != nil {
+		k.owner.Release()
+	} else {
+		putBuffer(k.p)
+	}
+	if k.next != nil {
+		*k = *k.next
+	} else {
+		*k = chunk{}
+	}
+}
 
 // Lock locks the output. Between Lock and Unlock: Out, SetOut, Append, Grow, and
 // nothing that could wait.
@@ -79,6 +124,9 @@ func (c *Conn) SetOut(p []byte) {
 		putBuffer(p)
 		c.out = nil
 	}
+	if c.stalled {
+		c.charge()
+	}
 }
 
 // Append appends a copy of p to the output. Needs the lock.
@@ -91,6 +139,87 @@ func (c *Conn) Append(p []byte) {
 	}
 	c.out = append(c.out, p...)
 	c.size.Add(int64(len(p)))
+	if c.stalled {
+		c.charge()
+	}
+}
+
+// AppendShared appends p without copying it: p must not change until owner, of
+// which it takes over one reference, is released. It is for payloads that are so
+// large that referring to them costs less than a copy (some 16 KiB), above all
+// when many connections get the same. Needs the lock.
+func (c *Conn) AppendShared(p []byte, owner Owner) {
+	if c.shut || c.broken || len(p) == 0 {
+		owner.Release()
+		return
+	}
+	c.queueOut()
+	c.enqueue(&chunk{p: p, owner: owner})
+	c.size.Add(int64(len(p)))
+	if c.stalled {
+		c.charge()
+	}
+}
+
+// queueOut makes out the last chunk of the queue. Needs the lock.
+func (c *Conn) queueOut() {
+	switch {
+	case len(c.out) > 0:
+		c.enqueue(&chunk{p: c.out})
+		c.queued += int32(len(c.out))
+	case c.out != nil: // Out was called and nothing appended
+		putBuffer(c.out)
+	}
+	c.out = nil
+}
+
+// enqueue puts a chunk at the end of the queue. Needs the lock.
+func (c *Conn) enqueue(k *chunk) {
+	if c.queue == nil {
+		c.queue = k
+	} else {
+		c.last.next = k
+	}
+	c.last = k
+}
+
+// charge charges the pool with what is waiting, or, if nothing stalls, with
+// nothing. Needs the lock.
+func (c *Conn) charge() {
+	waiting := int32(0)
+	if c.stalled {
+		waiting = c.unsent + c.queued + int32(len(c.out))
+		if c.raw == nil {
+			waiting = max(0, waiting-freeOutput)
+		}
+	}
+	if waiting != c.charged {
+		c.memory.Charge(memory.Output, int64(waiting-c.charged))
+		c.charged = waiting
+	}
+}
+
+// stall begins to charge what is waiting, as the writer has not got rid of it.
+func (c *Conn) stall() {
+	c.mu.Lock()
+	c.stalled = true
+	c.unsent = c.copied()
+	c.charge()
+	c.mu.Unlock()
+}
+
+// copied counts the bytes of pooled buffers that the writer has still to write.
+// For the writer.
+func (c *Conn) copied() (n int32) {
+	if c.sending.owner == nil {
+		n = -int32(c.sent)
+	}
+	for k := &c.sending; k != nil; k = k.next {
+		if k.owner == nil {
+			n += int32(len(k.p))
+		}
+	}
+	return n
 }
 
 // Grow makes room for n more bytes from pooled memory, where append would
@@ -166,7 +295,7 @@ func (c *Conn) flush(mayDrain bool) {
 		return
 	}
 	c.mu.Lock()
-	if c.writing || len(c.out) == 0 {
+	if c.writing || len(c.out) == 0 && c.queue == nil {
 		c.mu.Unlock()
 		return
 	}
@@ -201,6 +330,7 @@ func (c *Conn) write(mayDrain bool) {
 	if c.raw != nil {
 		c.push(mayDrain)
 	} else {
+		c.stall()
 		go c.drain()
 	}
 }
@@ -208,7 +338,7 @@ func (c *Conn) write(mayDrain bool) {
 // push is the writer that never waits, nor calls Drained unless it may.
 func (c *Conn) push(mayDrain bool) {
 	for range pushRounds {
-		if c.sending == nil && !c.take(mayDrain) {
+		if c.sending.p == nil && !c.take(mayDrain) {
 			return
 		}
 		// Control, unlike Write, prepares nothing for a wait that never comes.
@@ -224,6 +354,7 @@ func (c *Conn) push(mayDrain bool) {
 			break
 		}
 	}
+	c.stall()
 	go c.drain()
 }
 
@@ -232,7 +363,7 @@ func (c *Conn) push(mayDrain bool) {
 func (c *Conn) drain() {
 	writable := c.writeReady
 	for {
-		if c.sending == nil && !c.take(true) {
+		if c.sending.p == nil && !c.take(true) {
 			return
 		}
 		var n int
@@ -242,9 +373,11 @@ func (c *Conn) drain() {
 				n, err = c.writeN, c.writeErr
 			}
 		} else {
-			n, err = c.nc.Write(c.sending[c.sent:min(len(c.sending), c.sent+plainChunk)])
+			p := c.sending.p
+			n, err = c.nc.Write(p[c.sent:min(len(p), c.sent+plainChunk)])
 		}
 		c.wrote(n)
+		c.stall()
 		if err != nil {
 			c.fail(err)
 			return
@@ -267,7 +400,7 @@ func (c *Conn) take(mayDrain bool) bool {
 		}
 		if !mayDrain {
 			c.mu.Unlock()
-			go c.drain()
+			go c.drain() // only to call Drained
 			return false
 		}
 		if !c.armed.CompareAndSwap(true, false) {
@@ -280,6 +413,8 @@ func (c *Conn) take(mayDrain bool) bool {
 	putBuffer(c.out) // Out was called and nothing appended
 	c.out = nil
 	c.writing = false
+	c.stalled = false
+	c.charge()
 	last := c.shut && !c.closed
 	c.closed = c.closed || last
 	c.mu.Unlock()
@@ -291,11 +426,23 @@ func (c *Conn) take(mayDrain bool) bool {
 
 // takeOut is take without more ado: false if there is nothing. Needs the lock.
 func (c *Conn) takeOut() bool {
-	if len(c.out) == 0 || c.closed {
+	if len(c.out) == 0 && c.queue == nil || c.closed {
 		return false
 	}
-	c.sending, c.out, c.sent = c.out, nil, 0
-	c.learn(len(c.sending))
+	c.sent = 0
+	if len(c.out) > 0 {
+		c.learn(len(c.out))
+	}
+	if c.queue == nil {
+		c.sending, c.out = chunk{p: c.out}, nil
+	} else {
+		c.queueOut()
+		c.sending = *c.queue
+		c.queue, c.last, c.queued = nil, nil, 0
+	}
+	if c.stalled {
+		c.unsent = c.copied()
+	}
 	return true
 }
 
@@ -307,16 +454,16 @@ func (c *Conn) learn(n int) {
 	c.outClass = max(class, c.outClass-1)
 }
 
-// wrote notes that the socket took n bytes and reports whether sending is done.
+// wrote notes that the socket took n bytes and reports whether all that the writer
+// took is written.
 func (c *Conn) wrote(n int) (done bool) {
-	c.sent += n
-	if done = c.sent == len(c.sending); done {
-		putBuffer(c.sending)
-		c.sending = nil
-	}
 	c.size.Add(-int64(n))
+	for c.sent += n; c.sending.p != nil && c.sent >= len(c.sending.p); {
+		c.sent -= len(c.sending.p)
+		c.sending.release()
+	}
 	c.wake()
-	return done
+	return c.sending.p == nil
 }
 
 // wake wakes WaitOutput if its time has come. The order matters as in Full: size
@@ -334,14 +481,15 @@ func (c *Conn) wake() {
 
 // fail ends the writer after a write error.
 func (c *Conn) fail(err error) {
-	if c.sending != nil {
-		c.size.Add(-int64(len(c.sending) - c.sent))
-		putBuffer(c.sending)
-		c.sending = nil
+	for c.sending.p != nil {
+		c.size.Add(-int64(len(c.sending.p) - c.sent))
+		c.sent = 0
+		c.sending.release()
 	}
 	c.mu.Lock()
 	c.broken = true
 	c.writing = false
+	c.stalled = false
 	c.dropOutput()
 	shut := c.shut
 	c.mu.Unlock()
@@ -360,6 +508,14 @@ func (c *Conn) dropOutput() {
 	c.size.Add(-int64(len(c.out)))
 	putBuffer(c.out)
 	c.out = nil
+	if c.queue != nil {
+		for c.queue.p != nil {
+			c.size.Add(-int64(len(c.queue.p)))
+			c.queue.release()
+		}
+		c.queue, c.last, c.queued = nil, nil, 0
+	}
+	c.charge()
 	if c.waiter != nil {
 		c.waiter.Broadcast()
 	}
@@ -371,7 +527,14 @@ func (c *Conn) pushRaw(fd uintptr) { c.writeReady(fd) }
 // writeReady is called by RawConn.Write, first at once; false means: wait until
 // the socket may have room and call again.
 func (c *Conn) writeReady(fd uintptr) bool {
-	n, again, err := writeOnce(fd, c.sending[c.sent:])
+	var n int
+	var again bool
+	var err error
+	if c.sending.next == nil {
+		n, again, err = writeOnce(fd, c.sending.p[c.sent:])
+	} else {
+		n, again, err = gatherOnce(fd, c.sending.p[c.sent:], c.sending.next)
+	}
 	c.writeN, c.writeErr = n, err
 	return !again
 }
