@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race interop crash faults fuzz bench compare lint
+.PHONY: startup build test race interop crash faults abuse fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -20,6 +20,9 @@ crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliabili
 
 faults: ## a hundred thousand messages, each processed once, through every fault (docs/consistent-messaging.md)
 	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)
+
+abuse: ## attacks from outside, at full size, and what other clients notice (docs/reliability.md)
+	go run ./internal/abuse/attack -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .

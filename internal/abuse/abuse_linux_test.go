@@ -1,0 +1,127 @@
+package abuse_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"holdfast/internal/abuse"
+	"holdfast/internal/crashtest"
+)
+
+var (
+	binary string // the program, built once
+	dir    string // for data; its path is short, as that of a socket must be
+)
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	tmp, remove, err := crashtest.TempDir()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	dir = tmp
+	if binary, err = crashtest.BuildHoldfast(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// ceiling is how many MiB a server may take before it is killed.
+const ceiling = 2 << 10
+
+// holding are the attacks that the program withstands.
+var holding = []string{
+	"fencing token with a node ID of 17,000 bytes",
+	"fields at their bounds and above",
+	"everything retained",
+}
+
+// Each attack, at small size, on a server with small bounds: it must leave the
+// others alone.
+func TestAttacks(t *testing.T) {
+	t.Parallel()
+	for _, name := range holding {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := abuse.Run(t.Context(), find(t, name), abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: ceiling, Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, broken := range r.Broken {
+				t.Error(broken)
+			}
+		})
+	}
+}
+
+func find(t *testing.T, name string) *abuse.Attack {
+	t.Helper()
+	for _, a := range abuse.Attacks() {
+		if a.Name == name {
+			return a
+		}
+	}
+	t.Fatalf("there is no attack named %q", name)
+	return nil
+}
+
+// A server that is not what an attack wants it to be is found out.
+func TestWhatDoesNotHoldIsReported(t *testing.T) {
+	t.Parallel()
+	a := *find(t, "everything retained")
+	a.Ceiling[abuse.Small], a.Longest[abuse.Small] = 1, 1e-6
+	a.Prepare = nil
+	a.Launch = func(t *abuse.Target) error { return fmt.Errorf("the attacker stumbled") }
+	r, err := abuse.Run(t.Context(), &a, abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: ceiling, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(r.Broken, "\n")
+	for _, want := range []string{"were resident, more than 1", "a round trip of the bystander took", "the attacker stumbled"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("reported was\n%s\nwithout %q", got, want)
+		}
+	}
+}
+
+// A server that takes too much memory is killed before the machine suffers.
+func TestAServerAtTheCeilingIsKilled(t *testing.T) {
+	t.Parallel()
+	r, err := abuse.Run(t.Context(), find(t, "fields at their bounds and above"), abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: 1, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ended != "killed at 1 MiB" || len(r.Broken) == 0 {
+		t.Errorf("it ended with %q, and did not hold: %q", r.Ended, r.Broken)
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/document.md"
+	text := "before\n<!-- attacks: written by make abuse -->\nold\n<!-- end of attacks -->\nafter\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var r abuse.Record
+	r.Add("before", "0123456", &abuse.Result{Name: "large filters", Peak: 1400 << 20, Left: 1300 << 20, Operator: "gone"})
+	r.Add("after", "6543210", &abuse.Result{Name: "large filters", Peak: 100 << 20, AtRest: true, StoppedIn: true})
+	if err := r.Insert(file); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before\n<!--", "| before | 1400 MiB, 1300 MiB |", "| yes, **no** |", "| after | 100 MiB, 0 MiB |", "-->\nafter\n"} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("the document is\n%s\nwithout %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Command attack runs every attack at full size against the built program with its
+// default settings, and prints what its other users noticed as a table.
+//
+//	go run ./internal/abuse/attack
+//	go run ./internal/abuse/attack -only 'filters|pings'
+//	go run ./internal/abuse/attack -record docs/attacks.json -column after -into docs/reliability.md
+//
+// A server whose resident memory passes -ceiling is killed, to protect the machine.
+// The exit status is 1 if something did not hold.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"holdfast/internal/abuse"
+	"holdfast/internal/crashtest"
+)
+
+type flags struct {
+	options              abuse.Options
+	only                 string
+	small                bool
+	record, column, into string
+	program              string
+}
+
+func main() {
+	var f flags
+	flag.StringVar(&f.options.Binary, "binary", "", "path of the program; empty: build it")
+	flag.StringVar(&f.program, "program", "", "what the record calls the program: a commit")
+	flag.Int64Var(&f.options.Ceiling, "ceiling", 6<<10, "MiB of resident memory at which the server is killed")
+	flag.StringVar(&f.only, "only", "", "pattern of the names of the attacks to run; empty: all")
+	flag.BoolVar(&f.small, "small", false, "small attacks on a server with small bounds, as the tests have them")
+	flag.StringVar(&f.record, "record", "", "file in which the figures of earlier runs are kept, and these added")
+	flag.StringVar(&f.column, "column", "after", "with -record: what these figures are: before or after")
+	flag.StringVar(&f.into, "into", "", "with -record: document whose table is brought up to date")
+	flag.Parse()
+	held, err := f.run()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "attack:", err)
+		os.Exit(2)
+	case !held:
+		os.Exit(1)
+	}
+}
+
+func (f *flags) run() (held bool, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	only, err := regexp.Compile(f.only)
+	if err != nil {
+		return false, fmt.Errorf("-only: %w", err)
+	}
+	dir, remove, err := crashtest.TempDir()
+	if err != nil {
+		return false, err
+	}
+	defer remove()
+	if f.options.Binary == "" {
+		if f.options.Binary, err = crashtest.BuildHoldfast(dir); err != nil {
+			return false, err
+		}
+	}
+	f.options.Dir, f.options.Size = dir, abuse.Full
+	if f.small {
+		f.options.Size = abuse.Small
+	}
+	record := &abuse.Record{}
+	if f.record != "" {
+		if record, err = abuse.ReadRecord(f.record); err != nil {
+			return false, err
+		}
+	}
+	held = true
+	for _, a := range abuse.Attacks() {
+		if !only.MatchString(a.Name) || ctx.Err() != nil {
+			continue
+		}
+		begun := time.Now()
+		r, err := abuse.Run(ctx, a, f.options)
+		if err != nil {
+			return false, err
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d MiB, %v\n", a.Name, r.Peak>>20, time.Since(begun).Round(100*time.Millisecond))
+		for _, broken := range r.Broken {
+			held = false
+			fmt.Fprintf(os.Stderr, "\tdid not hold: %s\n", broken)
+		}
+		record.Add(f.column, f.program, r)
+		if err := f.keep(record); err != nil {
+			return false, err
+		}
+	}
+	fmt.Print(record.Markdown())
+	return held, ctx.Err()
+}
+
+// keep writes after each attack: a run takes minutes.
+func (f *flags) keep(record *abuse.Record) error {
+	if f.record == "" {
+		return nil
+	}
+	if err := record.Write(f.record); err != nil {
+		return err
+	}
+	if f.into == "" {
+		return nil
+	}
+	return record.Insert(f.into)
+}

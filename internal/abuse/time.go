@@ -1,0 +1,242 @@
+package abuse
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"holdfast/internal/mqtt"
+)
+
+// Attacks on the processors: packets that take long to work through.
+
+// flood lets so many attackers act for a while, each as fast as it can: begin
+// gives what one of them does again and again. Acts still under way at the end,
+// because the server doesn't take what is sent, end when the attackers leave.
+func (t *Target) flood(attackers int, d time.Duration, begin func(i int) (act func() error, err error)) {
+	var wg sync.WaitGroup
+	end := time.Now().Add(d)
+	for i := range attackers {
+		wg.Go(func() {
+			act, err := begin(i)
+			for err == nil && time.Now().Before(end) && t.ctx.Err() == nil {
+				err = act()
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(d + d/4):
+	}
+}
+
+// floodFor is how long the floods of packets go on.
+func floodFor(t *Target) time.Duration { return pick(t, time.Second, 5*time.Second) }
+
+// sends begins an attacker that sends the same packets again and again, and throws
+// away what comes back.
+func (t *Target) sends(id string, packets []byte) (act func() error, err error) {
+	k, err := t.enter(id, 0)
+	if err != nil {
+		return nil, err
+	}
+	go k.drain()
+	return func() error { return k.write(packets, attackLimit) }, nil
+}
+
+var timeAttacks = []*Attack{
+	{
+		Name:    "pattern that takes long",
+		What:    "16 SCANs with * and 500,000 times [ab], over a key of 2 MB",
+		Ceiling: [2]int64{300, 512},
+		Prepare: func(t *Target) error {
+			n := pick(t, 20_000, 500_000)
+			k, err := enter(t.Addr, "prepare", attackLimit)
+			if err != nil {
+				return err
+			}
+			defer k.close()
+			_, err = k.ask(attackLimit, "SET", strings.Repeat("a", 4*n), "value") // if the server takes such a key
+			if err != nil {
+				return err
+			}
+			_, err = k.ask(attackLimit, "SET", strings.Repeat("a", 64<<10), "value") // and one that it does take
+			return err
+		},
+		Launch: func(t *Target) error {
+			n := pick(t, 20_000, 500_000)
+			patterns := []string{
+				"*" + strings.Repeat("[ab]", n) + "c*",
+				"*" + strings.Repeat("[ab]", 254) + "c*", // short enough to be taken
+			}
+			t.each(16, 16, func(i int) error {
+				k, err := t.enter(fmt.Sprintf("scanner-%d", i), 0)
+				if err != nil {
+					return err
+				}
+				if err := k.takeReplies(attackLimit); err != nil {
+					return err
+				}
+				for _, pattern := range patterns {
+					publish, _ := k.command(nil, []byte("SCAN"), []byte(pattern))
+					if err := k.write(publish, attackLimit); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			t.hold(pick(t, time.Second, 5*time.Second))
+			return nil
+		},
+	},
+	{
+		Name:    "overlapping filters",
+		What:    "8,192 filters of one client that match the same topic, and a flood of messages to it",
+		Ceiling: [2]int64{400, 1024},
+		Launch: func(t *Target) error {
+			const levels = 13 // 2 to the power of 13 filters
+			filters := []string{""}
+			for range levels {
+				var next []string
+				for _, f := range filters {
+					next = append(next, f+"a/", f+"+/")
+				}
+				filters = next
+			}
+			for i := range filters {
+				filters[i] = strings.TrimSuffix(filters[i], "/")
+			}
+			k, err := t.enter("overlap", 0)
+			if err != nil {
+				return err
+			}
+			for i := 0; i < len(filters); i += 1024 {
+				if err := k.subscribe(0, attackLimit, filters[i:i+1024]...); err != nil {
+					return turnedAway(err)
+				}
+			}
+			go k.drain()
+			one := k.publish(0, false, strings.TrimSuffix(strings.Repeat("a/", levels), "/"), []byte("x"))
+			t.flood(4, floodFor(t), func(i int) (func() error, error) {
+				return t.sends(fmt.Sprintf("overlap-%d", i), bytes.Repeat(one, 100))
+			})
+			return nil
+		},
+	},
+	{
+		Name:    "empty user properties",
+		What:    "PUBLISHes with 838,840 empty user properties, of 4 clients",
+		Ceiling: [2]int64{400, 1024},
+		Launch: func(t *Target) error {
+			p := mqtt.Publish{Topic: []byte("properties"), Props: mqtt.PublishProps{Raw: bytes.Repeat([]byte{0x26, 0, 0, 0, 0}, 838_840)}}
+			packet := mqtt.AppendPublish(nil, mqtt.V5, &p)
+			t.flood(4, floodFor(t), func(i int) (func() error, error) { return t.sends(fmt.Sprintf("properties-%d", i), packet) })
+			return nil
+		},
+	},
+	{
+		Name:    "SUBSCRIBE of many filters",
+		What:    "SUBSCRIBEs of 478,374 filters, of 4 clients",
+		Ceiling: [2]int64{400, 1024},
+		Launch: func(t *Target) error {
+			s := mqtt.Subscribe{PacketID: 1}
+			for i := range 478_374 {
+				s.Subscriptions = append(s.Subscriptions, mqtt.Subscription{Filter: strconv.AppendInt(nil, int64(i), 36)})
+			}
+			packet := mqtt.AppendSubscribe(nil, mqtt.V5, &s)
+			t.flood(4, floodFor(t), func(i int) (func() error, error) { return t.sends(fmt.Sprintf("subscribe-%d", i), packet) })
+			return nil
+		},
+	},
+	{
+		Name:    "WebSocket pings",
+		What:    "50 floods of WebSocket pings",
+		OverWS:  true,
+		Ceiling: [2]int64{300, 512},
+		Launch: func(t *Target) error {
+			pings := bytes.Repeat(frame(opPing, nil), 1_000)
+			t.flood(50, floodFor(t), func(i int) (func() error, error) {
+				k, err := t.upgrade()
+				if err != nil {
+					return nil, err
+				}
+				hello := mqtt.Connect{Version: mqtt.V5, CleanStart: true, ClientID: fmt.Appendf(nil, "ping-%d", i), ReceiveMaximum: 65535, RequestProblemInfo: true}
+				if err := k.write(frame(opBinary, mqtt.AppendConnect(nil, &hello)), attackLimit); err != nil {
+					return nil, err
+				}
+				go k.drain()
+				return func() error { return k.write(pings, attackLimit) }, nil
+			})
+			return nil
+		},
+	},
+	{
+		Name:    "everything retained",
+		What:    "50 clients subscribe to # over a million retained messages, again and again",
+		Ceiling: [2]int64{400, 2048},
+		Prepare: func(t *Target) error {
+			n := pick(t, 5_000, 1_000_000)
+			const publishers = 8
+			return publishRetained(t, n/publishers, publishers)
+		},
+		Launch: func(t *Target) error {
+			t.flood(50, floodFor(t), func(i int) (func() error, error) {
+				k, err := t.enter(fmt.Sprintf("all-%d", i), 0)
+				if err != nil {
+					return nil, err
+				}
+				go k.drain()
+				all := k.subscription(0, "#")
+				return func() error {
+					t.hold(100 * time.Millisecond)
+					return k.write(all, attackLimit)
+				}, nil
+			})
+			return nil
+		},
+	},
+}
+
+// publishRetained leaves n retained messages of each publisher.
+func publishRetained(t *Target, n, publishers int) error {
+	errs := make([]error, publishers)
+	var wg sync.WaitGroup
+	for i := range publishers {
+		wg.Go(func() {
+			k, err := enter(t.Addr, fmt.Sprintf("prepare-%d", i), attackLimit)
+			if err == nil {
+				defer k.close()
+				_, err = k.pipeline(n, 500, mqtt.PUBACK, attackLimit, func(j int) []byte {
+					return k.publish(1, true, fmt.Sprintf("retained/%d/%d", i, j), []byte("value"))
+				})
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Attacks are all that are known, in the order of the table.
+func Attacks() []*Attack {
+	var all []*Attack
+	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, timeAttacks} {
+		for _, a := range group {
+			if a.Longest == ([2]seconds{}) {
+				a.Longest = [2]seconds{5, 5}
+			}
+			all = append(all, a)
+		}
+	}
+	return all
+}
