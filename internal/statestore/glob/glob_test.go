@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -204,6 +205,42 @@ func TestMatchAgreesWithRegexp(t *testing.T) {
 	})
 }
 
+// Segments longer than a word of the finder's bits, and longer than those on its stack.
+func TestLongSegmentsAgreeWithRegexp(t *testing.T) {
+	t.Parallel()
+	part := rapid.SampledFrom([]string{"[ab]", "?", "[!c]", "a", "[a-c]", "é", "[!é]", "[à-ü]"})
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(part, 1, 4).Draw(t, "parts")
+		segment := strings.Repeat(strings.Join(parts, ""), rapid.SampledFrom([]int{1, 16, 21, 32, 64, 300}).Draw(t, "times"))
+		keys := rapid.StringOfN(rapid.SampledFrom([]rune("aabbcé")), 1, 6, -1)
+		key := strings.Repeat(keys.Draw(t, "key"), rapid.SampledFrom([]int{1, 40, 250}).Draw(t, "times")) + keys.Draw(t, "end")
+		agree(t, "*"+segment+"*", key)
+		agree(t, "a*"+segment+"*"+segment+"*", key)
+	})
+}
+
+// The longest pattern that the protocol lets through, of classes that nearly match
+// everywhere in a large key: a matcher that tries it at each place takes seconds.
+func TestMatchIsLinear(t *testing.T) {
+	t.Parallel()
+	g, err := glob.Compile([]byte("*" + strings.Repeat("[ab]", 254) + "c*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := bytes.Repeat([]byte("ab"), 1<<20)
+	began := time.Now()
+	if g.Match(key) {
+		t.Error("matched")
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("a key of %d bytes took %v", len(key), took)
+	}
+	key[len(key)-1] = 'c'
+	if !g.Match(key) {
+		t.Error("did not match")
+	}
+}
+
 func FuzzGlob(f *testing.F) {
 	for _, tc := range patterns {
 		for _, key := range append(tc.match, tc.differ...) {
@@ -253,7 +290,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 
 func BenchmarkMatch(b *testing.B) {
 	key := []byte("site/thermostat-17/setPoint")
-	for _, pattern := range []string{"site/*", "*/setPoint", "site/*-17/*", "site/thermostat-[0-9][0-9]/*"} {
+	for _, pattern := range []string{"site/*", "*/setPoint", "site/*-17/*", "site/thermostat-[0-9][0-9]/*", "*-[0-9][0-9]/*"} {
 		b.Run(pattern, func(b *testing.B) {
 			g, err := glob.Compile([]byte(pattern))
 			if err != nil {
