@@ -108,6 +108,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.DurationVar(&cfg.MaxRemember, "max-remember", 0, "longest KEEP granted (default 720h)")
 	f.Int64Var(&cfg.MaxRemembered, "max-remembered", 0, "messages remembered (default 10000000)")
 	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
+	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")
 
 	l := &cfg.Limits
 	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections (default 100000)")

@@ -32,7 +32,7 @@ type Endpoint interface {
 	// Handle takes one publish, on the reader's goroutine; p is a view that is
 	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer:
 	// Conn.Answer within the call, or Conn.Hold within it and Conn.Release later
-	// (QoS 1 only).
+	// (QoS 1 only). Of a connection that is gone (Conn.Gone) it may be left without.
 	Handle(t *Turn, p *mqtt.Publish)
 	// Close says that the connection is gone.
 	Close()

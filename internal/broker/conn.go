@@ -437,6 +437,10 @@ func (c *Conn) append(reason string, encode func(dst []byte, reason string) []by
 
 func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().String()) }
 
+// Gone says whether the connection is closing or has failed: nothing more can be told
+// to the client on it.
+func (c *Conn) Gone() bool { return c.tr.Gone() }
+
 // ClientID is the client's identifier, given or assigned.
 func (c *Conn) ClientID() string { return c.clientID }
 

@@ -26,6 +26,9 @@ type Origin struct {
 	ID       string
 	Verified bool // false: the ID is only claimed
 	Sink     Sink // nil: events are dropped
+	// Gone says that replies can't reach the client any more: work that only reads
+	// is given up. It is asked often, from one goroutine at a time; nil: it never is.
+	Gone func() bool
 }
 
 // Sink hears of changes to the keys that its session watches. Its methods are
@@ -106,7 +109,7 @@ type Options struct {
 	MaxWatches    int   // per session
 	ScanPageKeys  int   // keys in one page of SCAN
 	ScanPageBytes int   // bytes of keys in one page of SCAN
-	MaxScans      int   // scans that read at the same time; others wait
+	MaxScans      int   // scans that read at the same time, one of a session; others wait
 
 	Remember      time.Duration // how long a message is remembered that doesn't say; at most MaxRemember
 	MaxRemember   time.Duration // how long one may be that does
@@ -246,6 +249,7 @@ type Stats struct {
 	Bytes    int64 // of keys and values
 	MaxBytes int64
 	Watches  int64
+	Scans    int64         // that read now
 	Last     hlc.Timestamp // the last version issued
 	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
 	LoadedIn time.Duration // what loading the keys took at the start
@@ -263,6 +267,7 @@ func (e *Local) Stats() Stats {
 		MaxKeys:  e.o.MaxKeys,
 		MaxBytes: e.o.MaxBytes,
 		Watches:  e.watches.Load(),
+		Scans:    int64(len(e.scans)),
 		LoadedIn: e.loaded,
 
 		OutsideHeap: e.memory.Bytes(),

@@ -2,22 +2,33 @@ package engine
 
 import (
 	"bytes"
+	"time"
 
 	"holdfast/internal/journal"
 	"holdfast/internal/statestore"
 	"holdfast/internal/statestore/glob"
 )
 
-// maxVisited bounds what one page looks at, matching or not: a page may be empty
-// and still have a successor (protocol, section 7).
-const maxVisited = 20_000
+// Bounds of what one page looks at, matching or not: a page may be empty and still
+// have a successor (protocol, section 7). Together they end a page after some tens of
+// milliseconds, so that the next SCAN that waits for a place gets it, whatever the
+// pattern and the keys are.
+const (
+	maxVisited      = 20_000   // rows
+	maxVisitedKeys  = 1 << 20  // bytes of keys, each of which is held against the pattern
+	maxVisitedBytes = 16 << 20 // bytes of keys and values, which are read from the disk together
+)
+
+// placeInterval is how often a SCAN that waits for its place looks whether its
+// connection is gone.
+const placeInterval = 20 * time.Millisecond
 
 // page is one page of SCAN being filled.
 type page struct {
 	s       *session
 	glob    glob.Glob
 	nowMs   int64
-	visited int
+	visited struct{ rows, keys, bytes int }
 	bytes   int
 	keys    [][]byte
 	last    []byte // the last key looked at
@@ -53,21 +64,50 @@ func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Rep
 		}
 	}
 	e := s.e
-	e.scans <- struct{}{}
+	p := page{s: s, glob: g, nowMs: nowMs, last: after}
+	if !s.takeScan() {
+		return p.reply(cmd.Key, true), 0
+	}
 	defer func() { <-e.scans }()
 	e.journal.WaitDurable()
-	p := page{s: s, glob: g, nowMs: nowMs}
 	lower, upper := bounds(g.Prefix(), after, cmd.HasToken)
 	if err := e.journal.Iterate(lower, upper, p.visit); err != nil {
 		// With a token, even that of the last page, the client would come again at once.
 		e.o.Logger.Error("SCAN failed: the keys cannot be read", "pattern", string(cmd.Key), "error", err)
 		return statestore.Reply{Kind: statestore.Error, Fault: statestore.Unreadable}, 0
 	}
-	reply := statestore.Reply{Kind: statestore.Page, Keys: p.keys}
-	if p.more {
-		reply.Next = statestore.EncodeToken(nil, cmd.Key, p.last)
+	return p.reply(cmd.Key, p.more), e.journal.Last()
+}
+
+// takeScan waits for a place among the scans that read, which come in the order of
+// asking. It returns false if the connection is gone meanwhile.
+func (s *session) takeScan() bool {
+	if s.gone() {
+		return false
 	}
-	return reply, e.journal.Last()
+	select {
+	case s.e.scans <- struct{}{}:
+		return true
+	default:
+	}
+	tick := time.NewTicker(placeInterval)
+	defer tick.Stop()
+	for !s.gone() {
+		select {
+		case s.e.scans <- struct{}{}:
+			return true
+		case <-tick.C:
+		}
+	}
+	return false
+}
+
+func (p *page) reply(pattern []byte, more bool) statestore.Reply {
+	reply := statestore.Reply{Kind: statestore.Page, Keys: p.keys}
+	if more {
+		reply.Next = statestore.EncodeToken(nil, pattern, p.last)
+	}
+	return reply
 }
 
 // bounds are those of the rows whose keys begin with prefix and, if resumed,
@@ -89,20 +129,28 @@ func bounds(prefix, after []byte, resumed bool) (lower, upper []byte) {
 	}
 }
 
-// visit looks at one row.
-func (p *page) visit(row, _ []byte) bool {
-	key, o := row[len(keyPrefix):], &p.s.e.o
-	if p.visited >= maxVisited || len(p.keys) >= o.ScanPageKeys || p.bytes >= o.ScanPageBytes {
+// visit looks at one row. A page whose connection is gone ends as if it were full.
+func (p *page) visit(row, value []byte) bool {
+	key := row[len(keyPrefix):]
+	if p.full() || p.s.gone() {
 		p.more = true
 		return false
 	}
-	p.visited++
+	p.visited.rows++
+	p.visited.keys += len(key)
+	p.visited.bytes += len(row) + len(value)
 	p.last = append(p.last[:0], key...)
 	if p.wanted(key) {
 		p.keys = append(p.keys, bytes.Clone(key))
 		p.bytes += len(key)
 	}
 	return true
+}
+
+func (p *page) full() bool {
+	o := &p.s.e.o
+	return p.visited.rows >= maxVisited || p.visited.keys >= maxVisitedKeys || p.visited.bytes >= maxVisitedBytes ||
+		len(p.keys) >= o.ScanPageKeys || p.bytes >= o.ScanPageBytes
 }
 
 func (p *page) wanted(key []byte) bool {

@@ -218,3 +218,58 @@ func TestScanWhileKeysChange(t *testing.T) {
 		t.Errorf("second page after a restart: %s", got)
 	}
 }
+
+// A page ends after a bounded amount of keys and values looked at, whether they match
+// or not.
+func TestScanIsBoundedByWhatItReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	key := strings.Repeat("k", 64<<10-1)
+	for i := range 2*maxVisitedKeys>>16 + 1 {
+		a.do("SET " + key + string(rune('A'+i)) + " v")
+	}
+	if keys, pages := scanAll(t, a, "*x"); len(keys) != 0 || pages != 3 {
+		t.Errorf("long keys: %d keys on %d pages, want 0 on 3", len(keys), pages)
+	}
+	value := strings.Repeat("v", maxVisitedBytes/4)
+	for i := range 5 {
+		a.do(fmt.Sprintf("SET v%d %s", i, value))
+	}
+	if keys, pages := scanAll(t, a, "v*"); len(keys) != 5 || pages != 2 {
+		t.Errorf("large values: %d keys on %d pages, want 5 on 2", len(keys), pages)
+	}
+}
+
+// A SCAN is given up when its connection is gone: while it reads, and while it waits
+// for a place. The token that it ends with goes on where it has stopped.
+func TestScanEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{MaxScans: 1})
+	a := w.client("a")
+	for i := range 10 {
+		a.do(fmt.Sprintf("SET k%d v", i))
+	}
+	w.settle()
+	w.log.take()
+	left := 4
+	c := &client{w: w, name: "c", Session: w.e.Open(Origin{ID: "c", Gone: func() bool { left--; return left < 0 }})}
+	if got := c.wait("SCAN *"); len(got.Keys) != 3 || len(got.Next) == 0 {
+		t.Errorf("SCAN of a client that goes -> %s", show(got))
+	}
+
+	w.e.scans <- struct{}{} // another has the only place
+	left = 2
+	if got := c.wait("SCAN *"); len(got.Keys) != 0 || len(got.Next) == 0 {
+		t.Errorf("SCAN that waits for a place -> %s", show(got))
+	}
+	d := w.client("d")
+	d.Close()
+	if got := d.wait("SCAN *"); len(got.Keys) != 0 || len(got.Next) == 0 {
+		t.Errorf("SCAN of a session that is closed -> %s", show(got))
+	}
+	<-w.e.scans
+	if keys, _ := scanAll(t, a, "*"); len(keys) != 10 {
+		t.Errorf("%d keys, want all 10", len(keys))
+	}
+}

@@ -38,6 +38,11 @@ func (s *session) Do(cmd *statestore.Command, c Completion) {
 	}
 }
 
+// gone says whether a reply can't reach the client any more.
+func (s *session) gone() bool {
+	return s.closed.Load() || s.origin.Gone != nil && s.origin.Gone()
+}
+
 // get is the short way: nothing here allocates, and the clock is only read for
 // a key that has a deadline.
 func (s *session) get(cmd *statestore.Command, t *turn) {

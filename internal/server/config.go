@@ -40,6 +40,7 @@ type Config struct {
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
 	MaxWatches           int           // keys that one connection may watch
+	MaxScans             int           // SCANs that read at the same time, one of a connection; others wait
 	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
 	MaxRemember          time.Duration // how long one may be that does
 	MaxRemembered        int64         // messages remembered

@@ -82,6 +82,7 @@ func (s *Server) publishSys() {
 		"store/keys":                       store.Keys,
 		"store/bytes":                      store.Bytes,
 		"store/watches":                    store.Watches,
+		"store/scans":                      store.Scans,
 		"store/remembered":                 store.Remembered,
 		"store/remembered/maximum":         store.MaxRemembered,
 		"store/remembered/forgotten":       store.Forgotten,

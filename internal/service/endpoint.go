@@ -86,6 +86,9 @@ func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
 		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
 	}
+	if !cmd.Verb.Writes() && ep.conn.Gone() {
+		return // the answer would be all that comes of it
+	}
 	cmd.Denied = !ep.permitted(cmd)
 	ep.session.Do(cmd, r)
 }

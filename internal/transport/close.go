@@ -51,6 +51,7 @@ func (c *Conn) Shut(grace time.Duration) {
 	}
 	c.shut = true
 	c.closing.Store(true)
+	c.gone.Store(true)
 	writer := !c.writing
 	if writer {
 		c.writing = true
@@ -119,6 +120,10 @@ func (c *Conn) stopDeadline() {
 	}
 }
 
+// Gone reports whether what is appended from now on is dropped: after Shut or Close,
+// or after a write has failed.
+func (c *Conn) Gone() bool { return c.gone.Load() }
+
 // Close closes the socket at once; output that it has not taken is lost. After
 // the first call it does nothing and returns nil.
 func (c *Conn) Close() error {
@@ -131,6 +136,7 @@ func (c *Conn) Close() error {
 		c.deadline = nil
 	}
 	c.closing.Store(true)
+	c.gone.Store(true)
 	c.dropOutput()
 	c.mu.Unlock()
 	if done {

@@ -106,6 +106,7 @@ type Conn struct {
 	armed   atomic.Bool  // Drained is due when size becomes 0
 	waiting atomic.Bool  // WaitOutput waits
 	closing atomic.Bool  // Shut or Close was called
+	gone    atomic.Bool  // the same, or a write failed
 
 	places [2]place // in the flushers' queues
 }

@@ -488,6 +488,7 @@ func (c *Conn) fail(err error) {
 	}
 	c.mu.Lock()
 	c.broken = true
+	c.gone.Store(true)
 	c.writing = false
 	c.stalled = false
 	c.dropOutput()
