@@ -3,10 +3,7 @@
 package lockrank
 
 import (
-	"bytes"
 	"fmt"
-	"runtime"
-	"strconv"
 	"sync"
 )
 
@@ -79,63 +76,77 @@ type held struct {
 	place int
 }
 
-// goroutines have the locks that each goroutine holds, in the order of acquiring,
-// which is that of their places. They are spread over maps by the goroutine's number.
-var goroutines [64]struct {
+// holder has the locks that one goroutine holds, in the order of acquiring, which
+// is that of their places.
+type holder struct{ locks []held }
+
+// holders have a holder for each goroutine that holds a lock. They are spread by
+// goroutine, so that the check orders the goroutines as little as possible.
+var holders [256]struct {
 	mu   sync.Mutex
-	held map[uint64][]held // guarded by mu
+	by   map[uintptr]*holder // guarded by mu
+	free []*holder           // guarded by mu: so that acquiring allocates nothing
 }
 
 func acquire(lock any, place int) {
 	id := goroutine()
-	g := &goroutines[id%uint64(len(goroutines))]
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	locks := g.held[id]
-	if n := len(locks); n > 0 {
-		switch last := locks[n-1]; {
-		case last.lock == lock:
-			panic(fmt.Sprintf("lockrank: %s is acquired by the goroutine that holds it", order[place].name))
-		case last.place == place:
-			panic(fmt.Sprintf("lockrank: two locks %s are acquired by one goroutine, and there is no order between them", order[place].name))
-		case last.place > place:
-			panic(fmt.Sprintf("lockrank: %s is acquired while %s is held, which comes after it in the order (internal/lockrank/order.go)", order[place].name, order[last.place].name))
+	all := &holders[id>>8%uintptr(len(holders))]
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	h := all.by[id]
+	if h == nil {
+		if n := len(all.free); n > 0 {
+			h, all.free = all.free[n-1], all.free[:n-1]
+		} else {
+			h = new(holder)
 		}
+		if all.by == nil {
+			all.by = map[uintptr]*holder{}
+		}
+		all.by[id] = h
 	}
-	if g.held == nil {
-		g.held = map[uint64][]held{}
+	if n := len(h.locks); n > 0 {
+		judge(h.locks[n-1], lock, place)
 	}
-	g.held[id] = append(locks, held{lock, place})
+	h.locks = append(h.locks, held{lock, place})
+}
+
+// judge panics if a lock must not be acquired while last is held.
+func judge(last held, lock any, place int) {
+	switch {
+	case last.lock == lock:
+		panic(fmt.Sprintf("lockrank: %s is acquired by the goroutine that holds it", order[place].name))
+	case last.place == place:
+		panic(fmt.Sprintf("lockrank: two locks %s are acquired by one goroutine, and there is no order between them", order[place].name))
+	case last.place > place:
+		panic(fmt.Sprintf("lockrank: %s is acquired while %s is held, which comes after it in the order (internal/lockrank/order.go)", order[place].name, order[last.place].name))
+	}
 }
 
 func release(lock any) {
 	id := goroutine()
-	g := &goroutines[id%uint64(len(goroutines))]
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	locks := g.held[id]
-	for i := len(locks) - 1; i >= 0; i-- {
-		if locks[i].lock == lock {
-			if locks = append(locks[:i], locks[i+1:]...); len(locks) == 0 {
-				delete(g.held, id)
-			} else {
-				g.held[id] = locks
-			}
-			return
-		}
+	all := &holders[id>>8%uintptr(len(holders))]
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	h := all.by[id]
+	if h == nil || !h.drop(lock) {
+		panic(fmt.Sprintf("lockrank: a %T is unlocked by a goroutine that does not hold it", lock))
 	}
-	panic(fmt.Sprintf("lockrank: a %T is unlocked by a goroutine that does not hold it", lock))
+	if len(h.locks) == 0 {
+		delete(all.by, id)
+		all.free = append(all.free, h)
+	}
 }
 
-// goroutine is the number of the calling goroutine, as its stack trace gives it:
-// "goroutine 17 [running]:". Slow, but there is no other way that Go supports.
-func goroutine() uint64 {
-	var buf [64]byte
-	text := buf[len("goroutine "):runtime.Stack(buf[:], false)]
-	text = text[:bytes.IndexByte(text, ' ')]
-	id, err := strconv.ParseUint(string(text), 10, 64)
-	if err != nil {
-		panic("lockrank: the number of the goroutine cannot be read: " + err.Error())
+func (h *holder) drop(lock any) bool {
+	for i := len(h.locks) - 1; i >= 0; i-- {
+		if h.locks[i].lock == lock {
+			last := len(h.locks) - 1
+			copy(h.locks[i:], h.locks[i+1:])
+			h.locks[last] = held{}
+			h.locks = h.locks[:last]
+			return true
+		}
 	}
-	return id
+	return false
 }
