@@ -78,6 +78,7 @@ type Broker struct {
 	claims   claims
 	lastSID  atomic.Uint64
 	payloads payloads
+	lent     lent
 
 	groupsMu lockrank.Mutex[lockrank.Groups]
 	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
@@ -113,6 +114,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b.later.b, b.later.hurried = b, true
 	b.payloads.refs = make(map[uint64]int)
+	b.lent.values = make(map[*byte]int)
 	b.retained.seed = maphash.MakeSeed()
 	b.timers.wake = make(chan struct{}, 1)
 	b.claims.held = make(map[string]chan struct{})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/transport"
 )
@@ -59,7 +60,7 @@ func (b *Broker) serve(nc net.Conn) {
 	c := &Conn{b: b}
 	c.reader.Add(1)
 	c.active.Store(b.Now())
-	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained})
+	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained, Memory: b.memory})
 	if !b.addConn(c) {
 		c.tr.Close()
 		return
@@ -357,8 +358,18 @@ func (c *Conn) drained() {
 }
 
 // deliver appends one PUBLISH to the output, or says false because the client
-// doesn't take packets that large [MQTT-3.1.2-24].
-func (c *Conn) deliver(t *Turn, d *mqtt.Delivery) bool {
+// doesn't take packets that large [MQTT-3.1.2-24]. m is the message that d.Payload
+// belongs to, or nil: a large one is referred to and not copied.
+func (c *Conn) deliver(t *Turn, d *mqtt.Delivery, m *Message) bool {
+	shared := m != nil && (m.value != nil || len(d.Payload) >= shareFrom)
+	var payload []byte
+	switch {
+	case !shared:
+	case m.value != nil:
+		d.Rest = len(m.value) + len(m.rest())
+	default:
+		d.Rest, payload, d.Payload = len(d.Payload), d.Payload, nil
+	}
 	c.tr.Lock()
 	if c.aliasOutMax > 0 {
 		c.alias(d)
@@ -372,10 +383,25 @@ func (c *Conn) deliver(t *Turn, d *mqtt.Delivery) bool {
 		c.tr.Grow(n + maxOverhead + 5*len(d.SubscriptionIDs))
 	}
 	c.tr.SetOut(mqtt.AppendDelivery(c.tr.Out(), c.version, d))
+	if shared {
+		m.keep()
+		c.b.charge(m, memory.Output)
+		if payload != nil {
+			c.tr.AppendShared(payload, m)
+		} else {
+			rest := m.rest() // m may be gone after the next call
+			c.tr.AppendShared(m.value, m)
+			c.tr.Append(rest)
+		}
+	}
 	c.tr.Unlock()
 	t.messagesOut++
 	return true
 }
+
+// shareFrom is how many bytes a payload has at least that outputs refer to in place
+// of copying it.
+const shareFrom = 16 << 10
 
 // An output has room for 512 bytes without being asked for more.
 const (
@@ -409,7 +435,7 @@ func (c *Conn) fits(m *Message) bool {
 	if c.maxPacket == 0 {
 		return true
 	}
-	d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: m.topic(), Props: m.props(), Payload: m.payload(), HasExpiry: m.expiresAt != 0}
+	d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: m.topic(), Props: m.props(), Payload: m.payload(), Rest: len(m.value) + len(m.rest()), HasExpiry: m.expiresAt != 0}
 	return mqtt.DeliverySize(c.version, &d) <= c.maxPacket
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtttest"
 )
 
@@ -18,6 +19,7 @@ import (
 type node struct {
 	t       *testing.T
 	journal *journal.Journal
+	memory  *memory.Pool
 	broker  *Broker
 	addr    string
 }
@@ -25,7 +27,13 @@ type node struct {
 // run starts a broker on fs, until the test ends or stop.
 func run(t *testing.T, fs vfs.FS, limits Limits) *node {
 	t.Helper()
-	n := &node{t: t}
+	return runWith(t, fs, limits, memory.NewPool(1<<30))
+}
+
+// runWith is run with a pool of memory.
+func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool) *node {
+	t.Helper()
+	n := &node{t: t, memory: pool}
 	var started sync.WaitGroup
 	started.Add(1)
 	idle := func() {
@@ -36,7 +44,7 @@ func run(t *testing.T, fs vfs.FS, limits Limits) *node {
 	if n.journal, err = journal.Open(journal.Options{Dir: "data", FS: fs, Idle: idle}); err != nil {
 		t.Fatal(err)
 	}
-	if n.broker, err = New(Options{Journal: n.journal, Limits: limits}); err != nil {
+	if n.broker, err = New(Options{Journal: n.journal, Limits: limits, Memory: n.memory}); err != nil {
 		started.Done()
 		t.Fatal(err)
 	}
@@ -67,10 +75,19 @@ func (n *node) stop() {
 	if err := n.broker.Close(ctx); err != nil {
 		n.t.Errorf("closing the broker: %v", err)
 	}
+	n.allCredited()
 	if err := n.journal.Close(); err != nil {
 		n.t.Errorf("closing the journal: %v", err)
 	}
 	n.journal = nil
+}
+
+// allCredited checks that no traffic is charged once all connections have ended.
+func (n *node) allCredited() {
+	n.t.Helper()
+	for _, kind := range []memory.Kind{memory.Input, memory.Output} {
+		until(n.t, "everything of kind "+kind.String()+" is credited", func() bool { return n.memory.UsedBy(kind) == 0 })
+	}
 }
 
 func (n *node) connect(opts ...mqtttest.Option) *mqtttest.Client {

@@ -9,7 +9,9 @@ import (
 )
 
 // Message is one application message in memory that belongs to the broker: its
-// topic, its forwardable properties and its payload in one buffer.
+// topic, its forwardable properties and its payload in one buffer. A handler's
+// message may have, somewhere in its payload, bytes of the handler's in place of a
+// copy: its value.
 //
 // Messages are shared by the queues that hold them and counted: whoever keeps a
 // pointer has called retain, and calls release when done. Contents don't change
@@ -17,14 +19,19 @@ import (
 type Message struct {
 	refs int32 // by package atomic, but for a pooled message that nobody else knows
 
-	buf        []byte // topic, properties, payload
+	buf        []byte // topic, properties, payload but for value
 	topicEnd   int
 	propsEnd   int
+	value      []byte // a part of the payload that is referred to, see Composer.Refer; nil: none
+	valueAt    int    // where in buf it would stand
 	qos        byte
 	retain     bool   // RETAIN as published
 	expiresAt  int64  // on the broker's clock in ms; 0: never
 	stamp      uint64 // order of being stored as retained; 0: was not
 	fromPooled bool   // the buffer goes back to a pool with the last release
+
+	charged   int32   // by package atomic: 0, or one more than the memory.Kind that the message is charged as
+	chargedBy *Broker // set with charged
 }
 
 // Buffers are pooled by size class, 256 bytes to 16 KiB, each four times the
@@ -75,6 +82,9 @@ func (m *Message) release() {
 	} else if n < 0 {
 		panic("broker: message released more often than kept")
 	}
+	if m.charged != 0 {
+		m.chargedBy.credit(m)
+	}
 	if !m.fromPooled {
 		return
 	}
@@ -93,10 +103,33 @@ func (m *Message) notExpired(now int64) {
 	}
 }
 
-func (m *Message) topic() []byte   { return m.buf[:m.topicEnd] }
-func (m *Message) props() []byte   { return m.buf[m.topicEnd:m.propsEnd] }
-func (m *Message) payload() []byte { return m.buf[m.propsEnd:] }
-func (m *Message) size() int64     { return int64(len(m.buf)) }
+func (m *Message) topic() []byte { return m.buf[:m.topicEnd] }
+func (m *Message) props() []byte { return m.buf[m.topicEnd:m.propsEnd] }
+func (m *Message) size() int64   { return int64(len(m.buf) + len(m.value)) }
+
+// payload gives the payload, or what of it stands before the value.
+func (m *Message) payload() []byte {
+	if m.value != nil {
+		return m.buf[m.propsEnd:m.valueAt]
+	}
+	return m.buf[m.propsEnd:]
+}
+
+// rest gives what of the payload follows the value.
+func (m *Message) rest() []byte {
+	if m.value != nil {
+		return m.buf[m.valueAt:]
+	}
+	return nil
+}
+
+// appendTo appends the whole message.
+func (m *Message) appendTo(dst []byte) []byte {
+	if m.value == nil {
+		return append(dst, m.buf...)
+	}
+	return append(append(append(dst, m.buf[:m.valueAt]...), m.value...), m.rest()...)
+}
 
 // Composer builds a message of the broker's own: topic first, then properties,
 // then payload. Properties and payload are appended to Buf in place.
@@ -117,6 +150,10 @@ func Compose(topic []byte, size int) Composer {
 // EndProperties says that what has been appended since Compose is the block of
 // properties, without its length.
 func (c *Composer) EndProperties() { c.m.propsEnd = len(c.Buf) }
+
+// Refer puts p into the payload, after what is in Buf, without copying it: its bytes
+// must never change. At most once, after EndProperties; p is not empty.
+func (c *Composer) Refer(p []byte) { c.m.value, c.m.valueAt = p, len(c.Buf) }
 
 // ExpireAt makes the message expire at a time that Broker.Now gives.
 func (c *Composer) ExpireAt(ms int64) { c.m.expiresAt = ms }

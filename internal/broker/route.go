@@ -187,10 +187,20 @@ func (s *Session) deliverAtMostOnce(t *Turn, o *outgoing, retain bool) {
 		}
 		d.HasExpiry, d.Expiry = true, left
 	}
-	if c.deliver(t, d) {
+	m := o.msg
+	if m == nil && len(o.payload) >= shareFrom && (len(t.matches) > 1 || len(o.payload) > maxCopied) {
+		m = o.message(t)
+		defer m.release()
+		d.Payload = m.payload()
+	}
+	if c.deliver(t, d, m) {
 		t.touch(c)
 	}
 }
+
+// maxCopied is up to which size a payload at QoS 0 is copied to the output of its
+// only subscriber, where a message to refer to would have to be made first.
+const maxCopied = 1 << 20
 
 // routeResponse publishes a handler's response to a request of c. If the
 // requester may publish to its topic, it is routed like a publish of theirs that

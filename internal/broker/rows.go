@@ -70,7 +70,7 @@ func appendMessage(dst []byte, m *Message, wall int64) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(expires))
 	dst = binary.AppendUvarint(dst, uint64(m.topicEnd))
 	dst = binary.AppendUvarint(dst, uint64(m.propsEnd-m.topicEnd))
-	return append(dst, m.buf...)
+	return m.appendTo(dst)
 }
 
 // decodeMessage reads what appendMessage wrote into a message of its own.

@@ -298,7 +298,7 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 		}
 		d.HasExpiry, d.Expiry = true, max(left, 1)
 	}
-	if !c.deliver(t, d) {
+	if !c.deliver(t, d, m) {
 		return false
 	}
 	it.state = slotSent

@@ -52,11 +52,13 @@ func (s *session) get(cmd *statestore.Command, t *turn) {
 	sh.mu.Lock()
 	r := sh.table.find(cmd.Key, hash)
 	cell.Entry, batch = t.read(sh, r), r.lastBatch()
+	lasting := cell.Entry != nil && r.has(recordLarge)
 	sh.mu.Unlock()
 	if cell.Entry != nil && cell.Entry.DeadlineMs != 0 {
 		t.env.NowMs = s.e.nowMs()
 	}
 	statestore.Apply(cmd, cell, &t.env, &t.res)
+	t.res.Reply.Lasting = lasting
 	if batch > s.e.journal.Complete() {
 		t.answer(batch)
 		return

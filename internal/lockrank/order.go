@@ -23,6 +23,7 @@ type (
 	Registry     struct{}
 	Claims       struct{}
 	Output       struct{}
+	Lent         struct{}
 	FlushQueue   struct{}
 	SlabMemory   struct{}
 	SlabMappings struct{}
@@ -78,6 +79,7 @@ var order = []entry{
 	lock[Registry]("broker.Broker.mu"),
 	lock[Claims]("broker.claims.mu"),
 	lock[Output]("transport.Conn.mu"),
+	lock[Lent]("broker.lent.mu"),
 	lock[FlushQueue]("transport.flushQueue.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),

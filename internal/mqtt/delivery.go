@@ -17,13 +17,14 @@ type Delivery struct {
 	SubscriptionIDs []uint32
 	Props           []byte // a property block without its length, as AppendForwardProps makes it
 	Payload         []byte
+	Rest            int // bytes of the payload behind Payload, which the caller appends
 }
 
-// AppendDelivery appends d in one pass. It panics if the topic is longer than MaxString or the packet larger
+// AppendDelivery appends d in one pass, but for the last Rest bytes. It panics if the topic is longer than MaxString or the packet larger
 // than its remaining length can say: compare DeliverySize with the receiver's Maximum Packet Size before.
 func AppendDelivery(dst []byte, v Version, d *Delivery) []byte {
 	props, remaining := d.sizes(v)
-	dst = slices.Grow(dst, 1+varintSize(uint32(remaining))+remaining)
+	dst = slices.Grow(dst, 1+varintSize(uint32(remaining))+remaining-d.Rest)
 	dst = append(dst, publishHeader(d.QoS, d.Dup, d.Retain))
 	dst = appendVarint(dst, uint32(remaining))
 	dst = appendText(dst, d.Topic)
@@ -46,7 +47,8 @@ func AppendDelivery(dst []byte, v Version, d *Delivery) []byte {
 	return append(dst, d.Payload...)
 }
 
-// DeliverySize returns the exact size in bytes of what AppendDelivery appends.
+// DeliverySize returns the exact size in bytes of what AppendDelivery appends, and
+// of the rest.
 func DeliverySize(v Version, d *Delivery) int {
 	_, remaining := d.sizes(v)
 	return 1 + varintSize(uint32(remaining)) + remaining
@@ -54,7 +56,7 @@ func DeliverySize(v Version, d *Delivery) int {
 
 // sizes returns the length of the property block and the packet's remaining length.
 func (d *Delivery) sizes(v Version) (props, remaining int) {
-	remaining = 2 + len(d.Topic) + len(d.Payload)
+	remaining = 2 + len(d.Topic) + len(d.Payload) + d.Rest
 	if d.QoS > 0 {
 		remaining += 2
 	}

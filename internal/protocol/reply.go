@@ -35,6 +35,15 @@ func AppendReply(dst []byte, w Wire, r *statestore.Reply) []byte {
 	}
 }
 
+// AppendValueHead appends what stands before the bytes of a Value, and ValueTail
+// what follows them, for a response that refers to them.
+func AppendValueHead(dst []byte, r *statestore.Reply) []byte {
+	return appendHead(dst, '$', len(r.Value))
+}
+
+// ValueTail is what follows the bytes of a Value.
+const ValueTail = "\r\n"
+
 // appendPage appends SCAN's page: its keys and, if there is more, the token
 // (protocol, section 7).
 func appendPage(dst []byte, r *statestore.Reply) []byte {

@@ -106,7 +106,12 @@ func (r *request) end() {
 // response builds the message that answers the request (protocol, section 6).
 func (r *request) response(reply *statestore.Reply) *broker.Message {
 	sv := r.ep.sv
-	m := broker.Compose(r.topic, len(sv.responseHead)+len(sv.responseTail)+len(r.correlation)+replySize(reply)+128)
+	refer := reply.Kind == statestore.Value && reply.Lasting && len(reply.Value) > 0
+	size := replySize(reply)
+	if refer {
+		size = 0
+	}
+	m := broker.Compose(r.topic, len(sv.responseHead)+len(sv.responseTail)+len(r.correlation)+size+128)
 	m.Buf = append(m.Buf, sv.responseHead...)
 	m.Buf = mqtt.AppendStringProp(m.Buf, mqtt.PropCorrelationData, r.correlation)
 	if !reply.Version.IsZero() {
@@ -116,7 +121,13 @@ func (r *request) response(reply *statestore.Reply) *broker.Message {
 		m.Buf = append(m.Buf, sv.responseTail...)
 	}
 	m.EndProperties()
-	m.Buf = protocol.AppendReply(m.Buf, sv.wire, reply)
+	if refer {
+		m.Buf = protocol.AppendValueHead(m.Buf, reply)
+		m.Refer(reply.Value)
+		m.Buf = append(m.Buf, protocol.ValueTail...)
+	} else {
+		m.Buf = protocol.AppendReply(m.Buf, sv.wire, reply)
+	}
 	if r.expiresAt != 0 {
 		m.ExpireAt(max(r.expiresAt, r.ep.conn.Now()+1))
 	}

@@ -99,6 +99,7 @@ type Reply struct {
 	Context []byte        // of a Loaded: what STORE captured; nil: nothing
 	Version hlc.Timestamp // what goes out as __ts; zero: none
 	Keys    [][]byte      // of a Page
+	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
 	Next    []byte        // of a Page: the token of the next one; empty: this is the last
 }
 
