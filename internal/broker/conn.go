@@ -34,6 +34,7 @@ type Conn struct {
 	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
 	heard     atomic.Bool   // the client has sent bytes since the sweep looked
 	active    atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
+	replaced  atomic.Bool   // the client has another connection now: this one ends with what has come
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 
@@ -95,17 +96,29 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 			c.tr.Close()
 		}
 	}()
-	need := 0
+	need, left := 0, takeoverBytes
 	for !toConnect || c.session == nil {
+		if c.replaced.Load() && left <= 0 {
+			c.takenOver()
+			return false
+		}
+		before := len(c.tr.Buffered())
 		if err := c.tr.Fill(need); err != nil {
 			if errors.Is(err, transport.ErrClosed) {
 				return false // by us: Shut is still writing what the client is to know
+			}
+			if errors.Is(err, transport.ErrInterrupted) {
+				c.takenOver()
+				return false
 			}
 			if !errors.Is(err, io.EOF) {
 				c.b.log.Debug("connection lost", "client", c.clientID, "remote", c.remote(), "error", err)
 			}
 			c.tr.Close()
 			return false
+		}
+		if c.replaced.Load() {
+			left -= len(c.tr.Buffered()) - before
 		}
 		if !c.heard.Load() { // so that reading costs no look at the clock
 			c.heard.Store(true)
@@ -325,6 +338,27 @@ func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
 	c.tr.Shut(graceToWrite)
 }
 
+// takeoverBytes is how much a connection that is taken over still reads: more than
+// a socket's receive buffer holds, so that only a client which goes on sending over
+// the old connection is cut off.
+const takeoverBytes = 8 << 20
+
+// takeOver ends the connection because its client has another one, and waits until
+// its reader has gone. What the client had sent before that takes effect first, a
+// DISCONNECT that withdraws its will most of all [MQTT-3.14.4-3], unless it takes
+// longer than Limits.TakeoverWait.
+func (c *Conn) takeOver() {
+	c.replaced.Store(true)
+	c.tr.Interrupt()
+	patience := time.AfterFunc(c.b.limits.TakeoverWait, c.takenOver)
+	defer patience.Stop()
+	c.reader.Wait()
+}
+
+func (c *Conn) takenOver() {
+	c.Disconnect(mqtt.SessionTakenOver, "another connection uses this client identifier")
+}
+
 // finish detaches the connection from its session.
 func (c *Conn) finish() {
 	if c.session == nil {
@@ -337,6 +371,7 @@ func (c *Conn) finish() {
 	}
 	c.b.detach(t, c)
 	c.closeAcks(t)
+	c.b.detached(c)
 }
 
 // drained is called when the output has become empty after it was full.

@@ -255,22 +255,27 @@ func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, ok b
 	return b.saveSession(s), true
 }
 
-// takeOver closes the connection that a client has, if any, and gives its
-// session, if it outlived that. The client's claim is held.
+// takeOver closes the connection that a client has, if any, waits until its reader
+// is done, and gives its session, if it outlived that. The client's claim is held.
 func (b *Broker) takeOver(id string) *Session {
 	s := b.lookup(id)
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
-	old := s.conn
+	old, leaving := s.conn, s.detaching
 	s.mu.Unlock()
-	if old == nil {
+	switch {
+	case old != nil:
+		b.stats.Takeovers.Add(1)
+		old.takeOver()
+	case leaving != nil:
+		// Its client has gone, but its will may not have been published yet, nor the
+		// session have ended that was to end with it [MQTT-3.2.2-2].
+		leaving.reader.Wait()
+	default:
 		return s
 	}
-	b.stats.Takeovers.Add(1)
-	old.Disconnect(mqtt.SessionTakenOver, "another connection uses this client identifier")
-	old.reader.Wait()
 	return b.lookup(id)
 }
 
@@ -282,7 +287,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 		s.mu.Unlock()
 		return
 	}
-	s.conn = nil
+	s.conn, s.detaching = nil, c
 	s.away = time.Now().UnixMilli()
 	var now *will
 	switch {
@@ -314,6 +319,16 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 	}
 	for _, sub := range shared {
 		sub.group.takeBack(t, sub)
+	}
+}
+
+// detached says that the connection's reader is done with the session.
+func (b *Broker) detached(c *Conn) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.detaching == c {
+		s.detaching = nil
 	}
 }
 

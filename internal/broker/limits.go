@@ -27,6 +27,7 @@ type Limits struct {
 	MaxPacketSize       int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
 	MaxKeepAlive        time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
 	ConnectTimeout      time.Duration // from accepting a connection to its CONNECT; default 10 s
+	TakeoverWait        time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
 	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
 	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
@@ -51,6 +52,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxSessionExpiry, 7*24*time.Hour)
 	setDefault(&l.MaxPacketSize, 4<<20+1<<10)
 	setDefault(&l.ConnectTimeout, 10*time.Second)
+	setDefault(&l.TakeoverWait, time.Second)
 	setDefault(&l.ReceiveMaximum, 1024)
 	setDefault(&l.TopicAliasMaximum, 32)
 	setDefault(&l.MaxInflight, 1024)

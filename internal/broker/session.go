@@ -21,6 +21,7 @@ type Session struct {
 	mu lockrank.Mutex[lockrank.Session] // guards everything below
 
 	conn       *Conn                    // nil while the client is away
+	detaching  *Conn                    // has been conn, and its reader isn't done with the session
 	sid        uint64                   // number on disk; 0: not on disk
 	subs       map[string]*subscription // nil: none yet
 	received   map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on

@@ -22,6 +22,10 @@ const (
 // this side. What the peer does shows as io.EOF or the socket's own error.
 var ErrClosed = errors.New("transport: connection closed")
 
+// ErrInterrupted is what Fill returns after Interrupt, when there is nothing more
+// to read at once.
+var ErrInterrupted = errors.New("transport: reading was interrupted")
+
 // Options of a [Conn]. The zero value is usable.
 type Options struct {
 	// ReadBuffer is the size of a pooled read buffer in bytes, rounded up to a
@@ -107,6 +111,8 @@ type Conn struct {
 	waiting atomic.Bool  // WaitOutput waits
 	closing atomic.Bool  // Shut or Close was called
 	gone    atomic.Bool  // the same, or a write failed
+
+	interrupted atomic.Bool // Interrupt was called
 
 	places [2]place // in the flushers' queues
 }

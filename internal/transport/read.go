@@ -1,6 +1,11 @@
 package transport
 
-import "io"
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+)
 
 // parkedInput is the most that a peer may have sent of a packet and still be
 // kept in the smallest buffer while it makes us wait for the rest: a crowd of
@@ -25,8 +30,9 @@ func (c *Conn) Discard(n int) {
 // It only ever bounds how far the buffer grows: capacity doubles when the buffer
 // is full of bytes that really came, never because a length was claimed.
 //
-// Errors: ErrClosed after Shut or Close, io.EOF when the peer has ended the
-// stream, otherwise the socket's. After an error nothing is buffered any more.
+// Errors: ErrClosed after Shut or Close, ErrInterrupted after Interrupt, io.EOF when
+// the peer has ended the stream, otherwise the socket's. After an error nothing is
+// buffered any more.
 func (c *Conn) Fill(need int) error {
 	if c.closing.Load() {
 		return c.endInput(ErrClosed)
@@ -36,12 +42,18 @@ func (c *Conn) Fill(need int) error {
 	var err error
 	if c.raw != nil {
 		n, err = c.fillRaw()
+		if err != nil && c.interrupted.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = c.fillNow()
+		}
 	} else {
 		n, err = c.fillPlain()
 	}
 	if err != nil {
-		if c.closing.Load() {
+		switch {
+		case c.closing.Load():
 			err = ErrClosed
+		case c.interrupted.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+			err = ErrInterrupted
 		}
 		return c.endInput(err)
 	}
@@ -96,6 +108,38 @@ func (c *Conn) fillRaw() (int, error) {
 	// goroutine ever takes it.
 	if err := c.raw.Read(c.readable); err != nil {
 		return 0, err
+	}
+	return c.readN, c.readErr
+}
+
+// Interrupt has Fill return what the peer has sent already, and then ErrInterrupted
+// instead of waiting for more, now if it is waiting. From any goroutine.
+func (c *Conn) Interrupt() {
+	c.interrupted.Store(true)
+	deadline := past // Fill goes on without waiting
+	if c.raw == nil {
+		deadline = time.Now().Add(plainInterrupt)
+	}
+	_ = c.nc.SetReadDeadline(deadline)
+	if c.closing.Load() {
+		_ = c.nc.SetReadDeadline(past) // as Shut has it
+	}
+}
+
+// plainInterrupt is how long Fill still reads on the plain path after Interrupt.
+// TLS and WebSocket can't say whether there is more to read, and a read that has
+// timed out may have stopped in the middle of a frame: it must be the last one.
+const plainInterrupt = 20 * time.Millisecond
+
+// fillNow is fillRaw without waiting.
+func (c *Conn) fillNow() (int, error) {
+	ready := false
+	// Control, unlike Read, minds no deadline.
+	if err := c.raw.Control(func(fd uintptr) { ready = c.readReady(fd) }); err != nil {
+		return 0, err
+	}
+	if !ready {
+		return 0, ErrInterrupted
 	}
 	return c.readN, c.readErr
 }

@@ -205,3 +205,49 @@ func TestConnThatEmbedsATCPConnIsNotBypassed(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// Interrupt ends the reader's waiting, on every kind of connection.
+func TestInterruptEndsWaiting(t *testing.T) {
+	t.Parallel()
+	overKinds(t, func(t *testing.T, k kind) {
+		nc, client := k.pair(t)
+		c := newConn(t, nc, nil, Options{})
+		go client.Write([]byte("hello"))
+		mustEqual(t, receive(t, c, 5), []byte("hello"))
+		waited := make(chan error, 1)
+		go func() { waited <- c.Fill(0) }()
+		c.Interrupt()
+		within(t, "the reader", func() {
+			if err := <-waited; !errors.Is(err, ErrInterrupted) {
+				t.Errorf("Fill = %v, want ErrInterrupted", err)
+			}
+		})
+		c.Close()
+		if err := c.Fill(0); !errors.Is(err, ErrClosed) {
+			t.Errorf("Fill after Close = %v", err)
+		}
+	})
+}
+
+// After Interrupt the reader still gets all that the peer had sent before.
+func TestInterruptLeavesNothingUnread(t *testing.T) {
+	t.Parallel()
+	nc, client := tcpPair(t)
+	c := newConn(t, nc, nil, Options{ReadBuffer: 2 << 10})
+	sent := noise(50_000)
+	if _, err := client.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	c.Interrupt()
+	var got []byte
+	for {
+		if err := c.Fill(0); errors.Is(err, ErrInterrupted) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, c.Buffered()...)
+		c.Discard(len(c.Buffered()))
+	}
+	mustEqual(t, got, sent)
+}
