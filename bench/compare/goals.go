@@ -88,5 +88,11 @@ func (r *Report) goals() []Goal {
 	quiet, ok1 := r.value(notifyWork(most), holdfast, "other clients' GET p99, quiet")
 	meanwhile, ok2 := r.value(notifyWork(most), holdfast, "other clients' GET p99, meanwhile")
 	goal(notifyWork(most), "other clients' p99 ≤ 2 × meanwhile", ratio(meanwhile, quiet), 2, ok1 && ok2, true, "%.2f × (%.2f ms : %.2f ms)", ratio(meanwhile, quiet), meanwhile, quiet)
+
+	for _, g := range greedies {
+		quiet, ok1 := r.value(greedyWork(g.what), holdfast, "GET p99, quiet")
+		meanwhile, ok2 := r.value(greedyWork(g.what), holdfast, "GET p99, meanwhile")
+		goal(greedyWork(g.what), "p99 ≤ 5 × quiet", ratio(meanwhile, quiet), 5, ok1 && ok2, true, "%.2f × (%.2f ms : %.2f ms)", ratio(meanwhile, quiet), meanwhile, quiet)
+	}
 	return all
 }

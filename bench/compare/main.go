@@ -48,6 +48,7 @@ var works = []struct {
 	{"routing", (*bench).routingWork},
 	{"idle", (*bench).idle},
 	{"notify", (*bench).notify},
+	{"greedy", (*bench).greedy},
 	{"retained", (*bench).retained},
 	{"keys", (*bench).manyKeys},
 }
@@ -60,6 +61,7 @@ func main() {
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
 	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
+	binary := flag.String("holdfast", "", "`FILE` to measure as Holdfast, instead of one built from this repository")
 	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
 	asBystanders := flag.String(bystandersFlag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
 	flag.Parse()
@@ -78,7 +80,7 @@ func main() {
 		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
 	}
 	b.roundTime = time.Duration(b.report.RoundSeconds * float64(time.Second))
-	exit(b.run(ctx, *dir, *out, split(*only), split(*servers)))
+	exit(b.run(ctx, *dir, *out, *binary, split(*only), split(*servers)))
 }
 
 // exit ends the process if there is an error.
@@ -105,7 +107,7 @@ func workNames() string {
 	return strings.Join(names, ", ")
 }
 
-func (b *bench) run(ctx context.Context, dir, out string, only, servers []string) error {
+func (b *bench) run(ctx context.Context, dir, out, binary string, only, servers []string) error {
 	repository, err := findRepository()
 	if err != nil {
 		return err
@@ -120,6 +122,11 @@ func (b *bench) run(ctx context.Context, dir, out string, only, servers []string
 	defer os.RemoveAll(work)
 	warnAboutMemoryDisk(work)
 	b.lab = &laboratory{repository: repository, dir: work, built: map[string]string{}, versions: map[string]string{}, skipped: map[string]string{}, only: servers}
+	if binary != "" {
+		if b.lab.built[holdfastPackage], err = filepath.Abs(binary); err != nil {
+			return err
+		}
+	}
 	b.report.describeMachine()
 	start := time.Now()
 	logf("building")

@@ -91,9 +91,12 @@ func start(ctx context.Context, dir, name, ready string, argv ...string) (*proce
 }
 
 // addressIn finds "listening on HOST:PORT" in what a server printed.
-func addressIn(lines []string) string {
+func addressIn(lines []string) string { return addressAfter(lines, "listening on ") }
+
+// addressAfter finds what follows prefix in what a server printed.
+func addressAfter(lines []string, prefix string) string {
 	for _, l := range lines {
-		if _, rest, ok := strings.Cut(l, "listening on "); ok {
+		if _, rest, ok := strings.Cut(l, prefix); ok {
 			return strings.Fields(rest)[0]
 		}
 	}

@@ -71,24 +71,8 @@ func (r *retainer) close() { r.Close() }
 
 func (b *bench) retainedAt(t *target, plants int) error {
 	before := t.procs.memory("VmRSS")
-	const publishers = 10
-	var clients []client
-	defer func() { closeAll(clients) }()
-	for p := range publishers {
-		c, err := dialMQTT(t.addr, fmt.Sprint("retainer-", p), 0, 4096)
-		if err != nil {
-			return err
-		}
-		r := &retainer{connection: c}
-		for plant := p; plant < plants; plant += publishers {
-			for sensor := range sensors {
-				r.topics = append(r.topics, fmt.Sprintf("plant/%d/sensor/%d", plant, sensor))
-			}
-		}
-		clients = append(clients, r)
-	}
 	count := plants * sensors
-	h, elapsed, err := loop(clients, time.Minute, func(round int, _ time.Time) bool { return round < plants/publishers*sensors/100 })
+	h, elapsed, err := t.retain(plants)
 	if err != nil {
 		return err
 	}
@@ -110,6 +94,27 @@ func (b *bench) retainedAt(t *target, plants int) error {
 		m(fmt.Sprintf("SUBSCRIBE %s to the last of %d", f.filter, f.match), took, "ms")
 	}
 	return nil
+}
+
+// retain publishes the retained messages of plants.
+func (t *target) retain(plants int) (h *histogram, elapsed time.Duration, err error) {
+	const publishers = 10
+	var clients []client
+	defer func() { closeAll(clients) }()
+	for p := range publishers {
+		c, err := dialMQTT(t.addr, fmt.Sprint("retainer-", p), 0, 4096)
+		if err != nil {
+			return nil, 0, err
+		}
+		r := &retainer{connection: c}
+		for plant := p; plant < plants; plant += publishers {
+			for sensor := range sensors {
+				r.topics = append(r.topics, fmt.Sprintf("plant/%d/sensor/%d", plant, sensor))
+			}
+		}
+		clients = append(clients, r)
+	}
+	return loop(clients, time.Minute, func(round int, _ time.Time) bool { return round < plants/publishers*sensors/100 })
 }
 
 // subscribeRetained gives the median time in ms from a SUBSCRIBE to the last

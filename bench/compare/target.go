@@ -74,10 +74,11 @@ func kindOf(name string) *kind {
 // target is a server that runs.
 type target struct {
 	*kind
-	version string
-	addr    string
-	procs   processes
-	dir     string
+	version   string
+	addr      string
+	webSocket string // Holdfast's
+	procs     processes
+	dir       string
 }
 
 // laboratory builds what is to be measured, starts it, and remembers what could
@@ -153,7 +154,7 @@ func firstLine(s string) string {
 
 // prepare builds everything, so that no compiler runs beside a measurement.
 func (l *laboratory) prepare(ctx context.Context) error {
-	if _, err := l.build(ctx, l.repository, "./cmd/holdfast"); err != nil {
+	if _, err := l.build(ctx, l.repository, holdfastPackage); err != nil {
 		return err
 	}
 	for _, server := range []string{"bare", "responder", "mochi", "nats", "etcd"} {
@@ -174,16 +175,19 @@ func (l *laboratory) own(ctx context.Context, dir, name string, args ...string) 
 }
 
 func (l *laboratory) startHoldfast(ctx context.Context, dir, durability string) (*target, error) {
-	bin, err := l.build(ctx, l.repository, "./cmd/holdfast")
+	bin, err := l.build(ctx, l.repository, holdfastPackage)
 	if err != nil {
 		return nil, err
 	}
-	p, lines, err := start(ctx, dir, "holdfast", "listening on", bin, "serve", "--listen", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--durability", durability)
+	p, lines, err := start(ctx, dir, "holdfast", "listening on", bin, "serve", "--listen", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--durability", durability)
 	if err != nil {
 		return nil, err
 	}
-	return &target{addr: addressIn(lines), procs: processes{p}, version: l.commit()}, nil
+	return &target{addr: addressIn(lines), webSocket: addressAfter(lines, "websocket on "), procs: processes{p}, version: l.commit()}, nil
 }
+
+// holdfastPackage is what is measured as Holdfast.
+const holdfastPackage = "./cmd/holdfast"
 
 // commit names what is checked out.
 func (l *laboratory) commit() string {

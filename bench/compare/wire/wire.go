@@ -113,12 +113,12 @@ func AppendPublish[T ~string | ~[]byte](dst []byte, qos byte, retain bool, id ui
 	if retain {
 		header |= 1
 	}
-	dst = appendVarint(append(dst, header), size)
+	dst = AppendVarint(append(dst, header), size)
 	dst = AppendString(dst, topic)
 	if qos > 0 {
 		dst = binary.BigEndian.AppendUint16(dst, id)
 	}
-	dst = appendVarint(dst, len(props))
+	dst = AppendVarint(dst, len(props))
 	return append(append(dst, props...), payload...)
 }
 
@@ -135,19 +135,19 @@ func AppendConnect(dst []byte, client string, expiry uint32, keepAlive uint16) [
 		body = append(body, 0)
 	}
 	body = AppendString(body, client)
-	return append(appendVarint(append(dst, Connect), len(body)), body...)
+	return append(AppendVarint(append(dst, Connect), len(body)), body...)
 }
 
 // AppendSubscribe appends a SUBSCRIBE to one filter.
 func AppendSubscribe(dst []byte, id uint16, filter string, qos byte) []byte {
-	dst = appendVarint(append(dst, Subscribe), 2+1+2+len(filter)+1)
+	dst = AppendVarint(append(dst, Subscribe), 2+1+2+len(filter)+1)
 	dst = append(binary.BigEndian.AppendUint16(dst, id), 0)
 	return append(AppendString(dst, filter), qos)
 }
 
 // AppendUnsubscribe appends an UNSUBSCRIBE from one filter.
 func AppendUnsubscribe(dst []byte, id uint16, filter string) []byte {
-	dst = appendVarint(append(dst, Unsubscribe), 2+1+2+len(filter))
+	dst = AppendVarint(append(dst, Unsubscribe), 2+1+2+len(filter))
 	dst = append(binary.BigEndian.AppendUint16(dst, id), 0)
 	return AppendString(dst, filter)
 }
@@ -172,7 +172,8 @@ func AppendUser(dst []byte, name, value string) []byte {
 	return AppendString(AppendString(append(dst, PropUser), name), value)
 }
 
-func appendVarint(dst []byte, n int) []byte {
+// AppendVarint appends a variable byte integer, such as the length of a packet.
+func AppendVarint(dst []byte, n int) []byte {
 	for n >= 0x80 {
 		dst = append(dst, byte(n)|0x80)
 		n >>= 7
