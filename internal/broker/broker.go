@@ -69,6 +69,7 @@ type Broker struct {
 	protectedIn []string
 	journal     *journal.Journal
 	flushers    *transport.Flushers
+	gate        *transport.Gate
 	stats       Stats
 	start       time.Time
 
@@ -112,6 +113,7 @@ func New(o Options) (*Broker, error) {
 	if o.Handler != nil {
 		b.handledIn = o.Handled
 	}
+	b.gate = transport.NewGate(func() int64 { return b.stats.PacketsIn.Load() - b.stats.PacketsPaced.Load() })
 	b.later.b, b.later.hurried = b, true
 	b.payloads.refs = make(map[uint64]int)
 	b.lent.values = make(map[*byte]int)
@@ -167,6 +169,9 @@ func (b *Broker) Close(ctx context.Context) error {
 	close(b.stop)
 	b.loops.Wait()
 	b.flushers.Close()
+	if err == nil { // no reader is left
+		b.gate.Close()
+	}
 	return err
 }
 

@@ -43,6 +43,7 @@ type Conn struct {
 	problemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
 	graceful    bool // reader: the client said goodbye, so no will
 
+	owed     int      // reader: work done without waiting for the client, see pace.go
 	aliasIn  []string // reader: topic aliases of the client
 	endpoint Endpoint // reader: the handler's side of this connection
 
@@ -137,8 +138,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 func (c *Conn) handleBuffered() (need int, err error) {
 	t := c.b.turn()
 	t.self = c
+	c.beginPacing(t)
 	defer func() {
 		c.tr.Flush()
+		c.endPacing(t)
 		t.end()
 		c.tr.Flush() // what the end of the turn had for this client, too
 	}()
@@ -150,7 +153,9 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		if err != nil || n == 0 {
 			return need, err
 		}
+		c.pace(t)
 		t.packetsIn++
+		t.work += 1 + n/bytesPerUnit
 		err = c.handle(t, header, body)
 		c.tr.Discard(n)
 		if err != nil {
@@ -175,6 +180,7 @@ func (c *Conn) waitForRoom(t *Turn) error {
 	if c.tr.Size() >= l.OutputBuffer {
 		t.flush()
 		c.tr.Flush()
+		t.leaveGate()
 		if err := c.tr.WaitOutput(l.OutputBuffer); err != nil {
 			return errGone
 		}

@@ -147,7 +147,14 @@ func (r *replay) stale() bool { return r.sub.gone || r.sub.replay != r }
 func (b *Broker) goOn(t *Turn, s *Session) {
 	b.loadMessages(t, s)
 	b.dispatchTo(t, s)
+	if t.hurried {
+		if s.mayReplay() {
+			b.background(func(t *Turn) { b.goOn(t, s) })
+		}
+		return
+	}
 	for {
+		t.pace(0)
 		s.mu.Lock()
 		if s.replaying || len(s.replays) == 0 || s.conn == nil || !s.roomToReplay() {
 			s.mu.Unlock()
@@ -157,6 +164,7 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		r := s.replays[0]
 		s.mu.Unlock()
 
+		t.work += replayAhead
 		more := b.replayPage(t, s, r)
 		b.commit(t, nil)
 
@@ -170,6 +178,13 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// mayReplay says whether there is something to replay now, that nobody is at.
+func (s *Session) mayReplay() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.replaying && len(s.replays) > 0 && s.conn != nil && s.roomToReplay()
 }
 
 func (s *Session) roomToReplay() bool {

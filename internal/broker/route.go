@@ -12,6 +12,7 @@ import (
 func (b *Broker) route(t *Turn, o *outgoing) (matched int) {
 	matches := b.filters.Match(o.topic, t.matches[:0])
 	t.matches = matches
+	t.work += len(matches) / matchesPerUnit
 	if len(matches) == 0 {
 		return 0
 	}

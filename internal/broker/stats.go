@@ -6,6 +6,7 @@ import "sync/atomic"
 // and Subscriptions are levels. Each may be read at any time.
 type Stats struct {
 	PacketsIn          atomic.Int64 // packets received
+	PacketsPaced       atomic.Int64 // of these, packets of clients that sent more than their share, whose readers took turns
 	MessagesIn         atomic.Int64 // PUBLISH packets received
 	MessagesOut        atomic.Int64 // PUBLISH packets sent
 	Connects           atomic.Int64 // connections accepted

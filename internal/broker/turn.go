@@ -39,6 +39,10 @@ type Turn struct {
 	// a later turn of any connection.
 	Scratch any
 
+	work   int  // of a reader, in units of pace.go
+	paced  int  // work when the reader last let others pass
+	inside bool // the reader has a place in the gate
+
 	packetsIn, messagesIn, messagesOut int64         // counted here, and added to the broker's at the flush
 	counter                            *atomic.Int64 // of the handler's
 	counted                            int64         // to be added to counter at the flush
@@ -109,6 +113,9 @@ func (t *Turn) flush() {
 func (t *Turn) count() {
 	if t.packetsIn > 0 {
 		t.b.stats.PacketsIn.Add(t.packetsIn)
+		if t.inside {
+			t.b.stats.PacketsPaced.Add(t.packetsIn)
+		}
 	}
 	if t.messagesIn > 0 {
 		t.b.stats.MessagesIn.Add(t.messagesIn)
@@ -135,7 +142,8 @@ func (t *Turn) Count(counter *atomic.Int64) {
 // end flushes and gives the turn back.
 func (t *Turn) end() {
 	t.flush()
-	t.self, t.b, t.hurried = nil, nil, false
+	t.leaveGate()
+	t.self, t.b, t.hurried, t.work, t.paced = nil, nil, false, 0, 0
 	if max(cap(t.matches), cap(t.dirty), cap(t.saves)) > 2*maxDirty || max(cap(t.props), cap(t.row)) > 64<<10 {
 		return // an unusual turn; don't keep its memory
 	}

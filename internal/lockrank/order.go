@@ -25,6 +25,7 @@ type (
 	Output       struct{}
 	Lent         struct{}
 	FlushQueue   struct{}
+	Gate         struct{}
 	SlabMemory   struct{}
 	SlabMappings struct{}
 	Space        struct{}
@@ -81,6 +82,7 @@ var order = []entry{
 	lock[Output]("transport.Conn.mu"),
 	lock[Lent]("broker.lent.mu"),
 	lock[FlushQueue]("transport.flushQueue.mu"),
+	lock[Gate]("transport.Gate.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory

@@ -80,6 +80,7 @@ type Conn struct {
 	readErr  error // result of the last readable
 	probe    [1]byte
 	probed   bool // the last fillPlain read probe only
+	waited   bool // the last Fill had to wait for the peer
 
 	outputLimit int
 

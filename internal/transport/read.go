@@ -38,6 +38,7 @@ func (c *Conn) Fill(need int) error {
 		return c.endInput(ErrClosed)
 	}
 	c.makeRoom(need)
+	c.waited = false
 	var n int
 	var err error
 	if c.raw != nil {
@@ -103,6 +104,10 @@ func (c *Conn) endInput(err error) error {
 	return err
 }
 
+// Waited reports whether the last Fill had to wait for the peer. If not, the peer
+// sends faster than its reader works.
+func (c *Conn) Waited() bool { return c.waited }
+
 func (c *Conn) fillRaw() (int, error) {
 	// Read holds the descriptor's read lock while it waits: only the reader
 	// goroutine ever takes it.
@@ -159,6 +164,7 @@ func (c *Conn) readReady(fd uintptr) bool {
 		c.readN, c.readErr = n, err
 		return true
 	}
+	c.waited = true
 	switch {
 	case c.w == 0:
 		c.releaseInput()
@@ -177,6 +183,8 @@ func (c *Conn) fillPlain() (int, error) {
 	if c.in != nil && c.w == 0 && !c.probed {
 		c.releaseInput()
 	}
+	began := time.Now()
+	defer func() { c.waited = time.Since(began) > plainWait }()
 	c.probed = c.in == nil
 	if !c.probed {
 		return readSome(c.nc, c.in[c.w:])
@@ -189,6 +197,10 @@ func (c *Conn) fillPlain() (int, error) {
 	c.in[0] = c.probe[0]
 	return n, nil
 }
+
+// plainWait is how long a read of the plain path takes at least if it waits for the
+// peer: longer than one that finds a frame, shorter than waking a goroutine.
+const plainWait = 10 * time.Microsecond
 
 // readSome is r.Read without its two oddities: no bytes without an error, and
 // an error together with bytes (which the next Read repeats).

@@ -163,7 +163,14 @@ func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `this is an MQTT broker: ask for the WebSocket subprotocol "mqtt"`, http.StatusBadRequest)
 		return
 	}
-	ws, err := websocket.Accept(w, r, &l.accept)
+	c := &webSocketConn{}
+	accept := l.accept
+	accept.OnPingReceived = func(context.Context, []byte) bool {
+		c.idle.add()
+		return true
+	}
+	accept.OnPongReceived = func(context.Context, []byte) { c.idle.add() }
+	ws, err := websocket.Accept(w, r, &accept)
 	if err != nil {
 		l.options.Logger.Debug("WebSocket handshake refused", "remote", r.RemoteAddr, "err", err)
 		return
@@ -172,8 +179,9 @@ func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	socket := r.Context().Value(socketKey{}).(net.Conn)
 	// What Accept hijacked may still have the handshake's deadlines.
 	_ = socket.SetDeadline(time.Time{})
+	c.ws, c.socket, c.below = ws, socket, below(socket)
 	select {
-	case l.conns <- &webSocketConn{ws: ws, socket: socket}:
+	case l.conns <- c:
 	case <-l.closed:
 		_ = hardClose(socket)
 	case <-time.After(l.options.HandshakeTimeout): // nobody accepts
@@ -227,8 +235,18 @@ func (l *handshakeListener) Accept() (net.Conn, error) {
 // handshakeConn holds a slot until its handshake is over.
 type handshakeConn struct {
 	net.Conn
-	slots chan struct{}
-	once  sync.Once
+	slots  chan struct{}
+	once   sync.Once
+	silent int // the reader's: bytes read since there were data in them
+}
+
+func (c *handshakeConn) Read(p []byte) (int, error) {
+	if c.silent > idleBytes {
+		time.Sleep(idleInterval)
+	}
+	n, err := c.Conn.Read(p)
+	c.silent += n
+	return n, err
 }
 
 func (c *handshakeConn) release() { c.once.Do(func() { <-c.slots }) }
@@ -238,12 +256,15 @@ func handshakeOver(c net.Conn, state http.ConnState) {
 	if state != http.StateHijacked && state != http.StateClosed {
 		return
 	}
+	below(c).release()
+}
+
+// below finds the listener's own connection below c.
+func below(c net.Conn) *handshakeConn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	if h, ok := c.(*handshakeConn); ok {
-		h.release()
-	}
+	return c.(*handshakeConn)
 }
 
 // webSocketConn is a WebSocket as a stream of bytes. The library closes the whole
@@ -253,6 +274,8 @@ type webSocketConn struct {
 	ws      *websocket.Conn
 	socket  net.Conn
 	message io.Reader // the reader's: the rest of the current message
+	idle    idleFrames
+	below   *handshakeConn // what socket is, or has below its TLS
 }
 
 var errTextFrame = errors.New("transport: MQTT over WebSocket is sent in binary frames [MQTT-6.0.0-1]")
@@ -274,10 +297,50 @@ func (c *webSocketConn) Read(p []byte) (int, error) {
 		if err == io.EOF {
 			c.message, err = nil, nil
 		}
+		if n > 0 {
+			c.below.silent = 0
+		}
 		if n > 0 || err != nil || len(p) == 0 {
 			return n, err
 		}
 	}
+}
+
+// A peer may send frames without data for ever: pings, pongs, empty messages and
+// fragments. They cost the reader work, for a ping even a write, and never end its
+// wait for bytes, where it would take turns with other readers (Gate). So it is
+// slowed: a burst of pings and pongs is free, and one more for each idleInterval;
+// of other bytes idleBytes, and as many more for each of the socket's reads.
+const (
+	idleBurst    = 64
+	idleBytes    = 8 << 10
+	idleInterval = 10 * time.Millisecond
+)
+
+// idleFrames counts pings and pongs. It belongs to the reader.
+type idleFrames struct {
+	owed int
+	at   time.Time // when owed was lowered last
+}
+
+// add counts one, and sleeps if they come faster than they may.
+func (p *idleFrames) add() {
+	if p.tooFast(time.Now()) {
+		time.Sleep(idleInterval)
+	}
+}
+
+// tooFast counts one that came at now, and reports whether its peer is to be slowed.
+func (p *idleFrames) tooFast(now time.Time) bool {
+	if p.at.IsZero() {
+		p.at = now
+	}
+	if p.owed++; p.owed <= idleBurst {
+		return false
+	}
+	p.owed = max(0, p.owed-int(min(now.Sub(p.at)/idleInterval, idleBurst)))
+	p.at = now
+	return p.owed > idleBurst
 }
 
 // endOfStream is io.EOF for a peer that said goodbye.
