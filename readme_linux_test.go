@@ -3,6 +3,7 @@ package holdfast_test
 
 import (
 	"bufio"
+	"debug/elf"
 	"fmt"
 	"net"
 	"os"
@@ -39,6 +40,21 @@ func TestREADME(t *testing.T) {
 				continue
 			}
 			sh.run(step)
+		}
+	}
+}
+
+// expectStatic checks that a program needs no interpreter, hence no libraries.
+func expectStatic(t *testing.T, program string) {
+	t.Helper()
+	f, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Errorf("%s needs the machine's libraries", program)
 		}
 	}
 }
@@ -109,9 +125,11 @@ func startShell(t *testing.T) *shell {
 		}
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "real"), "./cmd/holdfast")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the README has it
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	expectStatic(t, filepath.Join(dir, "real"))
 	// `go run … serve` runs what was built, on a free port; `go build` puts a
 	// wrapper where it would put the program.
 	script := fmt.Sprintf(`
@@ -124,7 +142,9 @@ esac'
 go() {
 	case "$*" in
 	"run ./cmd/holdfast serve") ./real serve --listen 127.0.0.1:%[2]d ;;
-	"build -o holdfast ./cmd/holdfast") echo "$wrapper" >holdfast && chmod +x holdfast ;;
+	"build -o holdfast ./cmd/holdfast")
+		[ "$CGO_ENABLED" = 0 ] || echo "this builds a program that needs the machine's libraries"
+		echo "$wrapper" >holdfast && chmod +x holdfast ;;
 	*) echo "go $*: not part of a session"; return 1 ;;
 	esac
 }

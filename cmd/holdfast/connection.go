@@ -49,7 +49,7 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&c.certFile, "certfile", "C", "", "use TLS and show the client certificate in this PEM `file`")
 	f.StringVarP(&c.keyFile, "keyfile", "K", "", "private key `file` of the client certificate")
 	f.StringVarP(&c.clientID, "clientid", "i", "", "MQTT client ID (default: a random one)")
-	f.StringVarP(&c.username, "username", "u", "", "user name")
+	f.StringVarP(&c.username, "username", "u", "", "user name; Holdfast checks none yet, other servers may")
 	f.StringVar(&c.password, "password", "", "password; better given in HOLDFAST_PASSWORD")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the server")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "say more: versions, and connections on standard error")
@@ -76,7 +76,11 @@ func (c *connection) dial(cmd *cobra.Command, opts ...client.Option) (*client.Cl
 	if c.clientID != "" {
 		opts = append(opts, client.WithClientID(c.clientID))
 	}
-	if password, given := c.secret(cmd); c.username != "" || given {
+	password, given := c.secret(cmd)
+	if name, _, both := strings.Cut(c.username, ":"); both && !given {
+		return nil, fmt.Errorf("--username holds %q and a colon: give a password in HOLDFAST_PASSWORD, or an empty one there if the colon is part of the name", name)
+	}
+	if c.username != "" || given {
 		opts = append(opts, client.WithCredentials(c.username, password))
 	}
 	t, err := c.tlsConfig()

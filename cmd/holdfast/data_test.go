@@ -103,7 +103,7 @@ func TestDurabilityIsSaid(t *testing.T) {
 			t.Parallel()
 			data := t.TempDir()
 			d := serveIn(t, data, "--durability", mode)
-			if !strings.Contains(d.log(), "durability "+mode+"\n") {
+			if !strings.Contains(d.log(), "durability "+mode+`" version=`) {
 				t.Errorf("it said:\n%s", d.log())
 			}
 			if warned := strings.Contains(d.log(), "a crash loses"); warned != (mode != "sync") {

@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if status := commandStatus(0); errors.As(err, &status) {
 		return int(status) // the command that was run has said why
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), oneLine(err.Error()))
+	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), oneLine(explainFlag(cmd, err).Error()))
 	var no negative
 	if errors.As(err, &no) {
 		return exitNo
@@ -103,11 +103,11 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, ", "))
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, append(c.Aliases, c.Name())...)
 	}
-	return fmt.Errorf("unknown command %q%s; see holdfast --help", args[0], hint)
+	return fmt.Errorf("unknown command %q%s; see holdfast --help", args[0], meant("", args[0], names))
 }
 
 // usesConnection marks the commands that connect to a server.

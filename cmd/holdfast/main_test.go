@@ -402,7 +402,7 @@ func TestErrors(t *testing.T) {
 		{[]string{"get", "-C", "cert.pem", "k"}, "--certfile and --keyfile go together"},
 		{[]string{"get", "--tls", "-p", port, "k"}, "cannot reach localhost:" + port},
 		{[]string{"get", "--timeout", "0s", "k"}, "--timeout 0s: it must be positive"},
-		{[]string{"get", "--frob"}, "holdfast get: unknown flag: --frob"},
+		{[]string{"get", "--frob"}, "holdfast get: unknown flag --frob"},
 		{[]string{"frob"}, `holdfast: unknown command "frob"`},
 		{[]string{"-p", "1884", "serve"}, "holdfast serve: --port before the command has no meaning for it"},
 	} {
@@ -417,6 +417,18 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 	cmd := exec.Command(binary, "set", "-p", port, "-u", "somebody", k, "v")
 	cmd.Env = append(os.Environ(), "HOLDFAST_PASSWORD=secret")
 	start(t, cmd, nil).want(t, "set", 0, "", "")
+}
+
+// A password behind the user name, as other programs take it, would go to the
+// server as a part of the name.
+func TestPasswordBehindTheUserName(t *testing.T) {
+	t.Parallel()
+	k := key(t)
+	holdfast(t, "set", "-u", "somebody:secret", k, "v").want(t, "a password in -u", 2, "", `--username holds "somebody" and a colon: give a password in HOLDFAST_PASSWORD`)
+	if r := holdfast(t, "set", "-u", "somebody:secret", k, "v"); strings.Contains(r.err, "secret") {
+		t.Errorf("the error shows the password: %q", r.err)
+	}
+	holdfast(t, "set", "-u", "a:b", "--password", "", k, "v").want(t, "a name with a colon", 0, "", "")
 }
 
 func TestVersion(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/engine"
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
+	"holdfast/internal/quietlog"
 	"holdfast/internal/server"
 )
 
@@ -24,7 +29,7 @@ func newServeCommand() *cobra.Command {
 	cfg := server.Default()
 	cfg.Version = version()
 	cfg.OwnProcess = true
-	var logLevel string
+	var log logFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the broker with its state store",
@@ -37,16 +42,21 @@ Every limit that clients can run into has a flag.`,
   holdfast serve --listen 0.0.0.0:1883 --allow-anonymous`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var level slog.Level
-			if err := level.UnmarshalText([]byte(logLevel)); err != nil {
-				return fmt.Errorf("--log-level %q: want debug, info, warn or error", logLevel)
+			if err := contradiction(cmd.Flags()); err != nil {
+				return err
 			}
-			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			logger, flush, err := log.open(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer flush()
+			cfg.Logger = logger
 			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
 		},
 	}
 	addServeFlags(cmd.Flags(), &cfg)
-	cmd.Flags().StringVar(&logLevel, "log-level", "info", "least severe log lines to write: debug, info, warn or error")
+	log.addFlags(cmd.Flags())
+	limitFlags(cmd.Flags(), serveSpans)
 	return cmd
 }
 
@@ -56,17 +66,24 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if ws := s.WebSocketAddrs(); len(ws) > 0 {
-		fmt.Fprintf(out, "holdfast websocket on %s\n", join(ws))
+	// A person is told in a sentence, a log in a line like all others.
+	say := func(format string, args ...any) {
+		cfg.Logger.Info(fmt.Sprintf(format, args...), "version", cfg.Version)
 	}
-	fmt.Fprintf(out, "holdfast listening on %s with data in %s (%s), durability %s\n", join(s.Addrs()), cfg.DataDir, counted(s.Keys(), "key"), cfg.Durability)
+	if isTerminal(out) {
+		say = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	}
+	if ws := s.WebSocketAddrs(); len(ws) > 0 {
+		say("holdfast websocket on %s", join(ws))
+	}
+	say("holdfast listening on %s with data in %s (%s), durability %s", join(s.Addrs()), cfg.DataDir, counted(s.Keys(), "key"), cfg.Durability)
 	<-ctx.Done()
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := s.Shutdown(grace); err != nil {
 		return fmt.Errorf("stopping: %w", err)
 	}
-	fmt.Fprintln(out, "holdfast stopped")
+	say("holdfast stopped")
 	return nil
 }
 
@@ -135,6 +152,99 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.DurationVar(&l.ConnectTimeout, "connect-timeout", 10*time.Second, "time that a new connection has for its CONNECT")
 	f.DurationVar(&l.TakeoverWait, "takeover-wait", time.Second, "time that the server takes for what a client had sent over its old connection when it connects again")
 	f.DurationVar(&cfg.SysInterval, "sys-interval", 10*time.Second, "how often $SYS topics are brought up to date")
+}
+
+// serveSpans are those of the flags for which not every positive value will do.
+var serveSpans = map[string]span{
+	"max-clock-skew":      {int64(time.Millisecond), int64(24 * time.Hour)},
+	"max-session-expiry":  {int64(time.Second), math.MaxUint32 * int64(time.Second)},
+	"max-keep-alive":      {0, math.MaxUint16 * int64(time.Second)},
+	"receive-maximum":     {1, math.MaxUint16},
+	"max-inflight":        {1, math.MaxUint16},
+	"max-inflight-v3":     {1, math.MaxUint16},
+	"topic-alias-maximum": {1, math.MaxUint16},
+	"max-client-id":       {23, math.MaxUint16}, // [MQTT-3.1.3-5]
+	"max-key-size":        {1, math.MaxUint16 << 10},
+	"max-packet-size":     {1 << 10, 268_435_460}, // what MQTT can say
+	"max-memory":          {memory.MinMaximum, math.MaxInt64},
+	"output-buffer":       {1 << 10, math.MaxInt32},
+	"sys-interval":        {int64(100 * time.Millisecond), int64(24 * time.Hour)},
+	"log-burst":           {0, math.MaxInt64},
+}
+
+// contradictions are pairs of flags of which the first must not be above the second.
+var contradictions = [][2]string{
+	{"remember", "max-remember"},
+	{"max-queued-messages", "max-total-queued-messages"},
+	{"max-queued-bytes", "max-total-queued-bytes"},
+	{"max-key-size", "max-packet-size"},
+	{"max-packet-size", "max-memory"},
+}
+
+// contradiction refuses settings of which one makes the other impossible.
+func contradiction(f *pflag.FlagSet) error {
+	l := broker.DefaultLimits()
+	defaults := map[string]int64{
+		"max-remember":              int64(engine.DefaultMaxRemember),
+		"max-queued-messages":       int64(l.MaxQueued),
+		"max-total-queued-messages": int64(l.MaxTotalQueued),
+		"max-queued-bytes":          l.MaxQueuedBytes,
+		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
+		"max-packet-size":           int64(l.MaxPacketSize),
+	}
+	value := func(name string) (n int64, text string) {
+		flag := f.Lookup(name)
+		if !flag.Changed {
+			n = defaults[name]
+		} else if n, _ = strconv.ParseInt(flag.Value.String(), 10, 64); flag.Value.Type() == "duration" {
+			d, _ := time.ParseDuration(flag.Value.String())
+			n = int64(d)
+		}
+		switch flag.Value.Type() {
+		case "duration":
+			return n, time.Duration(n).String()
+		case "BYTES":
+			return n, exactBytes(n)
+		}
+		return n, strconv.FormatInt(n, 10)
+	}
+	for _, pair := range contradictions {
+		low, high := pair[0], pair[1]
+		if !f.Changed(low) && !f.Changed(high) {
+			continue
+		}
+		n, text := value(low)
+		most, mostText := value(high)
+		if n > 0 && most > 0 && n > most {
+			return fmt.Errorf("--%s %s is more than --%s %s: lower the one or raise the other", low, text, high, mostText)
+		}
+	}
+	return nil
+}
+
+// logFlags say what the log of a server has in it.
+type logFlags struct {
+	level string
+	burst int
+}
+
+func (l *logFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&l.level, "log-level", "info", "least severe log lines to write: debug, info, warn or error")
+	f.IntVar(&l.burst, "log-burst", 20, "log lines with the same message that are written per second, before they are only counted; 0: all")
+}
+
+// open makes the logger. flush writes what is known of suppressed lines.
+func (l *logFlags) open(out io.Writer) (log *slog.Logger, flush func(), err error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.level)); err != nil {
+		return nil, nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", l.level)
+	}
+	var handler slog.Handler = slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})
+	if l.burst == 0 {
+		return slog.New(handler), func() {}, nil
+	}
+	quiet := quietlog.New(handler, quietlog.Options{Burst: l.burst})
+	return slog.New(quiet), quiet.Flush, nil
 }
 
 // durabilityValue is a flag for a journal.Durability.

@@ -37,6 +37,7 @@ const ceiling = 2 << 10
 
 // holding are the attacks that the program withstands.
 var holding = []string{
+	"failing connections",
 	"fencing token with a node ID of 17,000 bytes",
 	"fields at their bounds and above",
 	"everything retained",

@@ -46,6 +46,9 @@ type Limits struct {
 	QueueFull           QueueFull     // default EndSession
 }
 
+// DefaultLimits are those of a Broker that is given none.
+func DefaultLimits() Limits { return Limits{}.withDefaults() }
+
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxConnections, 100_000)
 	setDefault(&l.MaxSessions, 200_000)

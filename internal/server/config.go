@@ -11,6 +11,7 @@ import (
 	"holdfast/internal/engine"
 	"holdfast/internal/journal"
 	"holdfast/internal/memory"
+	"holdfast/internal/protocol"
 	"holdfast/internal/service"
 )
 
@@ -68,6 +69,11 @@ func (c *Config) check() error {
 	}
 	if c.DataDir == "" {
 		return errors.New("no data directory given")
+	}
+	if c.NodeID != "" {
+		if err := protocol.CheckNodeID(c.NodeID); err != nil {
+			return fmt.Errorf("--node-id %q: %w", c.NodeID, err)
+		}
 	}
 	longest := c.MaxRemember
 	if longest == 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -52,7 +53,10 @@ func (s *Server) listenControl() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
-	s.control = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s.control = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
 	s.serving.Add(1)
 	go func() {
 		defer s.serving.Done()
