@@ -23,7 +23,7 @@ const (
 // Work of different kinds, in units.
 const (
 	bytesPerUnit   = 1 << 10 // of a packet received
-	matchesPerUnit = 4       // subscriptions that a publish matched
+	matchesPerUnit = 4       // subscriptions that a publish matched; one that is made or ended is a unit
 )
 
 // beginPacing notes that a reader's turn begins, and what it owes from before.

@@ -28,6 +28,7 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 	var replays []*replay
 	s := c.session
 	c.b.journal.Admit()
+	t.work += len(p.Subscriptions)
 	for i := range p.Subscriptions {
 		o := &p.Subscriptions[i]
 		if i >= c.b.limits.MaxSubscriptions {
@@ -155,6 +156,7 @@ func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) {
 	codes := make([]mqtt.ReasonCode, len(p.Filters))
 	var gone []*subscription
 	c.b.journal.Admit()
+	t.work += len(p.Filters)
 	s.mu.Lock()
 	for i, filter := range p.Filters {
 		sub := s.subs[string(filter)]
