@@ -60,18 +60,19 @@ func TestTakeoverOfAFlood(t *testing.T) {
 func TestConnectWaitsForTheEndOfTheSession(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	connect := func() *client { return n.connect(mqtttest.ClientID("brief"), mqtttest.Resume()) }
-	filters := make([]sub, 500)
-	for i := range filters {
-		filters[i] = sub{Filter: fmt.Sprintf("brief/%d/+", i), QoS: 1}
+	for i := range 60 { // to whom the will goes before the session ends
+		n.connect(mqtttest.Persistent(fmt.Sprint("mourner", i))).Subscribe("brief/will", 1)
 	}
-	c := connect()
-	for range 40 {
-		c.SubscribeWith(0, filters...)
-		c.Write(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{}))
-		next := connect()
-		wantPresent(t, next, false)
-		next.Ping()
-		c = next
+	connect := func(c *client) *client {
+		c.Connect(mqtttest.ClientID("brief"), mqtttest.Resume(), mqtttest.Will(message{Topic: "brief/will", QoS: 1}, 0))
+		return c
+	}
+	c := connect(n.dial())
+	for range 60 {
+		next := n.dial()
+		c.Write(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{Code: mqtt.DisconnectWithWill}))
+		c = connect(next)
+		wantPresent(t, c, false)
+		c.Ping()
 	}
 }
