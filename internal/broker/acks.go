@@ -211,7 +211,7 @@ func (c *Conn) emitDurable(t *Turn, batch journal.Seq) {
 // the place in the client's Receive Maximum that it ends.
 func (c *Conn) write(t *Turn, a *ack) {
 	if a.counted { // before anybody can send the acknowledgement, and the client the next publish
-		c.receiving.Add(-1)
+		c.freePlace()
 	}
 	reason := a.reason
 	if !c.problemInfo {

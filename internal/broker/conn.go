@@ -32,9 +32,14 @@ type Conn struct {
 	acks      ackRing
 	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
 	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
-	heard     atomic.Bool   // the client has sent bytes since the sweep looked
-	active    atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
-	replaced  atomic.Bool   // the client has another connection now: this one ends with what has come
+
+	handshakes int           // reader: those of them that wait for the client's PUBREL
+	wantsPlace atomic.Bool   // the reader waits for receiving to fall
+	placeFreed chan struct{} // of capacity 1: it has fallen since; made by the reader before it sets wantsPlace
+
+	heard     atomic.Bool  // the client has sent bytes since the sweep looked
+	active    atomic.Int64 // when the sweep saw that, or the client came or connected, on the broker's clock
+	replaced  atomic.Bool  // the client has another connection now: this one ends with what has come
 	stopping  atomic.Bool
 	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
 

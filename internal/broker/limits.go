@@ -28,7 +28,7 @@ type Limits struct {
 	MaxKeepAlive        time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
 	ConnectTimeout      time.Duration // from accepting a connection to its CONNECT; default 10 s
 	TakeoverWait        time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
-	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond: DISCONNECT 0x93
+	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
 	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
 	MaxInflightV3       int           // the same for clients before MQTT 5, which can't say how many they take; default 20

@@ -7,7 +7,7 @@ import (
 
 // Errors that end the connection of a client which breaks a limit that it was told.
 var (
-	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "more QoS 1 and 2 publishes are under way than the server's Receive Maximum"}
+	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "four times as many QoS 2 publishes wait for their PUBREL as the server's Receive Maximum allows"}
 	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
 	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
 	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
@@ -25,8 +25,8 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	t.messagesIn++
 	switch p.QoS {
 	case 1:
-		if c.receivesTooMuch() {
-			return errReceiveMaximum
+		if err := c.waitForPlace(t, p.QoS); err != nil {
+			return err
 		}
 	case 2:
 		if c.session.isReceived(p.PacketID) {
@@ -34,8 +34,8 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 			c.acknowledge(t, ack{typ: mqtt.PUBREC, id: p.PacketID})
 			return nil
 		}
-		if c.receivesTooMuch() {
-			return errReceiveMaximum
+		if err := c.waitForPlace(t, p.QoS); err != nil {
+			return err
 		}
 	}
 	answer, batch, answered := c.accept(t, p)
@@ -51,17 +51,57 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 		if !answer.code.Failed() {
 			c.session.receive(c, p.PacketID)
 			c.receiving.Add(1)
+			c.handshakes++
 		}
 	}
 	c.acknowledgeWhenDurable(t, answer, batch)
 	return nil
 }
 
-// receivesTooMuch says whether the client has no place left in our Receive Maximum
-// for the QoS 1 or 2 publish that it has sent. A client of MQTT 3.1.1 hasn't been
-// told of one: it is only held up, by waitForRoom.
-func (c *Conn) receivesTooMuch() bool {
-	return int(c.receiving.Load()) >= c.b.limits.ReceiveMaximum && c.version == mqtt.V5
+// handshakeSlack is how many times Receive Maximum the QoS 2 handshakes of a client
+// may be that it has begun and only it can end.
+const handshakeSlack = 4
+
+// waitForPlace holds the reader up until there is a place in our Receive Maximum for
+// the client's next QoS 1 or 2 publish. Clients do send more than they were told they
+// may (MQTT.js, and Mosquitto's bridge, with every burst), and a DISCONNECT 0x93 would
+// cost each of them a reconnection and as many duplicates; held up they cost nothing.
+// A client of before MQTT 5 hasn't been told: waitForRoom holds it up.
+//
+// A QoS 2 handshake is different: to end it takes the client's PUBREL, which may stand
+// in the stream behind this publish. When all places are taken by handshakes there is
+// nothing to wait for, so the publish is let through, up to handshakeSlack.
+func (c *Conn) waitForPlace(t *Turn, qos byte) error {
+	limit := c.b.limits.ReceiveMaximum
+	if int(c.receiving.Load()) < limit || c.version < mqtt.V5 {
+		return nil
+	}
+	t.flush()
+	c.tr.Flush()
+	if c.placeFreed == nil {
+		c.placeFreed = make(chan struct{}, 1)
+	}
+	c.wantsPlace.Store(true)
+	for n := int(c.receiving.Load()); n >= limit && n > c.handshakes; n = int(c.receiving.Load()) {
+		<-c.placeFreed // by the acknowledgement that the disk or the handler owes
+	}
+	c.wantsPlace.Store(false)
+	if qos == 2 && c.handshakes >= handshakeSlack*limit {
+		c.b.waitDurable(c.b.journal.Last()) // what is due to the client goes before the DISCONNECT
+		return errReceiveMaximum
+	}
+	return nil
+}
+
+// freePlace gives back a place in our Receive Maximum. From any goroutine.
+func (c *Conn) freePlace() {
+	c.receiving.Add(-1)
+	if c.wantsPlace.Load() { // asked after: waitForPlace looks in the other order
+		select {
+		case c.placeFreed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // accept gives the publish to its handler, or routes it. The answer must wait
@@ -176,6 +216,9 @@ func (c *Conn) pubrel(t *Turn, id uint16) {
 	if !known {
 		c.writeAck(t, mqtt.PUBCOMP, id, mqtt.PacketIdentifierNotFound, "")
 		return
+	}
+	if on == c {
+		c.handshakes--
 	}
 	// Only when that is on disk: the client may use the identifier again, and
 	// after a crash we would take its next publish for this one.

@@ -41,23 +41,63 @@ func TestReceiveMaximumOfTheClient(t *testing.T) {
 	}
 }
 
-func TestReceiveMaximumOfTheServer(t *testing.T) {
+// A client that sends more than the server's Receive Maximum at once is held up, and
+// not disconnected: all that it sent is acknowledged and delivered, once and in order.
+func TestBurstBeyondTheReceiveMaximumOfTheServer(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.ReceiveMaximum = 5 })
+	for qos := byte(1); qos <= 2; qos++ {
+		topic := fmt.Sprint("burst/", qos)
+		s := n.connect(mqtttest.Persistent(topic))
+		s.Subscribe(topic, qos)
+		c := n.connect()
+		if c.Connack.ReceiveMaximum != 5 {
+			t.Fatalf("Receive Maximum: got %d, want 5", c.Connack.ReceiveMaximum)
+		}
+		// Given a burst of three times what the server allows, in one write.
+		var burst []byte
+		for i, m := range numbered(topic, qos, 15) {
+			m.PacketID = uint16(1 + i)
+			burst = append(burst, mqtttest.EncodePublish(mqtt.V5, m)...)
+		}
+		c.Write(burst)
+		for id := uint16(1); id <= 15; id++ {
+			if qos == 1 {
+				c.AwaitAck(mqtt.PUBACK, id)
+				continue
+			}
+			c.AwaitAck(mqtt.PUBREC, id)
+			c.SendAck(mqtt.PUBREL, id, mqtt.Success)
+		}
+		for id := uint16(1); id <= 15 && qos == 2; id++ {
+			c.AwaitAck(mqtt.PUBCOMP, id)
+		}
+		wantPayloads(t, s.ReceiveN(15), counted(0, 15))
+		s.Quiet()
+	}
+}
+
+// With all places taken by QoS 2 handshakes, the client's QoS 1 publishes go on, and
+// so does what ends a handshake: the server must read on to find the PUBREL.
+func TestHandshakesBeyondTheReceiveMaximumOfTheServer(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) { c.Limits.ReceiveMaximum = 5 })
 	c := n.connect()
-	if c.Connack.ReceiveMaximum != 5 {
-		t.Fatalf("Receive Maximum: got %d, want 5", c.Connack.ReceiveMaximum)
-	}
-	// QoS 2 publishes are under way until they are released, whatever PUBREC says but for a failure.
-	for id := uint16(1); id <= 5; id++ {
+	const bound = 4 * 5
+	for id := uint16(1); id <= bound; id++ {
 		c.SendPublish(message{Topic: "window", QoS: 2, PacketID: id})
 		c.AwaitAck(mqtt.PUBREC, id)
+		c.Publish(message{Topic: "window", QoS: 1, PacketID: 1000 + id})
 	}
 	c.Release(1)
-	c.SendPublish(message{Topic: "window", QoS: 2, PacketID: 6})
-	c.AwaitAck(mqtt.PUBREC, 6)
+	c.SendPublish(message{Topic: "window", QoS: 2, PacketID: 1})
+	c.AwaitAck(mqtt.PUBREC, 1)
 
-	c.SendPublish(message{Topic: "window", QoS: 2, PacketID: 7})
+	// One more than four times the bound is too much; what is due comes before the
+	// DISCONNECT.
+	c.SendPublish(message{Topic: "window", QoS: 1, PacketID: 2001})
+	c.SendPublish(message{Topic: "window", QoS: 2, PacketID: bound + 1})
+	c.AwaitAck(mqtt.PUBACK, 2001)
 	p := c.ExpectDisconnect(mqtt.ReceiveMaximumExceeded) // [MQTT-3.3.4-7]
 	wantReason(t, "DISCONNECT", p.Disconnect.ReasonString)
 }
