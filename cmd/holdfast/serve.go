@@ -119,12 +119,15 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
 	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
 	f.Var(intBytesValue{&cfg.MaxKeySize}, "max-key-size", "bytes of one key; requests with a longer one are refused, also those that only read it (default 64KiB)")
-	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store (default 1000000)")
-	f.Var(bytesValue{&cfg.MaxStoreBytes}, "max-store-bytes", "bytes of keys and values in the store (default 1GiB)")
+	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store; clients that hold less than a sixteenth of them may go that much beyond (default 1000000)")
+	f.Var(bytesValue{&cfg.MaxStoreBytes}, "max-store-bytes", "bytes of keys and values in the store, likewise (default 1GiB)")
+	f.Int64Var(&cfg.MaxClientKeys, "max-keys-per-client", 0, "keys that one client may have written last, counted since the start (default: no bound but --max-keys)")
+	f.Var(bytesValue{&cfg.MaxClientKeyBytes}, "max-key-bytes-per-client", "bytes of those keys and their values (default: no bound but --max-store-bytes)")
 	f.DurationVar(&cfg.Remember, "remember", 0, "how long a message is remembered whose STORE has no KEEP (default 168h, or --max-remember if that is less)")
 	f.DurationVar(&cfg.MaxRemember, "max-remember", 0, "longest KEEP granted (default 720h)")
 	f.Int64Var(&cfg.MaxRemembered, "max-remembered", 0, "messages remembered (default 10000000)")
 	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
+	f.Var(bytesValue{&cfg.MaxWatchBytes}, "max-watch-bytes", "bytes of the keys that one connection may watch, with 200 for each (default 4MiB)")
 	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")
 
 	l := &cfg.Limits

@@ -513,6 +513,11 @@ func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().S
 // to the client on it.
 func (c *Conn) Gone() bool { return c.tr.Gone() }
 
+// TooManyLevels says whether a topic name has more levels than the broker takes.
+func (c *Conn) TooManyLevels(topic []byte) bool {
+	return topicLevels(topic) > c.b.limits.MaxTopicLevels
+}
+
 // ClientID is the client's identifier, given or assigned.
 func (c *Conn) ClientID() string { return c.clientID }
 

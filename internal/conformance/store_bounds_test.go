@@ -1,10 +1,13 @@
 package conformance
 
 import (
+	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	"holdfast/internal/mqtt"
 	"holdfast/internal/mqtttest"
 	"holdfast/internal/server"
 )
@@ -109,4 +112,97 @@ func askWith(r *requester, property, value string, args ...string) string {
 		m.User = append(m.User, [2]string{property, value})
 	}
 	return r.ask(m).Payload
+}
+
+// A quota error says which quota it is: in a user property of ours, and in a line of
+// the log, as does everything else that is refused.
+func TestStoreSaysWhyItRefuses(t *testing.T) {
+	t.Parallel()
+	var log lockedLog
+	n := start(t, func(c *server.Config) {
+		c.MaxKeys, c.MaxWatches, c.Limits.MaxTopicLevels = 1, 1, 8
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	r := n.requester(mqtttest.ClientID("asker"))
+	quotaOf := func(m message) string {
+		name, _ := m.UserProp("holdfast-quota")
+		return name
+	}
+	if got := r.want(ok, "SET", "a", "v"); quotaOf(got) != "" {
+		t.Errorf("an answer that is no quota error has the property %q", quotaOf(got))
+	}
+	exceeded := failure("the quota has been exceeded")
+	if got := r.want(exceeded, "SET", "b", "v"); quotaOf(got) != "max-keys" {
+		t.Errorf("got the quota %q, want max-keys", quotaOf(got))
+	}
+	r.want(ok, "KEYNOTIFY", "a")
+	if got := r.want(exceeded, "KEYNOTIFY", "b"); quotaOf(got) != "max-watches" {
+		t.Errorf("got the quota %q, want max-watches", quotaOf(got))
+	}
+
+	refused := func(code mqtt.ReasonCode, change func(*message)) {
+		t.Helper()
+		m := r.request(command("GET", "a"))
+		change(&m)
+		ack := r.Offer(m)
+		wantCode(t, "PUBACK", ack.Code, code)
+		r.Quiet()
+	}
+	refused(mqtt.ImplementationSpecificError, func(m *message) { m.CorrelationData = nil })
+	refused(mqtt.TopicNameInvalid, func(m *message) { m.ResponseTopic = new(strings.Repeat("l/", 8) + "l") })
+	refused(mqtt.PayloadFormatInvalid, func(m *message) { m.PayloadFormat, m.Payload = new(byte(1)), command("GET", "\xFF") })
+	refused(mqtt.Success, func(m *message) { m.Expiry = new(uint32(0)) })
+	for _, line := range []string{
+		"quota=max-keys", "quota=max-watches", "no Correlation Data", "too many levels", "not UTF-8", "has expired",
+	} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("no line of the log says %q", line)
+		}
+	}
+	if n := strings.Count(log.String(), "client=asker"); n < 6 {
+		t.Errorf("%d lines of the log name the client, want 6:\n%s", n, log.String())
+	}
+}
+
+// At these bounds a request is served.
+func TestStoreServesRequestsAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxTopicLevels = 8 })
+	r := n.requester()
+	r.want(ok, "SET", "é", "v")
+	m := r.request(command("GET", "é"))
+	m.PayloadFormat = new(byte(1))
+	if got := r.ask(m).Payload; got != blob("v") {
+		t.Errorf("a payload that is UTF-8 as it says: got %q", got)
+	}
+	m = r.request(command("GET", "\xFF"))
+	m.PayloadFormat = new(byte(0))
+	if got := r.ask(m).Payload; got != missing {
+		t.Errorf("a payload that says nothing: got %q", got)
+	}
+	deep := strings.Repeat("l/", 7) + "l"
+	r.Subscribe(deep, 1)
+	m = r.request(command("GET", "é"))
+	m.ResponseTopic = &deep
+	if got := r.ask(m).Payload; got != blob("v") {
+		t.Errorf("a Response Topic of 8 levels: got %q", got)
+	}
+}
+
+// lockedLog is a log that is read while it is written.
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -90,6 +90,7 @@ const (
 	DefaultMaxKeys       = 1_000_000
 	DefaultMaxBytes      = 1 << 30
 	DefaultMaxWatches    = 10_000
+	DefaultMaxWatchBytes = 4 << 20
 	DefaultScanPageKeys  = 1_000
 	DefaultScanPageBytes = 256 << 10
 	DefaultMaxScans      = 4
@@ -107,9 +108,14 @@ type Options struct {
 	MaxKeys       int64
 	MaxBytes      int64 // of keys and values
 	MaxWatches    int   // per session
-	ScanPageKeys  int   // keys in one page of SCAN
-	ScanPageBytes int   // bytes of keys in one page of SCAN
-	MaxScans      int   // scans that read at the same time, one of a session; others wait
+	MaxWatchBytes int64 // of the keys that one session watches
+
+	MaxClientKeys  int64 // that belong to one client (owner.go); 0: no bound but MaxKeys
+	MaxClientBytes int64 // of those keys and their values; 0: no bound but MaxBytes
+
+	ScanPageKeys  int // keys in one page of SCAN
+	ScanPageBytes int // bytes of keys in one page of SCAN
+	MaxScans      int // scans that read at the same time, one of a session; others wait
 
 	Remember      time.Duration // how long a message is remembered that doesn't say; at most MaxRemember
 	MaxRemember   time.Duration // how long one may be that does
@@ -147,6 +153,9 @@ type Local struct {
 	keys  int64         // guarded by mu
 	bytes int64         // guarded by mu: of keys and values
 
+	owners  owners // guarded by mu
+	aheadBy string // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
+
 	remembered int64 // guarded by mu: messages, those included whose time has come
 	forgotten  int64 // guarded by mu: by the clean-up, since the start
 	sweptMs    int64 // guarded by mu: no earlier deadline may join the index
@@ -167,6 +176,7 @@ func Open(o Options) (*Local, error) {
 		memory:  slab.NewMemory(),
 		scans:   make(chan struct{}, o.MaxScans),
 	}
+	e.memory.Account(func(n int64) { o.Memory.Charge(budget.Keys, n) })
 	for i := range e.shards {
 		e.shards[i].init(e)
 	}
@@ -192,6 +202,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxKeys, DefaultMaxKeys)
 	setDefault(&o.MaxBytes, DefaultMaxBytes)
 	setDefault(&o.MaxWatches, DefaultMaxWatches)
+	setDefault(&o.MaxWatchBytes, DefaultMaxWatchBytes)
 	setDefault(&o.ScanPageKeys, DefaultScanPageKeys)
 	setDefault(&o.ScanPageBytes, DefaultScanPageBytes)
 	setDefault(&o.MaxScans, DefaultMaxScans)
@@ -221,6 +232,16 @@ func (c systemClock) SinceStart() time.Duration { return time.Since(c.start) }
 // nowMs is the clock of deadlines: the wall clock as it was at the start, and
 // the time that has passed since.
 func (e *Local) nowMs() int64 { return e.baseMs + e.clock.SinceStart().Milliseconds() }
+
+// now is the same with what was cut to make it whole milliseconds: 1 if there was
+// anything, else 0.
+func (e *Local) now() (ms, cut int64) {
+	since := e.clock.SinceStart()
+	if since%time.Millisecond != 0 {
+		cut = 1
+	}
+	return e.baseMs + since.Milliseconds(), cut
+}
 
 // size is what an entry counts against MaxBytes.
 func size(key []byte, entry *statestore.Entry) int64 {
@@ -252,6 +273,7 @@ type Stats struct {
 	Scans    int64         // that read now
 	Last     hlc.Timestamp // the last version issued
 	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
+	AheadBy  string        // the client whose timestamp has last put it more than 5 s ahead, empty if none has
 	LoadedIn time.Duration // what loading the keys took at the start
 
 	OutsideHeap int64 // bytes of memory outside of Go's heap, for records and their index
@@ -275,7 +297,7 @@ func (e *Local) Stats() Stats {
 		MaxRemembered: e.o.MaxRemembered,
 	}
 	e.mu.Lock()
-	s.Keys, s.Bytes, s.Last = e.keys, e.bytes, e.last
+	s.Keys, s.Bytes, s.Last, s.AheadBy = e.keys, e.bytes, e.last, e.aheadBy
 	s.Remembered, s.Forgotten = e.remembered, e.forgotten
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)

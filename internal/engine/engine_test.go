@@ -236,7 +236,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// With the disk nearly full nothing is written but what makes room.
+// With the disk nearly full nothing is written but what makes room, and, while three
+// quarters of the reserve are left, what replaces a value by one that isn't longer.
 func TestLowDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
@@ -261,6 +262,10 @@ func TestLowDisk(t *testing.T) {
 	quota := statestore.QuotaExceeded.Error()
 
 	space(255 << 20)
+	try([2]string{"SET k u", "OK"}, [2]string{"SET k v", "OK"}, // nothing new: so a lease can be renewed
+		[2]string{"SET k longer", quota}, [2]string{"SET new v", quota}, [2]string{"GET k", "v"})
+	try([2]string{"STORE k v m " + a.wait("GET k").Version.String(), quota}) // what is remembered is new
+	space(191 << 20)                                                         // a quarter of the reserve is in use
 	try([2]string{"SET k w", quota}, [2]string{"SET new v", quota}, [2]string{"GET k", "v"},
 		[2]string{"DEL gone", "1"}, [2]string{"SCAN *", "[k lease state] more=false"},
 		[2]string{"STORE other v m -", quota}, [2]string{"LOAD state m2", "1 v nil"},
@@ -272,9 +277,9 @@ func TestLowDisk(t *testing.T) {
 	try([2]string{"GET lease", "nil"}, [2]string{"SCAN *", "[k state] more=false"}, [2]string{"LOAD state m1", "0 v2 nil"})
 
 	space(257 << 20) // not enough to be sure of it
-	try([2]string{"SET k w", quota})
+	try([2]string{"SET k longer", quota}, [2]string{"SET k w", "OK"})
 	space(1 << 30)
-	try([2]string{"SET k w", "OK"}, [2]string{"GET k", "w"})
+	try([2]string{"SET k longer", "OK"}, [2]string{"GET k", "longer"})
 }
 
 func TestExpiryFreesTheQuota(t *testing.T) {
@@ -403,11 +408,13 @@ func TestClockWarningComesOnceAndIsTakenBack(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.client("a").wait("SET k v")
 	w.e.o.Logger = slog.New(slog.NewTextHandler(&text, nil))
-	warned := w.e.warnOfClock(false)
+	var said warnings
+	w.e.warnOfClock(&said)
 	w.clock.wallMs.Add(-5_001)
-	warned = w.e.warnOfClock(w.e.warnOfClock(warned))
+	w.e.warnOfClock(&said)
+	w.e.warnOfClock(&said)
 	w.clock.advance(1)
-	if w.e.warnOfClock(warned) {
+	if w.e.warnOfClock(&said); said.far {
 		t.Error("still warns at 5 s")
 	}
 	if n := strings.Count(text.String(), "level=WARN"); n != 1 || !strings.Contains(text.String(), "no longer ahead") {

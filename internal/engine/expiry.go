@@ -55,10 +55,14 @@ func (x *expiry) stop() {
 // shard has published.
 func (x *expiry) arm(deadlineMs int64) {
 	if deadlineMs < x.wakeMs.Load() {
-		select {
-		case x.poke <- struct{}{}:
-		default: // it is about to wake
-		}
+		x.wake()
+	}
+}
+
+func (x *expiry) wake() {
+	select {
+	case x.poke <- struct{}{}:
+	default: // it is about to wake
 	}
 }
 
@@ -66,10 +70,10 @@ func (x *expiry) run(e *Local) {
 	defer close(x.ended)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	warned := false
+	var said warnings
 	for {
 		e.ExpireDue()
-		warned = e.warnOfClock(warned)
+		e.warnOfClock(&said)
 		next := e.nextDeadline()
 		x.wakeMs.Store(next)
 		if e.nextDeadline() < next {
@@ -111,15 +115,35 @@ func (e *Local) ExpireDue() {
 	}
 }
 
-func (e *Local) expireSome(sh *shard) {
+// expireSome returns how many keys it has deleted.
+func (e *Local) expireSome(sh *shard) (n int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for range expireAtOnce {
+	for ; n < expireAtOnce; n++ {
 		r := sh.table.first()
 		if r.ref == 0 || !e.expire(sh, r) {
-			return
+			break
 		}
 	}
+	return n
+}
+
+// makeRoom deletes some keys whose time has come ahead of the loop, for a write that
+// was refused because of a quota. It returns false if there are none, or if the quota
+// is one that they don't count against. A stripe of keys may be held.
+func (e *Local) makeRoom(refusedBy statestore.Bound) bool {
+	switch refusedBy {
+	case statestore.MaxKeys, statestore.MaxBytes, statestore.MaxKeysOfClient, statestore.MaxBytesOfClient, statestore.MaxMemory:
+	default:
+		return false
+	}
+	now := e.nowMs()
+	for i := range e.shards {
+		if sh := &e.shards[i]; sh.next.Load() <= now && e.expireSome(sh) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // expire deletes the record's entry if its deadline has come. The shard's lock
@@ -132,7 +156,7 @@ func (e *Local) expire(sh *shard, r record) bool {
 	key, _, _ := sh.table.parts(r)
 	t.value = append(t.value[:0], key...)
 	key = t.value // the record's own goes with it
-	t.decide(sh, key, r, func(t *turn, stored *statestore.Entry) {
+	t.decide(sh, key, r, nil, func(t *turn, stored *statestore.Entry) {
 		statestore.Expire(key, stored, &t.env, &t.res)
 	})
 	if !t.res.Changed {
@@ -143,15 +167,38 @@ func (e *Local) expire(sh *shard, r record) bool {
 	return true
 }
 
-// warnOfClock logs when versions have come far ahead of the wall clock, and when
-// they are back.
-func (e *Local) warnOfClock(warned bool) bool {
-	ahead := time.Duration(e.Stats().AheadMs) * time.Millisecond
-	switch far := ahead > aheadWarning; {
-	case far && !warned:
-		e.o.Logger.Warn("versions are ahead of the machine's clock: it was stepped back, or a client's clock is fast", "ahead", ahead, "limit", e.o.MaxSkew)
-	case !far && warned:
+// warnings says when versions have come far ahead of the wall clock, whose request
+// did it, and when they are back: with the first version that is issued once the
+// clock has caught up. It belongs to the expiry's loop.
+type warnings struct {
+	far bool
+	by  string
+	at  time.Duration // since the start
+}
+
+// warnAgain is how long a client that puts the versions ahead again, or another one
+// that does, is not named once more.
+const warnAgain = time.Minute
+
+func (e *Local) warnOfClock(said *warnings) {
+	s := e.Stats()
+	ahead, now := time.Duration(s.AheadMs)*time.Millisecond, e.clock.SinceStart()
+	far := ahead > aheadWarning
+	switch {
+	case far && (!said.far || s.AheadBy != said.by) && (said.at == 0 || now-said.at >= warnAgain):
+		said.at, said.by = max(now, 1), s.AheadBy
+		if s.AheadBy != "" {
+			e.o.Logger.Warn("versions are ahead of the machine's clock: a client's timestamp was, so its clock is fast", "ahead", ahead, "limit", e.o.MaxSkew, "client", s.AheadBy)
+		} else {
+			e.o.Logger.Warn("versions are ahead of the machine's clock: it was stepped back", "ahead", ahead, "limit", e.o.MaxSkew)
+		}
+	case !far && said.far:
 		e.o.Logger.Info("versions are no longer ahead of the machine's clock", "ahead", ahead)
 	}
-	return ahead > aheadWarning
+	if !far && s.AheadBy != "" {
+		e.mu.Lock()
+		e.aheadBy = "" // the next time it may be another reason
+		e.mu.Unlock()
+	}
+	said.far = far
 }

@@ -15,7 +15,7 @@ import (
 //	 0  8 bytes   the batch where the last change rides (48 bits), flags
 //	 8  8 bytes   wall part of the version (48 bits), length of the key (16)
 //	16  4 bytes   counter of the version
-//	20  4 bytes   length of the value
+//	20  4 bytes   length of the value, unless it is on the Go heap (15 bits), owner (17): see owner.go
 //	24  8 bytes   deadline in ms, on the engine's clock   ┐ if it has one
 //	32  4 bytes   place in the heap of deadlines          ┘
 //	 …  key, value
@@ -37,6 +37,9 @@ const (
 	largeBody    = 4
 	low48        = 1<<48 - 1
 	maxShortKey  = 1<<16 - 1
+
+	ownerBits     = 17
+	maxShortValue = 1<<(32-ownerBits) - 1 // more than a slot holds
 )
 
 // Flags of a record, in the upper bits of its first word.
@@ -62,6 +65,19 @@ func (r record) lastBatch() journal.Seq {
 		return 0
 	}
 	return journal.Seq(r.word(0) & low48)
+}
+
+// owner is the number of the client that the key belongs to, 0 for nobody.
+func (r record) owner() uint32 {
+	if r.ref == 0 {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(r.b[20:]) >> (32 - ownerBits)
+}
+
+// setOwner gives a record that put has just made to a client.
+func (r record) setOwner(number uint32) {
+	binary.LittleEndian.PutUint32(r.b[20:], binary.LittleEndian.Uint32(r.b[20:])&maxShortValue|number<<(32-ownerBits))
 }
 
 // setBatch says where the record's change rides.
@@ -105,7 +121,7 @@ func (t *table) parts(r record) (key, value, tail []byte) {
 		return l.key, l.value, l.tail
 	}
 	toValue := at + int(r.word(8)>>48)
-	toTail := toValue + int(binary.LittleEndian.Uint32(r.b[20:]))
+	toTail := toValue + int(binary.LittleEndian.Uint32(r.b[20:])&maxShortValue)
 	return r.b[at:toValue:toValue], r.b[toValue:toTail:toTail], r.b[toTail:]
 }
 
@@ -211,12 +227,12 @@ func (t *table) shape(key []byte, e *statestore.Entry, deletion hlc.Timestamp) s
 }
 
 // write fills the slot of a record of this shape. number is the place in table.large
-// if it needs one. The batch is 0: long durable.
+// if it needs one. The batch is 0, long durable, and so is the owner.
 func (s *shape) write(b []byte, number int) {
 	binary.LittleEndian.PutUint64(b, s.flags)
 	binary.LittleEndian.PutUint64(b[8:], s.version.Wall&low48|uint64(len(s.key)&maxShortKey)<<48)
 	binary.LittleEndian.PutUint32(b[16:], uint32(s.version.Counter))
-	binary.LittleEndian.PutUint32(b[20:], uint32(len(s.value)))
+	binary.LittleEndian.PutUint32(b[20:], uint32(len(s.value)&maxShortValue))
 	at := recordHead
 	if s.flags&recordDeadline != 0 {
 		binary.LittleEndian.PutUint64(b[at:], uint64(s.deadline))

@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
+	budget "holdfast/internal/memory"
 	"holdfast/internal/statestore"
 )
 
@@ -99,7 +100,12 @@ func (s *session) withStripe(st *stripe, cmd *statestore.Command, t *turn) (batc
 	case statestore.Load:
 		batch = t.load(cmd, found)
 	case statestore.Store:
-		batch, appended = s.store(st, cmd, t, found)
+		for {
+			batch, appended = s.store(st, cmd, t, found)
+			if appended || !s.e.makeRoom(t.res.Reply.Bound) {
+				break
+			}
+		}
 	default:
 		batch, appended = t.done(st, cmd, found)
 	}
@@ -124,7 +130,7 @@ func (s *session) store(st *stripe, cmd *statestore.Command, t *turn, found *mem
 	defer sh.mu.Unlock()
 	r := sh.table.find(cmd.Key, hash)
 	t.found = found.known() != nil
-	t.decide(sh, cmd.Key, r, func(t *turn, stored *statestore.Entry) {
+	t.decide(sh, cmd.Key, r, s, func(t *turn, stored *statestore.Entry) {
 		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.known()}, &t.env, &t.res)
 	})
 	if !t.res.Changed {
@@ -176,6 +182,7 @@ func (e *Local) recall(st *stripe, row []byte) (*memory, error) {
 // appended: it may be complete before the append returns. The stripe's mu is held.
 func (t *turn) remember(st *stripe, diskMs int64) {
 	t.stripe, t.memory = st, &memory{memo: t.res.Memo, diskMs: diskMs}
+	t.e.o.Memory.Charge(budget.Remembered, t.memoryCost())
 	st.overlayMu.Lock()
 	defer st.overlayMu.Unlock()
 	if st.overlay == nil {
@@ -187,12 +194,23 @@ func (t *turn) remember(st *stripe, diskMs int64) {
 // settleMemo takes the change out of the overlay when it is complete, unless a
 // newer one has taken its place.
 func (t *turn) settleMemo() {
+	t.e.o.Memory.Credit(budget.Remembered, t.memoryCost())
 	st := t.stripe
 	st.overlayMu.Lock()
 	defer st.overlayMu.Unlock()
 	if st.overlay[string(t.memoRow)] == t.memory {
 		delete(st.overlay, string(t.memoRow))
 	}
+}
+
+// memoryCost is what the change in the overlay is charged with: its bytes, and about
+// what it takes besides.
+func (t *turn) memoryCost() int64 {
+	cost := int64(len(t.memoRow)) + 300
+	if m := t.memory.memo; m != nil {
+		cost += int64(len(m.State) + len(m.Context))
+	}
+	return cost
 }
 
 // appendMemo appends the rows of a message that is stored, done or forgotten.

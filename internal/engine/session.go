@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
+	budget "holdfast/internal/memory"
 	"holdfast/internal/statestore"
 )
 
@@ -13,9 +14,12 @@ type session struct {
 	e      *Local
 	origin Origin
 	closed atomic.Bool // written under mu
+	owner  *owner      // guarded by the engine's mu: nil until it has written a key
 
 	mu      lockrank.Mutex[lockrank.StoreSession]
 	watches map[string]*watch // guarded by mu: by key
+
+	watchBytes int64 // guarded by mu: what they are charged with
 }
 
 // Do runs one command; see Session.
@@ -71,23 +75,28 @@ func (s *session) get(cmd *statestore.Command, t *turn) {
 func (s *session) write(cmd *statestore.Command, t *turn) {
 	s.e.journal.Admit()
 	sh, hash := s.e.shard(cmd.Key)
-	sh.mu.Lock()
-	r := sh.table.find(cmd.Key, hash)
-	t.decide(sh, cmd.Key, r, func(t *turn, stored *statestore.Entry) {
-		statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
-	})
-	if t.res.Changed {
-		batch, given := t.commit(sh, cmd.Key, hash, r, s)
-		sh.mu.Unlock()
-		if !given {
-			t.completion.ReplyWhenDurable(batch, &t.res.Reply)
-			t.release()
+	for {
+		sh.mu.Lock()
+		r := sh.table.find(cmd.Key, hash)
+		t.decide(sh, cmd.Key, r, s, func(t *turn, stored *statestore.Entry) {
+			statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
+		})
+		if t.res.Changed {
+			batch, given := t.commit(sh, cmd.Key, hash, r, s)
+			sh.mu.Unlock()
+			if !given {
+				t.completion.ReplyWhenDurable(batch, &t.res.Reply)
+				t.release()
+			}
+			return
 		}
-		return
+		batch := r.lastBatch()
+		sh.mu.Unlock()
+		if !s.e.makeRoom(t.res.Reply.Bound) {
+			t.answer(batch)
+			return
+		}
 	}
-	batch := r.lastBatch()
-	sh.mu.Unlock()
-	t.answer(batch)
 }
 
 // keyNotify registers a watch, or ends it.
@@ -111,8 +120,8 @@ func (s *session) keyNotify(cmd *statestore.Command, t *turn) {
 // Close drops the watches; see Session.
 func (s *session) Close() {
 	s.mu.Lock()
-	watches := s.watches
-	s.watches = nil
+	watches, bytes := s.watches, s.watchBytes
+	s.watches, s.watchBytes = nil, 0
 	s.closed.Store(true)
 	s.mu.Unlock()
 	for _, w := range watches {
@@ -121,4 +130,8 @@ func (s *session) Close() {
 		w.shard.mu.Unlock()
 	}
 	s.e.watches.Add(-int64(len(watches)))
+	s.e.o.Memory.Credit(budget.Watches, bytes)
+	s.e.mu.Lock()
+	s.e.left(s)
+	s.e.mu.Unlock()
 }

@@ -8,9 +8,11 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"holdfast/hlc"
 	"holdfast/internal/lockrank"
+	budget "holdfast/internal/memory"
 	"holdfast/internal/slab"
 	"holdfast/internal/statestore"
 )
@@ -96,7 +98,8 @@ func (sh *shard) settle(key []byte, hash uint64, deletion hlc.Timestamp) {
 // be copied; only what is too large for a slot stays as it is.
 type table struct {
 	seed    maphash.Seed
-	ownNode string // in versions without a node ID
+	pool    *budget.Pool // charged with what is on the Go heap
+	ownNode string       // in versions without a node ID
 	slots   slab.Slots
 	index   slab.Index
 
@@ -112,7 +115,7 @@ type table struct {
 const maxSlot = slab.MaxSize
 
 func (t *table) init(e *Local) {
-	t.seed, t.ownNode = e.seed, e.o.NodeID
+	t.seed, t.ownNode, t.pool = e.seed, e.o.NodeID, e.o.Memory
 	t.slots, t.index = slab.NewSlots(e.memory), slab.NewIndex(e.memory)
 }
 
@@ -203,10 +206,17 @@ func (t *table) free(ref slab.Ref) {
 	}
 }
 
+// largeCost and deadlineCost are the bytes of an element of large and of deadlines.
+const (
+	largeCost    = int64(unsafe.Sizeof(large{}))
+	deadlineCost = int64(unsafe.Sizeof(deadline{}))
+)
+
 // addLarge puts the body of a record on the Go heap.
 func (t *table) addLarge(s *shape) int {
 	toTail := len(s.key) + len(s.value)
 	body := slices.Concat(s.key, s.value, s.tail)
+	t.pool.Charge(budget.Keys, int64(len(body))+largeCost)
 	l := large{key: body[:len(s.key):len(s.key)], value: body[len(s.key):toTail:toTail], tail: body[toTail:]}
 	if n := len(t.freeLarge); n > 0 {
 		number := t.freeLarge[n-1]
@@ -221,7 +231,9 @@ func (t *table) addLarge(s *shape) int {
 func (t *table) dropLarge(r record) {
 	if r.has(recordLarge) {
 		number := binary.LittleEndian.Uint32(r.b[r.body():])
-		t.large[number] = large{}
+		l := &t.large[number]
+		t.pool.Credit(budget.Keys, int64(len(l.key)+len(l.value)+len(l.tail))+largeCost)
+		*l = large{}
 		t.freeLarge = append(t.freeLarge, number)
 	}
 }
@@ -240,7 +252,9 @@ func (t *table) schedule(ref slab.Ref, place int, ms int64) {
 	case ms != 0:
 		if place < 0 {
 			place = len(t.deadlines)
+			before := cap(t.deadlines)
 			t.deadlines = append(t.deadlines, deadline{})
+			t.pool.Charge(budget.Keys, int64(cap(t.deadlines)-before)*deadlineCost)
 		}
 		t.deadlines[place] = deadline{ms, ref}
 		t.at(ref).setPlace(place)

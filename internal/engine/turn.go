@@ -26,6 +26,7 @@ type turn struct {
 	// Of a change only, else zero.
 	shard    *shard
 	hash     uint64   // of the key
+	owner    uint32   // that the key gets
 	own      *watch   // the requester's own, if it watches the key
 	watchers []*watch // as they were at the change, own among them
 
@@ -161,14 +162,15 @@ func (t *turn) look() {
 	t.env.MaxSkewMs = e.o.MaxSkew.Milliseconds()
 	t.env.KeepMs = e.o.Remember.Milliseconds()
 	t.env.MaxKeepMs = e.o.MaxRemember.Milliseconds()
-	t.env.NowMs = e.nowMs()
+	t.env.NowMs, t.env.CutMs = e.now()
 	t.env.WallMs = e.clock.WallMs()
 }
 
 // decide runs the rules of a write, with the last version and the quota, which
 // all keys share, under their lock. What is decided counts from here on, even
 // for others, before it is in its place; that is only ever too strict.
-func (t *turn) decide(sh *shard, key []byte, r record, rules func(*turn, *statestore.Entry)) {
+// by is the session that writes, nil for expiry.
+func (t *turn) decide(sh *shard, key []byte, r record, by *session, rules func(*turn, *statestore.Entry)) {
 	e := t.e
 	t.look()
 	var stored *statestore.Entry
@@ -179,30 +181,46 @@ func (t *turn) decide(sh *shard, key []byte, r record, rules func(*turn, *states
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.env.Last = e.last
-	t.env.Room = statestore.Room{
-		Keys:  e.o.MaxKeys - e.keys,
-		Bytes: e.o.MaxBytes - e.bytes,
-		Memos: e.o.MaxRemembered - e.remembered,
-		None:  e.journal.Low(),
-	}
+	t.env.Room = e.room(r, by)
 	rules(t, stored)
 	if !t.res.Changed {
 		return
 	}
-	e.last = t.res.Last
-	if stored != nil {
-		e.keys--
-		e.bytes -= size(key, stored)
-	}
+	e.issued(t, by)
+	t.owner = 0
 	if t.res.Entry != nil {
+		n := size(key, t.res.Entry)
 		e.keys++
-		e.bytes += size(key, t.res.Entry)
+		e.bytes += n
+		if by != nil {
+			if o := e.ownerOf(by); o != nil {
+				t.owner = o.number
+				e.owns(o, 1, n)
+			}
+		}
+	}
+	if stored != nil {
+		n := size(key, stored)
+		e.keys--
+		e.bytes -= n
+		e.owns(e.owners.of(r.owner()), -1, -n)
 	}
 	if t.res.MemoChanged {
 		t.indexMs = max(t.indexDeadline(t.res.Memo), e.sweptMs)
 		if !t.found {
 			e.remembered++
 		}
+	}
+}
+
+// issued takes over the last version, and notes the client if its timestamp is what
+// puts the versions far ahead of the wall clock. mu is held.
+func (e *Local) issued(t *turn, by *session) {
+	before := e.last.Wall
+	e.last = t.res.Last
+	if by != nil && e.last.Wall > before && e.last.Wall > uint64(max(0, t.env.WallMs)+aheadWarning.Milliseconds()) {
+		e.aheadBy = by.origin.ID
+		e.expiry.wake()
 	}
 }
 
@@ -217,6 +235,9 @@ func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session)
 	watchers := sh.watching(key)
 	t.aim(watchers, by)
 	r = sh.put(r, key, hash, entry, t.res.Last)
+	if t.owner != 0 {
+		r.setOwner(t.owner)
+	}
 	deadlineMs, diskMs := int64(never), t.diskDeadline(entry)
 	if entry != nil && entry.DeadlineMs != 0 {
 		deadlineMs = entry.DeadlineMs

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"holdfast/internal/journal"
+	budget "holdfast/internal/memory"
 	"holdfast/internal/statestore"
 )
 
@@ -55,10 +56,12 @@ func (s *session) watch(sh *shard, key []byte, hash uint64, reply *statestore.Re
 	if s.closed.Load() || s.watches[string(key)] != nil {
 		return
 	}
-	if len(s.watches) >= s.e.o.MaxWatches {
-		*reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded}
+	cost := watchCost(key)
+	if b := s.watchBound(cost); b != statestore.NoBound {
+		*reply = statestore.Reply{Kind: statestore.Error, Fault: statestore.QuotaExceeded, Bound: b}
 		return
 	}
+	s.watchBytes += cost
 	w := &watch{session: s, shard: sh, watchers: sh.watchers[string(key)]}
 	if w.watchers == nil {
 		w.key, w.watchers = string(key), &watchers{}
@@ -74,6 +77,24 @@ func (s *session) watch(sh *shard, key []byte, hash uint64, reply *statestore.Re
 	s.e.watches.Add(1)
 }
 
+// watchCost is what a watch is charged with: its key, and about what it takes besides.
+func watchCost[K string | []byte](key K) int64 { return int64(len(key)) + 200 }
+
+// watchBound returns the bound that one more watch would pass; otherwise the watch is
+// charged to the memory. mu is held.
+func (s *session) watchBound(cost int64) statestore.Bound {
+	o := &s.e.o
+	switch {
+	case len(s.watches) >= o.MaxWatches:
+		return statestore.MaxWatches
+	case s.watchBytes+cost > o.MaxWatchBytes:
+		return statestore.MaxWatchBytes
+	case !o.Memory.Take(budget.Watches, cost):
+		return statestore.MaxMemory
+	}
+	return statestore.NoBound
+}
+
 // stop ends the session's watch of the key and returns the batch that the reply
 // has to wait for: that of the key's last change, so that the reply follows
 // every event. The shard's lock is held.
@@ -81,7 +102,12 @@ func (s *session) stop(sh *shard, key []byte, hash uint64, reply *statestore.Rep
 	batch := sh.table.find(key, hash).lastBatch()
 	s.mu.Lock()
 	w := s.watches[string(key)]
-	delete(s.watches, string(key))
+	if w != nil {
+		delete(s.watches, string(key))
+		cost := watchCost(key)
+		s.watchBytes -= cost
+		s.e.o.Memory.Credit(budget.Watches, cost)
+	}
 	s.mu.Unlock()
 	if w == nil {
 		*reply = statestore.Reply{Kind: statestore.Count}

@@ -42,6 +42,7 @@ type space struct {
 	free    atomic.Int64                   // bytes, as of the last look; -1: never seen
 	reserve atomic.Int64                   // bytes
 	low     atomic.Bool
+	scarce  atomic.Bool
 
 	borrowed atomic.Bool // the ballast was released, and its room is to be given back
 }
@@ -53,6 +54,11 @@ func enough(reserve int64) int64 { return reserve + reserve/8 }
 // Low reports whether the disk has less free space than the reserve: what makes
 // the data grow should be refused. It recovers by itself.
 func (j *Journal) Low() bool { return j.space.low.Load() }
+
+// Scarce reports whether a quarter of the reserve is in use: then even what only
+// replaces older data should be refused, because the older data gives its space back
+// later than the new takes it.
+func (j *Journal) Scarce() bool { return j.space.scarce.Load() }
 
 // Free is the free space on the disk in bytes, and how much of it is reserved.
 // known is false if the file system does not tell.
@@ -76,10 +82,11 @@ func (j *Journal) CheckSpace() {
 	free, reserve := int64(usage.AvailBytes), j.reserve(usage)
 	j.space.free.Store(free)
 	j.space.reserve.Store(reserve)
+	j.space.scarce.Store(free < reserve/4*3+j.owed())
 	switch low := j.space.low.Load(); {
 	case !low && free < reserve+j.owed():
 		j.space.low.Store(true)
-		j.o.Logger.Error("the disk is nearly full: writes are refused until there is room",
+		j.o.Logger.Error("the disk is nearly full: new data is refused until there is room",
 			"dir", j.o.Dir, "free_bytes", free, "reserve_bytes", reserve)
 	case low && free >= enough(reserve)+j.owed():
 		j.space.low.Store(false)

@@ -38,6 +38,9 @@ func TestLow(t *testing.T) {
 		if j.Low() != c.want {
 			t.Errorf("%s: low is %v", c.name, j.Low())
 		}
+		if scarce := c.reserve > 0 && c.want; j.Scarce() != scarce {
+			t.Errorf("%s: scarce is %v", c.name, j.Scarce())
+		}
 		if free, _, known := j.Free(); free != int64(c.free) || !known {
 			t.Errorf("%s: free %d, %v", c.name, free, known)
 		}

@@ -17,6 +17,7 @@
 package memory
 
 import (
+	"math"
 	"sync/atomic"
 )
 
@@ -99,6 +100,20 @@ func (p *Pool) Take(k Kind, n int64) bool {
 	}
 	p.used[k].Add(n)
 	return true
+}
+
+// Room is how many bytes Take would charge now at the most; 0 at a bound.
+func (p *Pool) Room(k Kind) int64 {
+	if p == nil {
+		return math.MaxInt64
+	}
+	sort, bound := p.sort(k)
+	state, traffic := p.state.Load(), p.traffic.Load()
+	used := traffic
+	if sort == &p.state {
+		used = state
+	}
+	return max(0, min(bound-used, p.limit-state-traffic))
 }
 
 // Charge charges n bytes that are there already, whatever the bounds say; with a

@@ -1,6 +1,9 @@
 package memory
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestStateIsRefusedAtItsShare(t *testing.T) {
 	t.Parallel()
@@ -17,10 +20,16 @@ func TestStateIsRefusedAtItsShare(t *testing.T) {
 	if p.Take(Output, 1) {
 		t.Fatal("state and traffic together passed the limit")
 	}
+	if room := p.Room(Keys); room != 0 {
+		t.Fatalf("there is room for %d bytes of state, want none", room)
+	}
 	if used, refused := p.Used(), p.Refused(); used != 8000 || refused != 2 {
 		t.Fatalf("used %d, refused %d times; want 8000 and 2", used, refused)
 	}
 	p.Credit(Keys, 6000)
+	if room := p.Room(Keys); room != 6000 {
+		t.Fatalf("there is room for %d bytes of state, want 6000", room)
+	}
 	if p.UsedBy(Keys) != 0 || !p.Take(Keys, 6000) {
 		t.Fatal("credited bytes could not be taken again")
 	}
@@ -60,7 +69,7 @@ func TestTrafficPastItsBoundAsksForRelief(t *testing.T) {
 func TestNilPoolRefusesNothing(t *testing.T) {
 	t.Parallel()
 	var p *Pool
-	if !p.Take(Keys, 1<<62) || p.Tight() || p.Over() || p.Used() != 0 || p.Relief() != nil {
+	if !p.Take(Keys, 1<<62) || p.Tight() || p.Over() || p.Used() != 0 || p.Relief() != nil || p.Room(Keys) != math.MaxInt64 {
 		t.Fatal("a nil pool bounds something")
 	}
 	p.Charge(Keys, 1)

@@ -23,6 +23,9 @@ const (
 	StatusProperty          = "__stat"
 	ProtocolVersionProperty = "__protVer"
 	SourceProperty          = "__srcId"
+	// QuotaProperty names the setting whose bound a quota error is about, for example
+	// "max-keys". It is ours, and on such errors only.
+	QuotaProperty = "holdfast-quota"
 )
 
 // The properties of the current dialect; those of the preview are in its Dialect.

@@ -40,7 +40,10 @@ type Config struct {
 	MaxKeySize           int           // bytes of a key
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
+	MaxClientKeys        int64         // keys that one client may have written last; 0: no bound but MaxKeys
+	MaxClientKeyBytes    int64         // bytes of those keys and their values; 0: no bound but MaxStoreBytes
 	MaxWatches           int           // keys that one connection may watch
+	MaxWatchBytes        int64         // bytes of those keys
 	MaxScans             int           // SCANs that read at the same time, one of a connection; others wait
 	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
 	MaxRemember          time.Duration // how long one may be that does

@@ -101,7 +101,8 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.engine, err = engine.Open(engine.Options{
 		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
 		Remember: cfg.Remember, MaxRemember: cfg.MaxRemember, MaxRemembered: cfg.MaxRemembered,
-		MaxWatches: cfg.MaxWatches, MaxScans: cfg.MaxScans, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
+		MaxClientKeys: cfg.MaxClientKeys, MaxClientBytes: cfg.MaxClientKeyBytes,
+		MaxWatches: cfg.MaxWatches, MaxWatchBytes: cfg.MaxWatchBytes, MaxScans: cfg.MaxScans, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
 		CanRead: service.CanRead, Memory: s.memory,
 	})
 	if err != nil {

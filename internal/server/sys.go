@@ -8,11 +8,7 @@ import (
 	"holdfast/internal/memory"
 )
 
-// warnAhead is how far the store's versions may be ahead of the wall clock
-// before it is worth a line in the log (protocol, section 4).
-const warnAhead = 5 * time.Second
-
-// watch keeps the $SYS topics up to date and says when the clock looks wrong.
+// watch keeps the $SYS topics up to date, and Go's memory limit.
 func (s *Server) watch() {
 	interval := s.config.SysInterval
 	if interval == 0 {
@@ -32,9 +28,6 @@ func (s *Server) watch() {
 			return
 		}
 		s.publishSys()
-		if ahead := time.Duration(s.engine.Stats().AheadMs) * time.Millisecond; ahead > warnAhead {
-			s.log.Warn("the store's versions are ahead of this machine's clock: it was stepped back, or clients' clocks are fast", "ahead", ahead)
-		}
 	}
 }
 
@@ -45,6 +38,7 @@ func (s *Server) publishSys() {
 	s.broker.PublishSys("broker/version", "holdfast "+orDefault(s.config.Version, "development build"))
 	s.broker.PublishSys("broker/uptime", fmt.Sprintf("%d seconds", int(time.Since(s.started).Seconds())))
 	s.broker.PublishSys("store/durability", s.config.Durability.String())
+	s.broker.PublishSys("store/clock/ahead_by", store.AheadBy)
 	if free, _, known := s.journal.Free(); known {
 		s.broker.PublishSys("broker/disk/free", strconv.FormatInt(free, 10))
 		s.broker.PublishSys("broker/disk/low", strconv.FormatBool(s.journal.Low()))
@@ -91,6 +85,7 @@ func (s *Server) publishSys() {
 		"store/requests/ignored":           requests.Ignored.Load(),
 		"store/requests/malformed":         requests.Malformed.Load(),
 		"store/requests/expired":           requests.Expired.Load(),
+		"store/requests/over quota":        requests.Exceeded.Load(),
 		"store/notifications":              requests.Notices.Load(),
 	} {
 		s.broker.PublishSys(name, strconv.FormatInt(value, 10))

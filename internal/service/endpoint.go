@@ -1,6 +1,8 @@
 package service
 
 import (
+	"unicode/utf8"
+
 	"holdfast/internal/broker"
 	"holdfast/internal/engine"
 	"holdfast/internal/mqtt"
@@ -34,11 +36,21 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 	case len(p.Props.CorrelationData) == 0:
 		ep.refuse(t, p, "the request has no Correlation Data")
 	case forbidden(p.Props.ResponseTopic):
-		ep.sv.stats.Malformed.Add(1)
-		ep.conn.AnswerAndDisconnect(t, p, mqtt.TopicNameInvalid, "the Response Topic is one of the state store's own")
+		const reason = "the Response Topic is one of the state store's own"
+		ep.refused(reason)
+		ep.conn.AnswerAndDisconnect(t, p, mqtt.TopicNameInvalid, reason)
+	case ep.conn.TooManyLevels(p.Props.ResponseTopic):
+		const reason = "the Response Topic has too many levels"
+		ep.refused(reason)
+		ep.conn.Answer(t, p, mqtt.TopicNameInvalid, reason, nil)
 	case p.Props.HasMessageExpiry && p.Props.MessageExpiry == 0:
 		ep.sv.stats.Expired.Add(1)
+		ep.sv.log.Debug("dropping a request that has expired", "client", ep.conn.ClientID())
 		ep.conn.Answer(t, p, mqtt.Success, "", nil)
+	case p.Props.PayloadFormat == 1 && !utf8.Valid(p.Payload):
+		const reason = "the payload is not UTF-8 as its Payload Format Indicator says"
+		ep.refused(reason)
+		ep.conn.Answer(t, p, mqtt.PayloadFormatInvalid, reason, nil)
 	default:
 		ep.execute(t, p)
 	}
@@ -50,8 +62,14 @@ func (ep *endpoint) ignore(p *mqtt.Publish, why string) {
 }
 
 func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
-	ep.sv.stats.Malformed.Add(1)
+	ep.refused(reason)
 	ep.conn.Answer(t, p, mqtt.ImplementationSpecificError, reason, nil)
+}
+
+// refused counts and logs a request that is refused in its PUBACK.
+func (ep *endpoint) refused(reason string) {
+	ep.sv.stats.Malformed.Add(1)
+	ep.sv.log.Debug("refusing a request", "client", ep.conn.ClientID(), "reason", reason)
 }
 
 // execute parses the command and has the engine do it.

@@ -120,6 +120,10 @@ func (r *request) response(reply *statestore.Reply) *broker.Message {
 	if r.dialect.Current {
 		m.Buf = append(m.Buf, sv.responseTail...)
 	}
+	if reply.Bound != statestore.NoBound {
+		r.exceeds(reply.Bound)
+		m.Buf = mqtt.AppendUserProp(m.Buf, protocol.QuotaProperty, reply.Bound.String())
+	}
 	m.EndProperties()
 	if refer {
 		m.Buf = protocol.AppendValueHead(m.Buf, reply)
@@ -132,6 +136,12 @@ func (r *request) response(reply *statestore.Reply) *broker.Message {
 		m.ExpireAt(max(r.expiresAt, r.ep.conn.Now()+1))
 	}
 	return m.Message()
+}
+
+// exceeds counts and logs a quota error.
+func (r *request) exceeds(b statestore.Bound) {
+	r.ep.sv.stats.Exceeded.Add(1)
+	r.ep.sv.log.Debug("refusing a request: a quota is exceeded", "client", r.ep.conn.ClientID(), "command", r.cmd.Verb, "quota", b)
 }
 
 // replySize is about how long the reply's payload will be.

@@ -51,6 +51,7 @@ type Stats struct {
 	Ignored   atomic.Int64 // requests at QoS 0 or from MQTT 3.1.1, which can't be answered
 	Malformed atomic.Int64 // requests refused in their PUBACK
 	Expired   atomic.Int64 // requests that expired before they were executed
+	Exceeded  atomic.Int64 // requests answered with the quota error
 	Notices   atomic.Int64 // notifications given to connections
 }
 

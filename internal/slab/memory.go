@@ -26,6 +26,7 @@ const (
 type Memory struct {
 	taken    atomic.Int64
 	mappings *mappings
+	account  func(n int64) // nil: there is none
 
 	mu   lockrank.Mutex[lockrank.SlabMemory]
 	kept [][]byte // guarded by mu: free chunks, at most keptChunks
@@ -40,12 +41,24 @@ func NewMemory() *Memory {
 	return m
 }
 
+// Account makes m call fn with the number of bytes that it gives out, and with the
+// negative of what it takes back. It is called before m is used, and fn on many
+// goroutines, with their locks held.
+func (m *Memory) Account(fn func(n int64)) { m.account = fn }
+
+func (m *Memory) take(n int64) {
+	m.taken.Add(n)
+	if m.account != nil {
+		m.account(n)
+	}
+}
+
 // Bytes is how much is given out: chunks and arrays, as they are, touched or not.
 func (m *Memory) Bytes() int64 { return m.taken.Load() }
 
 // chunk gives out ChunkSize bytes, with anything in them.
 func (m *Memory) chunk() []byte {
-	m.taken.Add(ChunkSize)
+	m.take(ChunkSize)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, list := range []*[][]byte{&m.kept, &m.free} {
@@ -65,7 +78,7 @@ func (m *Memory) chunk() []byte {
 
 // release takes a chunk back.
 func (m *Memory) release(c []byte) {
-	m.taken.Add(-ChunkSize)
+	m.take(-ChunkSize)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kept = append(m.kept, c)
@@ -81,12 +94,12 @@ func (m *Memory) release(c []byte) {
 func (m *Memory) array(n int) []byte {
 	page := os.Getpagesize()
 	n = (n + page - 1) / page * page
-	m.taken.Add(int64(n))
+	m.take(int64(n))
 	return m.mappings.mapped(n)
 }
 
 // releaseArray takes an array back.
 func (m *Memory) releaseArray(a []byte) {
-	m.taken.Add(-int64(len(a)))
+	m.take(-int64(len(a)))
 	m.mappings.unmap(a)
 }

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 
 	"holdfast/hlc"
@@ -95,6 +96,10 @@ func (res *Result) fail(f Fault) {
 	res.Reply = Reply{Kind: Error, Fault: f}
 }
 
+func (res *Result) exceed(b Bound) {
+	res.Reply = Reply{Kind: Error, Fault: QuotaExceeded, Bound: b}
+}
+
 func (res *Result) notApplied(kind ReplyKind, live *Entry) {
 	res.Reply.Kind = kind
 	if live != nil {
@@ -127,11 +132,11 @@ func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
 		res.notApplied(NotApplied, live)
 		return
 	}
-	if !env.Room.fits(cmd, stored) {
-		res.fail(QuotaExceeded)
+	if b := env.Room.refuses(cmd, stored); b != NoBound {
+		res.exceed(b)
 		return
 	}
-	res.replace(cmd, stored, live, deadline(env.NowMs, cmd.ExpiryMs), env)
+	res.replace(cmd, stored, live, env.deadline(cmd.ExpiryMs), env)
 }
 
 // replace puts the command's value in the key's place: all that a SET and a STORE
@@ -264,20 +269,36 @@ func (check *VersionCheck) holds(live *Entry) bool {
 	return live != nil && live.Version == check.At
 }
 
-// fits reports whether the SET or STORE stays within the quota: it may grow the
-// store by what room there is, and one that doesn't grow it is always allowed. A stored
-// entry counts until it is gone, even if its deadline has passed.
-func (room Room) fits(cmd *Command, stored *Entry) bool {
-	if room.None {
-		return false
-	}
-	keys := int64(1)
-	size := int64(len(cmd.Key)) + int64(len(cmd.Value))
+// refuses returns the bound that the SET or STORE would pass, NoBound if none: it may
+// grow the store by what room there is, and one that doesn't grow it is allowed while
+// the disk has room to replace anything. A stored entry counts until it is gone, even
+// if its deadline has passed.
+func (room *Room) refuses(cmd *Command, stored *Entry) Bound {
+	whole := int64(len(cmd.Key)) + int64(len(cmd.Value))
+	keys, size := int64(1), whole
 	if stored != nil {
 		keys = 0
 		size = int64(len(cmd.Value)) - int64(len(stored.Value))
 	}
-	return (keys <= 0 || keys <= room.Keys) && (size <= 0 || size <= room.Bytes)
+	switch grows := keys > 0 || size > 0; {
+	case room.Disk == DiskScarce, room.Disk == DiskLow && grows:
+		return DiskReserve
+	case keys > 0 && keys > room.Keys:
+		return MaxKeys
+	case size > 0 && size > room.Bytes:
+		return cmp.Or(room.BytesBy, MaxBytes)
+	}
+	client := &room.Client
+	if client.Bounded && !client.Own { // the key becomes the client's
+		keys, size = 1, whole
+	}
+	switch {
+	case client.Bounded && keys > 0 && keys > client.Keys:
+		return MaxKeysOfClient
+	case client.Bounded && size > 0 && size > client.Bytes:
+		return MaxBytesOfClient
+	}
+	return NoBound
 }
 
 // newToken returns the token that protects the key after an applied SET: the
@@ -294,14 +315,16 @@ func (cmd *Command) newToken(live *Entry) hlc.Timestamp {
 }
 
 // deadline returns when a key set now with PX ms is absent; 0 is never. A time
-// beyond the calendar is its end.
-func deadline(nowMs, expiryMs int64) int64 {
+// beyond the calendar is its end. A key never goes early, so if now was cut to a whole
+// millisecond, its time counts from the next.
+func (env *Env) deadline(expiryMs int64) int64 {
+	from := env.NowMs + env.CutMs
 	switch {
 	case expiryMs <= 0:
 		return 0
-	case nowMs > math.MaxInt64-expiryMs:
+	case from > math.MaxInt64-expiryMs:
 		return math.MaxInt64
 	default:
-		return max(1, nowMs+expiryMs)
+		return max(1, from+expiryMs)
 	}
 }

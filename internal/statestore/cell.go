@@ -50,15 +50,71 @@ type Cell struct {
 // quota already; a write that doesn't grow it is allowed all the same, unless
 // there is none at all.
 type Room struct {
-	Keys  int64
-	Bytes int64 // of keys and values
-	None  bool  // not even a write that doesn't grow it: there is nowhere to put it
-	Memos int64 // remembered messages
+	Keys    int64
+	Bytes   int64 // of keys and values
+	BytesBy Bound // what bounds Bytes; zero: MaxBytes
+	Memos   int64 // remembered messages
+
+	Disk DiskRoom
+
+	// Client is the room of the client that writes, within that of the store.
+	Client ClientRoom
 }
+
+// DiskRoom says what the free space on the disk allows.
+type DiskRoom uint8
+
+const (
+	DiskFree   DiskRoom = iota
+	DiskLow             // writes that don't grow the store
+	DiskScarce          // no SET or STORE: even one that replaces a value takes space first
+)
+
+// ClientRoom is the room of one client, whose keys are those that it has written last.
+type ClientRoom struct {
+	Bounded bool
+	Own     bool // the stored key is the client's
+	Keys    int64
+	Bytes   int64
+}
+
+// Bound is what a command has run into that is refused with QuotaExceeded. Its text
+// is the name of the setting.
+type Bound uint8
+
+const (
+	NoBound Bound = iota
+	MaxKeys
+	MaxBytes
+	MaxKeysOfClient
+	MaxBytesOfClient
+	MaxRemembered
+	MaxWatches
+	MaxWatchBytes
+	MaxMemory
+	DiskReserve
+)
+
+var boundNames = [...]string{
+	NoBound:          "none",
+	MaxKeys:          "max-keys",
+	MaxBytes:         "max-store-bytes",
+	MaxKeysOfClient:  "max-keys-per-client",
+	MaxBytesOfClient: "max-key-bytes-per-client",
+	MaxRemembered:    "max-remembered",
+	MaxWatches:       "max-watches",
+	MaxWatchBytes:    "max-watch-bytes",
+	MaxMemory:        "max-memory",
+	DiskReserve:      "disk-reserve",
+}
+
+// String returns the name of the setting, for example "max-keys".
+func (b Bound) String() string { return boundNames[b] }
 
 // Env is the world as a command sees it.
 type Env struct {
 	NowMs     int64         // the clock of the deadlines, which doesn't follow steps of the wall clock
+	CutMs     int64         // 1 if NowMs was cut to a whole millisecond, else 0: new deadlines count from the next
 	WallMs    int64         // the machine's wall clock, ms since the Unix epoch: for versions and skew
 	Last      hlc.Timestamp // the last version that the store issued
 	Node      string        // the store's node ID
@@ -94,6 +150,7 @@ const (
 type Reply struct {
 	Kind    ReplyKind
 	Fault   Fault         // of an Error
+	Bound   Bound         // of an Error with QuotaExceeded
 	Count   int           // of a Count; of a Loaded: NewMessage, Duplicate or Confirmed
 	Value   []byte        // of a Value or Loaded: the record's own bytes, not to be written to. Nil in a Loaded: no such key
 	Context []byte        // of a Loaded: what STORE captured; nil: nothing

@@ -58,12 +58,19 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 		return
 	}
 	// A memo whose time has come counts until it is gone, so taking its place
-	// needs no room.
-	if !env.Room.fits(cmd, cell.Entry) || cell.Memo == nil && env.Room.Memos <= 0 {
-		res.fail(QuotaExceeded)
+	// needs no room. What is remembered is new on the disk, whatever the value is.
+	b := env.Room.refuses(cmd, cell.Entry)
+	switch {
+	case b == NoBound && env.Room.Disk != DiskFree:
+		b = DiskReserve
+	case b == NoBound && cell.Memo == nil && env.Room.Memos <= 0:
+		b = MaxRemembered
+	}
+	if b != NoBound {
+		res.exceed(b)
 		return
 	}
-	memo := &Memo{Context: bytes.Clone(cmd.Context), DeadlineMs: deadline(env.NowMs, env.keepMs(cmd.KeepMs))}
+	memo := &Memo{Context: bytes.Clone(cmd.Context), DeadlineMs: env.deadline(env.keepMs(cmd.KeepMs))}
 	if live != nil {
 		memo.State = present(bytes.Clone(live.Value))
 	}
