@@ -73,13 +73,15 @@ func (b *bystander) begin() {
 	b.gets, b.sets, b.publishes = nil, nil, nil
 	go func() {
 		defer close(b.done)
-		for b.err == nil {
+		for b.err == nil { // one round at least, so that there are figures
+			if b.err = b.oneRound(); b.err != nil {
+				return
+			}
 			select {
 			case <-b.stop:
 				return
 			case <-time.After(pause):
 			}
-			b.err = b.oneRound()
 		}
 	}()
 }

@@ -41,7 +41,8 @@ type Conn struct {
 	active    atomic.Int64 // when the sweep saw that, or the client came or connected, on the broker's clock
 	replaced  atomic.Bool  // the client has another connection now: this one ends with what has come
 	stopping  atomic.Bool
-	connected atomic.Bool // CONNECT was accepted: session and all that it settled are set
+	ending    atomic.Pointer[ending] // nil: not known yet
+	connected atomic.Bool            // CONNECT was accepted: session and all that it settled are set
 
 	version     mqtt.Version
 	bridge      bool // the client is a broker that connects as a bridge
@@ -117,8 +118,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 				c.takenOver()
 				return false
 			}
-			if !errors.Is(err, io.EOF) {
-				c.b.log.Debug("connection lost", "client", c.clientID, "remote", c.remote(), "error", err)
+			if errors.Is(err, io.EOF) {
+				c.noteEnding(ending{by: byNetwork, reason: "the client closed the connection without a DISCONNECT"})
+			} else {
+				c.noteEnding(ending{by: byNetwork, reason: err.Error()})
 			}
 			c.tr.Close()
 			return false
@@ -313,6 +316,7 @@ func (c *Conn) disconnected(t *Turn, p *mqtt.Disconnect) error {
 		}
 	}
 	c.graceful = p.Code == mqtt.NormalDisconnection
+	c.noteEnding(ending{by: byClient, code: p.Code, reason: string(p.ReasonString)})
 	// Before the client sees its connection closed: from then on it may rely on
 	// messages waiting for it.
 	c.b.detach(t, c)
@@ -327,7 +331,9 @@ func (c *Conn) fail(err error) {
 	case errors.Is(err, errGone):
 		c.tr.Shut(graceToWrite)
 	case errors.As(err, &e):
-		c.b.log.Info("closing a connection", "client", c.clientID, "remote", c.remote(), "code", e.Code, "reason", e.Reason)
+		if c.session == nil {
+			c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", e.Code, "reason", e.Reason)
+		}
 		c.Disconnect(e.Code, e.Reason)
 	default:
 		c.b.log.Error("closing a connection", "client", c.clientID, "remote", c.remote(), "error", err)
@@ -341,6 +347,7 @@ func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
 	if c.stopping.Swap(true) {
 		return
 	}
+	c.noteEnding(ending{by: byServer, code: code, reason: reason})
 	if c.connected.Load() && c.version == mqtt.V5 {
 		c.append(reason, func(dst []byte, reason string) []byte {
 			return mqtt.AppendDisconnect(dst, c.version, &mqtt.Disconnect{Code: code, ReasonString: []byte(reason)})
@@ -381,6 +388,7 @@ func (c *Conn) finish() {
 		c.endpoint.Close()
 	}
 	c.b.detach(t, c)
+	c.logEnded()
 	c.closeAcks(t)
 	c.b.detached(c)
 }

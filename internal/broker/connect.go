@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"math"
 	"net"
 	"strings"
@@ -183,9 +181,7 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 		sub.group.dispatch(t)
 	}
 	b.stats.Connects.Add(1)
-	if b.log.Enabled(context.Background(), slog.LevelDebug) { // or its arguments would be garbage
-		b.log.Debug("client connected", "client", c.clientID, "remote", c.remote(), "version", byte(c.version), "session_present", ack.SessionPresent)
-	}
+	c.logConnected(p, ack.SessionPresent)
 	return nil
 }
 
