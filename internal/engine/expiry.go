@@ -2,6 +2,7 @@ package engine
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,14 +105,53 @@ func (e *Local) nextDeadline() int64 {
 
 // ExpireDue deletes every key whose deadline has come. The engine does it by
 // itself in time; tests that have moved their clock call it.
+//
+// Where very many are due at once, the deletions take longer than watchers should wait
+// for theirs (60,000 took 50 to 170 ms). So after some of each shard those that are
+// watched come first.
 func (e *Local) ExpireDue() {
 	now := e.nowMs()
-	for i := range e.shards {
-		sh := &e.shards[i]
+	e.eachDue(now, func(sh *shard) {
+		e.expireSome(sh)
+	})
+	e.eachDue(now, e.expireWatched)
+	e.eachDue(now, func(sh *shard) {
 		for sh.next.Load() <= now {
 			e.journal.Admit()
 			e.expireSome(sh)
 		}
+	})
+}
+
+// eachDue calls fn for each shard that has keys whose deadline has come.
+func (e *Local) eachDue(now int64, fn func(*shard)) {
+	for i := range e.shards {
+		if sh := &e.shards[i]; sh.next.Load() <= now {
+			e.journal.Admit()
+			fn(sh)
+		}
+	}
+}
+
+// expireWatched deletes those keys of a shard that are due and watched.
+func (e *Local) expireWatched(sh *shard) {
+	now := e.nowMs()
+	var due []string
+	sh.mu.Lock()
+	for key := range sh.watchers {
+		r := sh.table.find([]byte(key), maphash.String(e.seed, key))
+		if r.live() && r.has(recordDeadline) && r.deadlineMs() <= now {
+			due = append(due, key)
+		}
+	}
+	sh.mu.Unlock()
+	for some := range slices.Chunk(due, expireAtOnce) {
+		e.journal.Admit()
+		sh.mu.Lock()
+		for _, key := range some {
+			e.expire(sh, sh.table.find([]byte(key), maphash.String(e.seed, key)))
+		}
+		sh.mu.Unlock()
 	}
 }
 

@@ -193,3 +193,39 @@ func (s *countingSink) Event(e *statestore.Event) {
 }
 
 func (s *countingSink) Lost() {}
+
+// Where very many keys expire at once, those that are watched are deleted before most
+// of the others, so that their watchers hear of it in time.
+func TestWatchedKeysExpireFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	const keys, watched = 4 * shardCount * expireAtOnce, 100
+	for i := range keys {
+		a.do(fmt.Sprintf("SET k%d v PX=100", i))
+	}
+	var last statestore.Event
+	b := w.e.Open(Origin{ID: "b", Sink: sinkFunc(func(e *statestore.Event) { last = *e })})
+	for i := range watched {
+		a.do(fmt.Sprintf("SET watched%d v PX=101", i)) // due after all the others
+		c := &answer{c: a, label: "WATCH", done: make(chan struct{})}
+		b.Do(parse(t, fmt.Sprintf("WATCH watched%d", i), 0), c)
+	}
+	w.settle()
+	w.clock.advance(200)
+	before := w.e.Stats().Last
+	w.e.ExpireDue()
+	w.settle()
+	if n := w.e.Stats().Keys; n != 0 {
+		t.Fatalf("%d keys are left", n)
+	}
+	// The clock stands still, so versions count the deletions.
+	if last.Version.Wall <= before.Wall || last.Version.Counter > shardCount*expireAtOnce+watched {
+		t.Errorf("the last watched key of %d was deletion %d of %d", watched, last.Version.Counter, keys+watched)
+	}
+}
+
+type sinkFunc func(*statestore.Event)
+
+func (f sinkFunc) Event(e *statestore.Event) { f(e) }
+func (f sinkFunc) Lost()                     {}
