@@ -91,7 +91,7 @@ not applied, 2 error.`,
 	c.addFlags(root.Flags())
 	root.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "version" })
 	root.AddCommand(
-		newServeCommand(), newCheckCommand(), newBackupCommand(), newRestoreCommand(),
+		newServeCommand(), newCheckCommand(), newBackupCommand(), newRestoreCommand(), newSessionCommand(),
 		newGetCommand(&c), newSetCommand(&c), newDelCommand(&c), newVDelCommand(&c),
 		newWatchCommand(&c), newScanCommand(&c), newLockCommand(&c),
 		newVersionCommand(),
@@ -107,7 +107,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, append(c.Aliases, c.Name())...)
 	}
-	return fmt.Errorf("unknown command %q%s; see holdfast --help", args[0], meant("", args[0], names))
+	return fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant("", args[0], names), cmd.CommandPath())
 }
 
 // usesConnection marks the commands that connect to a server.

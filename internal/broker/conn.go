@@ -24,6 +24,7 @@ type Conn struct {
 	reader  sync.WaitGroup // until the reader is gone and the session detached
 
 	clientID   string
+	since      time.Time     // when CONNECT was accepted
 	identity   any           // what the Authorizer said
 	keepAlive  time.Duration // 0: none
 	receiveMax int           // QoS 1 and 2 deliveries that may be under way

@@ -217,7 +217,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 	if s.ended {
 		return false
 	}
-	c.session = s
+	c.session, c.since = s, time.Now()
 	c.active.Store(b.Now())
 	c.connected.Store(true)
 	c.tr.Lock()

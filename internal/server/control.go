@@ -20,7 +20,8 @@ import (
 )
 
 // A running server is reached by those who may read its data directory, through
-// a Unix socket in it: a few requests of HTTP. It is how a backup is asked for.
+// a Unix socket in it: a few requests of HTTP. It is how a backup is asked for, and
+// what sessions there are (sessions.go).
 
 // controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
 // answer is one backupLine per line, the last one with Done or Error.
@@ -48,11 +49,13 @@ func (s *Server) listenControl() {
 	path := filepath.Join(s.config.DataDir, journal.SocketName)
 	l, err := listenUnix(path)
 	if err != nil {
-		s.log.Warn("this server cannot be reached for a backup: there is no control socket", "path", path, "error", err)
+		s.log.Warn("this server cannot be reached for a backup, nor for its sessions: there is no control socket", "path", path, "error", err)
 		return
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
+	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
+	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
@@ -153,13 +156,23 @@ func Backup(ctx context.Context, dataDir, dir string, progress func(journal.Prog
 }
 
 func postBackup(ctx context.Context, dataDir, dir string) (io.ReadCloser, error) {
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(backupRequest{Dir: dir})) }()
+	body, err := askControl(ctx, dataDir, http.MethodPost, controlPath, reader)
+	if errors.Is(err, ErrNotRunning) {
+		err = fmt.Errorf("%w (A stopped server's directory can be copied as it is.)", err)
+	}
+	return body, err
+}
+
+// askControl makes a request to the server that runs on dataDir. The caller closes
+// the answer.
+func askControl(ctx context.Context, dataDir, method, target string, body io.Reader) (io.ReadCloser, error) {
 	path := filepath.Join(dataDir, journal.SocketName)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(backupRequest{Dir: dir})) }()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://holdfast"+controlPath, reader)
+	request, err := http.NewRequestWithContext(ctx, method, "http://holdfast"+target, body)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +180,7 @@ func postBackup(ctx context.Context, dataDir, dir string) (io.ReadCloser, error)
 	response, err := client.Do(request)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EINVAL):
-		return nil, fmt.Errorf("%w through %s: is --data the directory of a server that is running? (A stopped server's directory can be copied as it is.)", ErrNotRunning, path)
+		return nil, fmt.Errorf("%w through %s: is --data the directory of a server that is running?", ErrNotRunning, path)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	case response.StatusCode != http.StatusOK:
