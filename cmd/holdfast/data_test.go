@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -40,15 +39,19 @@ func serveIn(t *testing.T, data string, flags ...string) *daemon {
 // startIn starts a server and waits until it listens or has ended.
 func startIn(t *testing.T, data string, flags ...string) *daemon {
 	t.Helper()
-	d := &daemon{t: t, ended: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.cmd = exec.CommandContext(ctx, binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, flags...)...)
+	return launch(t, exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, flags...)...))
+}
+
+// launch starts a server with a command, and waits until it listens or has ended.
+func launch(t *testing.T, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	d := &daemon{t: t, cmd: cmd, ended: make(chan struct{})}
 	r, w := io.Pipe()
 	d.cmd.Stdout, d.cmd.Stderr = w, w
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); <-d.ended })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-d.ended })
 	port := make(chan string, 1)
 	go func() {
 		defer close(d.ended)

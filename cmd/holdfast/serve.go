@@ -131,7 +131,8 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")
 
 	l := &cfg.Limits
-	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections (default 100000)")
+	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections (default 100000, or what the limit of open files leaves room for if that is less)")
+	f.IntVar(&l.LoopbackConnections, "loopback-connections", 0, "connections of clients on this machine that are accepted beyond --max-connections (default 16, at most a sixteenth of that)")
 	f.IntVar(&l.MaxSessions, "max-sessions", 0, "sessions, connected or away (default 200000)")
 	f.DurationVar(&l.MaxSessionExpiry, "max-session-expiry", 7*24*time.Hour, "longest session expiry granted")
 	f.Var(intBytesValue{&l.MaxPacketSize}, "max-packet-size", "bytes of one packet from a client (default 4097KiB)")

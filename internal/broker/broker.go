@@ -90,6 +90,7 @@ type Broker struct {
 	mu        lockrank.Mutex[lockrank.Registry]
 	sessions  map[string]*Session // by client ID; guarded by mu, as all below
 	conns     map[*Conn]struct{}
+	reserved  int // of conns, those in a place that is kept for clients on this machine
 	listeners []net.Listener
 	closed    bool
 
@@ -222,27 +223,39 @@ func (b *Broker) sweep() {
 func (b *Broker) addConn(c *Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || len(b.conns) >= b.limits.MaxConnections+spareConns {
+	c.reserved = c.loopback() && b.reserved < b.limits.LoopbackConnections
+	if b.closed || len(b.conns)-b.reserved >= b.limits.MaxConnections+SpareConnections && !c.reserved {
 		return false
 	}
 	b.conns[c] = struct{}{}
+	if c.reserved {
+		b.reserved++
+	}
 	return true
 }
 
-// spareConns is how many connections beyond the bound are told so in a CONNACK.
-const spareConns = 64
+// SpareConnections is how many connections beyond the bound are told so in a CONNACK.
+const SpareConnections = 64
 
-func (b *Broker) tooManyConns() bool {
+// mayStay says whether a connection that was added is within the bound.
+func (b *Broker) mayStay(c *Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.conns) > b.limits.MaxConnections
+	return c.reserved || len(b.conns)-b.reserved <= b.limits.MaxConnections
 }
 
 func (b *Broker) removeConn(c *Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)
+	if c.reserved {
+		b.reserved--
+	}
 }
+
+// MaxConnections is how many connections there may be besides those that are reserved
+// for clients on this machine.
+func (b *Broker) MaxConnections() int64 { return int64(b.limits.MaxConnections) }
 
 func (b *Broker) lookup(id string) *Session {
 	b.mu.Lock()

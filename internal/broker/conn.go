@@ -18,10 +18,11 @@ import (
 // Conn is one client's network connection. Its reader goroutine owns the fields
 // that say so; the rest is set before the connection becomes known to others.
 type Conn struct {
-	b       *Broker
-	tr      *transport.Conn
-	session *Session
-	reader  sync.WaitGroup // until the reader is gone and the session detached
+	b        *Broker
+	tr       *transport.Conn
+	session  *Session
+	reserved bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
+	reader   sync.WaitGroup // until the reader is gone and the session detached
 
 	clientID   string
 	since      time.Time     // when CONNECT was accepted
@@ -515,6 +516,9 @@ func (c *Conn) append(reason string, encode func(dst []byte, reason string) []by
 	}
 	c.tr.SetOut(out)
 }
+
+// loopback says whether the client is on this machine.
+func (c *Conn) loopback() bool { return transport.IsLoopback(c.tr.RemoteAddr()) }
 
 func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().String()) }
 

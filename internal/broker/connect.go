@@ -76,7 +76,7 @@ func (c *Conn) judge(p *mqtt.Connect) (code mqtt.ReasonCode, reason string) {
 			return code, reason
 		}
 	}
-	if c.b.tooManyConns() {
+	if !c.b.mayStay(c) {
 		return mqtt.QuotaExceeded, "the server has as many connections as it may"
 	}
 	if p.HasWill {
@@ -455,24 +455,59 @@ func (b *Broker) Serve(l net.Listener) error {
 	}
 	b.listeners = append(b.listeners, l)
 	b.mu.Unlock()
-	var pause time.Duration
+	var failing acceptFailures
 	for {
 		nc, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return nil
 			}
-			// Out of file descriptors, most likely: it passes.
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			b.log.Warn("cannot accept a connection", "listener", l.Addr(), "error", err, "retry_in", pause)
-			time.Sleep(pause)
+			// Out of file descriptors or of memory, most likely: it passes.
+			pause := failing.next()
+			if n, said := failing.worthALine(time.Now()); said {
+				b.log.Warn("cannot accept connections", "listener", l.Addr(), "error", err, "failures", n, "retry_in", pause)
+			}
+			select {
+			case <-time.After(pause):
+			case <-b.stop:
+			}
 			continue
 		}
-		pause = 0
+		failing.pause = 0
 		b.readers.Add(1)
 		go func() {
 			defer b.readers.Done()
 			b.serve(nc)
 		}()
 	}
+}
+
+// acceptFailures paces a listener that cannot accept, and what is said of it.
+type acceptFailures struct {
+	pause  time.Duration // before the next attempt
+	since  int           // failures since the last line in the log
+	logged time.Time     // when that was
+}
+
+const (
+	shortestAcceptPause = 5 * time.Millisecond
+	longestAcceptPause  = time.Second
+	// acceptLogPause is how often failures are worth a line in the log.
+	acceptLogPause = 10 * time.Second
+)
+
+// next is how long to wait after one more failure.
+func (f *acceptFailures) next() time.Duration {
+	f.since++
+	f.pause = min(max(2*f.pause, shortestAcceptPause), longestAcceptPause)
+	return f.pause
+}
+
+// worthALine says whether a line is due, and how many failures it tells of.
+func (f *acceptFailures) worthALine(now time.Time) (failures int, due bool) {
+	if !f.logged.IsZero() && now.Sub(f.logged) < acceptLogPause {
+		return 0, false
+	}
+	failures, f.since, f.logged = f.since, 0, now
+	return failures, true
 }

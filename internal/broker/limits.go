@@ -22,6 +22,7 @@ const (
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
 	MaxConnections      int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
+	LoopbackConnections int           // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
 	MaxSessions         int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
 	MaxSessionExpiry    time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
 	MaxPacketSize       int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
@@ -51,6 +52,7 @@ func DefaultLimits() Limits { return Limits{}.withDefaults() }
 
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxConnections, 100_000)
+	setDefault(&l.LoopbackConnections, min(16, l.MaxConnections/16))
 	setDefault(&l.MaxSessions, 200_000)
 	setDefault(&l.MaxSessionExpiry, 7*24*time.Hour)
 	setDefault(&l.MaxPacketSize, 4<<20+1<<10)

@@ -58,6 +58,9 @@ type Options struct {
 	// Reserve is how many bytes of the disk are to stay free: with fewer, Low is
 	// true. 0: the smaller of 256 MiB and 5 % of the disk.
 	Reserve int64
+	// OpenTables is about how many tables Pebble keeps open at once, each with a file
+	// descriptor. 0: 1,000.
+	OpenTables int
 	// ReadOnly opens an existing directory for Get, Iterate and Meta only;
 	// Begin panics.
 	ReadOnly bool
@@ -73,6 +76,8 @@ type Journal struct {
 	cache *pebble.Cache
 	lock  *pebble.Lock
 	meta  []byte
+
+	thrifty *thriftyFS // o.FS
 
 	space space
 
@@ -152,7 +157,12 @@ func open(o Options, damaged bool) (*Journal, error) {
 	if j.lock, err = lock(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
+	j.thrifty = &thriftyFS{FS: o.FS, dir: o.Dir, logger: o.Logger}
+	if j.o.FS = j.thrifty; !o.ReadOnly {
+		j.thrifty.keep()
+	}
 	if err := j.openDB(damaged); err != nil {
+		j.thrifty.release()
 		return nil, errors.Join(err, j.lock.Close())
 	}
 	j.start()
@@ -355,6 +365,7 @@ func (j *Journal) pebbleOptions() *pebble.Options {
 		MemTableSize:                j.memTableSize(),
 		MemTableStopWritesThreshold: memTables,
 		CacheSize:                   cacheBytes,
+		MaxOpenFiles:                j.o.OpenTables, // 0: 1,000
 		L0CompactionThreshold:       2 * tablesInL0,
 		L0StopWritesThreshold:       64,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -549,6 +560,7 @@ func (j *Journal) Close() error {
 	if err := j.failure(); err != nil {
 		return err
 	}
+	defer j.thrifty.release()
 	defer j.cache.Unref()
 	if j.log == nil {
 		return errors.Join(j.view.(*pebble.Batch).Close(), j.db.Close(), j.lock.Close())

@@ -149,8 +149,9 @@ func (j *Journal) runSpace() {
 }
 
 // pollSpace lets go of the ballast if nothing else helps, and keeps it again when the
-// disk has room, for tables, too.
+// disk has room, for tables, too. The same goes for file descriptors.
 func (j *Journal) pollSpace(now time.Time) {
+	j.thrifty.keep()
 	if j.stuckWithoutRoom(now) {
 		j.releaseBallast(roomForTables)
 	}

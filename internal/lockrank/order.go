@@ -32,6 +32,7 @@ type (
 	Applying     struct{}
 	Syncing      struct{}
 	Log          struct{}
+	Descriptors  struct{}
 	Journal      struct{}
 )
 
@@ -91,6 +92,7 @@ var order = []entry{
 	lock[Applying]("journal.Journal.applying"), // held while Pebble takes rows, which may wait for the disk
 	lock[Syncing]("journal.writeLog.syncing"),  // held over an fsync
 	lock[Log]("journal.writeLog.mu"),           // held while a segment is made, renamed or removed
+	lock[Descriptors]("journal.thriftyFS.mu"),  // held while spare descriptors are opened and closed
 	lock[Journal]("journal.Journal.mu"),        // the filling batch; from Begin to End
 }
 

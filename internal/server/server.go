@@ -33,6 +33,8 @@ type Server struct {
 	service   *service.Service
 	broker    *broker.Broker
 
+	descriptors descriptors
+
 	listeners  []net.Listener // TCP
 	webSockets []net.Listener
 	control    *http.Server // nil: there is no control socket
@@ -82,6 +84,9 @@ func orDefault(value, otherwise string) string {
 func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	cfg := &s.config
 	s.shareMemory()
+	if err := s.shareDescriptors(); err != nil {
+		return err
+	}
 	var flush atomic.Pointer[broker.Broker]
 	idle := func() {
 		if b := flush.Load(); b != nil {
@@ -89,7 +94,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		}
 	}
 	s.journal, err = journal.Open(journal.Options{
-		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve,
+		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables,
 	})
 	if err != nil {
 		return err
@@ -155,14 +160,14 @@ func (s *Server) listen() error {
 		if err != nil {
 			return fmt.Errorf("cannot listen on %s: %w", addr, err)
 		}
-		s.listeners = append(s.listeners, l)
+		s.listeners = append(s.listeners, s.withinDescriptors(l))
 	}
 	for _, addr := range s.config.WebSocket {
-		l, err := transport.ListenWebSocket(addr, transport.WebSocketOptions{AllowOrigins: s.config.AllowOrigins, Logger: s.log})
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			return fmt.Errorf("cannot listen on %s: %w", addr, err)
 		}
-		s.webSockets = append(s.webSockets, l)
+		s.webSockets = append(s.webSockets, transport.ServeWebSocket(s.withinDescriptors(l), transport.WebSocketOptions{AllowOrigins: s.config.AllowOrigins, Logger: s.log}))
 	}
 	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
 		s.serving.Add(1)
@@ -174,6 +179,13 @@ func (s *Server) listen() error {
 		}()
 	}
 	return nil
+}
+
+func (s *Server) withinDescriptors(l net.Listener) net.Listener {
+	if s.descriptors.bounds == nil {
+		return l
+	}
+	return s.descriptors.bounds.Listener(l)
 }
 
 // Addrs are the addresses of the TCP listeners, in the order of Config.Listen.

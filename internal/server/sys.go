@@ -43,6 +43,10 @@ func (s *Server) publishSys() {
 		s.broker.PublishSys("broker/disk/free", strconv.FormatInt(free, 10))
 		s.broker.PublishSys("broker/disk/low", strconv.FormatBool(s.journal.Low()))
 	}
+	if d := &s.descriptors; d.bounds != nil {
+		s.broker.PublishSys("broker/descriptors/maximum", strconv.Itoa(d.limit))
+		s.broker.PublishSys("broker/connections/closed", strconv.FormatInt(d.bounds.TurnedAway(), 10))
+	}
 	for _, kind := range memory.Kinds() {
 		s.broker.PublishSys("broker/memory/"+kind.String(), strconv.FormatInt(s.memory.UsedBy(kind), 10))
 	}
@@ -59,6 +63,7 @@ func (s *Server) publishSys() {
 		"broker/connections/accepted":      b.Connects.Load(),
 		"broker/connections/refused":       b.Refused.Load(),
 		"broker/connections/takeovers":     b.Takeovers.Load(),
+		"broker/connections/maximum":       int64(s.broker.MaxConnections()),
 		"broker/connections/timeouts":      b.KeepAliveTimeouts.Load(),
 		"broker/connections/failed":        b.Panics.Load(),
 		"broker/messages/received":         b.PacketsIn.Load(),
