@@ -70,7 +70,7 @@ func (b *Broker) serve(nc net.Conn) {
 	c := &Conn{b: b}
 	c.reader.Add(1)
 	c.active.Store(b.Now())
-	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained, Memory: b.memory})
+	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained, Memory: b.memory, InputKind: memory.Unconnected})
 	if !b.addConn(c) {
 		c.tr.Close()
 		return
@@ -89,6 +89,7 @@ func (b *Broker) serve(nc net.Conn) {
 
 // leave is the last thing that a connection's reader does.
 func (c *Conn) leave() {
+	c.tr.EndInput()
 	defer c.b.removeConn(c)
 	defer c.reader.Done()
 	c.finish()
@@ -118,6 +119,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 			}
 			if errors.Is(err, transport.ErrInterrupted) {
 				c.takenOver()
+				return false
+			}
+			if errors.Is(err, transport.ErrNoMemory) {
+				c.fail(errPacketMemory)
 				return false
 			}
 			if errors.Is(err, io.EOF) {
@@ -217,8 +222,11 @@ func (c *Conn) maxIncoming() int {
 	return c.b.limits.MaxPacketSize
 }
 
-// maxConnect bounds a CONNECT: whoever sends it is not known yet.
-const maxConnect = 256 << 10
+// maxConnect bounds a CONNECT: it is not known yet who sends it.
+const maxConnect = 64 << 10
+
+// errPacketMemory ends a connection whose packet can't be taken in.
+var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}
 
 // errGone ends the reader without a word to the client.
 var errGone = errors.New("connection is gone")

@@ -218,6 +218,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 		return false
 	}
 	c.session, c.since = s, time.Now()
+	c.tr.Connected()
 	c.active.Store(b.Now())
 	c.connected.Store(true)
 	c.tr.Lock()

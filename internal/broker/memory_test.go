@@ -32,9 +32,9 @@ func (n *node) deaf(opts ...mqtttest.Option) *mqtttest.Client {
 // whole when it does read.
 func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 	t.Parallel()
-	const subscribers, size = 10, 4 << 20
+	const subscribers, size = 8, 16 << 20
 	for qos := range byte(3) {
-		n := run(t, vfs.NewMem(), Limits{})
+		n := run(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size})
 		all := make([]*mqtttest.Client, subscribers)
 		for i := range all {
 			all[i] = n.deaf()
@@ -53,4 +53,61 @@ func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 		}
 		n.allCredited()
 	}
+}
+
+// Packets that never become whole don't take more than their share, whoever sends
+// them, and a client with a small packet doesn't notice.
+func TestUnfinishedPacketsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 32 << 20
+	n := runWith(t, vfs.NewMem(), Limits{}, memory.NewPool(limit))
+	bystander := n.connect()
+	bystander.Subscribe("echo", 1)
+
+	head := mqtttest.EncodePublish(mqtt.V5, message{Topic: "big", Payload: strings.Repeat("x", 4<<20)})
+	for range 12 { // 48 MiB in all
+		c := n.connect()
+		go func() { _ = c.WriteErr(head[:len(head)-1]) }()
+	}
+	until(t, "the packets to reach their bound", func() bool {
+		if used := n.memory.UsedBy(memory.Input); used > limit/2 {
+			t.Fatalf("unfinished packets take %d bytes of %d", used, limit)
+		}
+		return n.memory.Refused() > 0
+	})
+	bystander.Publish(message{Topic: "echo", QoS: 1, Payload: "x"})
+	bystander.Expect(mqtt.PUBLISH)
+}
+
+// A CONNECT is small, and those that don't end have a share of their own, so that
+// another client is still let in.
+func TestUnfinishedConnectsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 16 << 20
+	n := runWith(t, vfs.NewMem(), Limits{}, memory.NewPool(limit))
+
+	large := n.raw()
+	large.Write([]byte{0x10, 0x80, 0x80, 0x05}) // 80 KiB
+	large.ExpectClosed()
+
+	unfinished := append([]byte{0x10, 0x80, 0x80, 0x03}, make([]byte, 40<<10)...) // 48 KiB
+	var held []*mqtttest.Client
+	for n.memory.Refused() == 0 {
+		c := n.raw()
+		_ = c.WriteErr(unfinished)
+		held = append(held, c)
+		if used := n.memory.Used(); used > limit/16 {
+			t.Fatalf("unfinished CONNECTs take %d bytes of %d", used, limit)
+		}
+		if len(held) > 1000 {
+			t.Fatal("no CONNECT was refused")
+		}
+	}
+	n.connect().Ping()
+}
+
+// raw is a connection that has not sent its CONNECT.
+func (n *node) raw() *mqtttest.Client {
+	n.t.Helper()
+	return mqtttest.Dial(n.t, n.addr)
 }

@@ -26,7 +26,8 @@ type Kind uint8
 
 // Kinds of traffic come first, then those of state.
 const (
-	Input         Kind = iota // received parts of packets that wait for their rest
+	Unconnected   Kind = iota // received parts of CONNECTs: it is not known yet who sends them
+	Input                     // received parts of packets that wait for their rest
 	Output                    // bytes that sockets have not taken
 	Queues                    // application messages in the memory of sessions' queues and groups' backlogs
 	Replies                   // responses and notifications that wait for their client
@@ -42,7 +43,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"input", "output", "queues", "replies",
+	"unconnected", "input", "output", "queues", "replies",
 	"keys", "watches", "remembered", "retained", "sessions", "subscriptions",
 }
 
@@ -64,6 +65,10 @@ const (
 	trafficEighths = 4
 	tightEighths   = 3 // of the limit, from which on readers of traffic are held up
 )
+
+// unconnectedShare is the part of the limit that connections may hold which have
+// not said who they are. An honest CONNECT comes in one piece and is never charged.
+const unconnectedShare = 16
 
 // Pool is a budget of bytes. Its methods are safe for concurrent use. A nil Pool
 // refuses nothing and counts nothing.
@@ -98,7 +103,12 @@ func (p *Pool) Take(k Kind, n int64) bool {
 		p.alarm(k)
 		return false
 	}
-	p.used[k].Add(n)
+	if now := p.used[k].Add(n); k == Unconnected && n > 0 && now > p.limit/unconnectedShare {
+		p.used[k].Add(-n)
+		sort.Add(-n)
+		p.refused.Add(1)
+		return false
+	}
 	return true
 }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,10 @@ const (
 	DefaultReadBuffer  = 16 << 10 // bytes
 	DefaultOutputLimit = 64 << 10 // bytes
 )
+
+// ErrNoMemory is what Fill returns when there is no memory for the packet that is
+// coming in, even after a wait.
+var ErrNoMemory = errors.New("transport: no memory for a packet that is not complete")
 
 // ErrClosed is what Fill and WaitOutput return once Shut or Close was called on
 // this side. What the peer does shows as io.EOF or the socket's own error.
@@ -46,9 +51,11 @@ type Options struct {
 	// Failed is nil, the connection closes itself after half a second. It is
 	// not called once Shut or Close was.
 	Failed func(error)
-	// Memory is charged with output that the socket has not taken. nil: nothing is
-	// counted.
-	Memory *memory.Pool
+	// Memory is charged with output that the socket has not taken, as
+	// memory.Output, and with input that waits for the rest of its packet, as
+	// InputKind. nil: nothing is counted.
+	Memory    *memory.Pool
+	InputKind memory.Kind
 }
 
 // Conn is one client's connection. Create it with [NewConn]; end it with Shut or
@@ -73,16 +80,17 @@ type Conn struct {
 
 	// Input, owned by the reader: in[r:w] is buffered. in is nil while nothing
 	// is.
-	in       []byte
-	r, w     int
-	readSize int
-	readN    int   // result of the last readable
-	readErr  error // result of the last readable
-	probe    [1]byte
-	probed   bool // the last fillPlain read probe only
-	waited   bool // the last Fill had to wait for the peer
-
-	outputLimit int
+	in          []byte
+	r, w        int
+	readN       int          // result of the last readable
+	readErr     error        // result of the last readable
+	inputHeld   atomic.Int32 // bytes of in that the pool of memory is charged with; written by the reader
+	readSize    int32
+	outputLimit int32
+	probe       [1]byte
+	probed      bool // the last fillPlain read probe only
+	waited      bool // the last Fill had to wait for the peer
+	inputKind   memory.Kind
 
 	// Output. See write.go for who may touch what.
 	mu        lockrank.Mutex[lockrank.Output]
@@ -129,14 +137,15 @@ func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 		drained:     o.Drained,
 		failed:      o.Failed,
 		memory:      o.Memory,
+		inputKind:   o.InputKind,
 		readSize:    DefaultReadBuffer,
 		outputLimit: DefaultOutputLimit,
 	}
 	if o.ReadBuffer > 0 {
-		c.readSize = minBuffer << bufferClass(min(o.ReadBuffer, maxBuffer))
+		c.readSize = int32(minBuffer << bufferClass(min(o.ReadBuffer, maxBuffer)))
 	}
 	if o.OutputLimit > 0 {
-		c.outputLimit = o.OutputLimit
+		c.outputLimit = int32(min(o.OutputLimit, math.MaxInt32))
 	}
 	if c.raw != nil {
 		c.readable = c.readReady

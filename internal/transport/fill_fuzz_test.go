@@ -54,7 +54,7 @@ func FuzzFill(f *testing.F) {
 			view := c.Buffered()
 			mustEqual(t, view, want[:len(view)])
 			most = max(most, len(view))
-			if len(c.in) > max(c.readSize, 2*most) {
+			if len(c.in) > max(int(c.readSize), 2*most) {
 				t.Fatalf("%d bytes are reserved; at most %d were buffered", len(c.in), most)
 			}
 			n := min(len(view), 16*int(discards[i%len(discards)]))

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"holdfast/internal/memory"
 )
 
 // parkedInput is the most that a peer may have sent of a packet and still be
@@ -30,14 +32,20 @@ func (c *Conn) Discard(n int) {
 // It only ever bounds how far the buffer grows: capacity doubles when the buffer
 // is full of bytes that really came, never because a length was claimed.
 //
-// Errors: ErrClosed after Shut or Close, ErrInterrupted after Interrupt, io.EOF when
-// the peer has ended the stream, otherwise the socket's. After an error nothing is
-// buffered any more.
+// An unfinished packet is charged to the pool of memory while its rest is awaited.
+// Before its buffer grows beyond a read buffer, the reader waits while the pool is
+// tight, so that the peer waits.
+//
+// Errors: ErrClosed after Shut or Close, ErrInterrupted after Interrupt, ErrNoMemory
+// if the pool has no room for the packet, io.EOF when the peer has ended the stream,
+// otherwise the socket's. After an error nothing is buffered any more.
 func (c *Conn) Fill(need int) error {
 	if c.closing.Load() {
 		return c.endInput(ErrClosed)
 	}
-	c.makeRoom(need)
+	if err := c.makeRoom(need); err != nil {
+		return c.endInput(err)
+	}
 	c.waited = false
 	var n int
 	var err error
@@ -64,26 +72,88 @@ func (c *Conn) Fill(need int) error {
 
 // makeRoom moves what is buffered to the front and, if that fills the buffer,
 // doubles it. Moving costs at most one copy of one unfinished packet per Discard.
-func (c *Conn) makeRoom(need int) {
+func (c *Conn) makeRoom(need int) error {
 	switch {
 	case c.r == c.w:
 		c.r, c.w = 0, 0
-		if len(c.in) != c.readSize {
+		if len(c.in) != int(c.readSize) {
 			c.releaseInput() // a large packet has gone by
+		} else if c.inputHeld.Load() > 0 {
+			c.chargeInput(0)
 		}
 	case c.r > 0:
 		c.w = copy(c.in, c.in[c.r:c.w])
 		c.r = 0
 	}
 	if c.in == nil || c.w < len(c.in) {
-		return
+		return nil
 	}
 	size := 2 * len(c.in)
 	if need > len(c.in) {
 		size = min(size, need)
 	}
+	if err := c.awaitMemory(int32(size)); err != nil {
+		return err
+	}
 	c.moveInput(size)
+	return nil
 }
+
+// chargeInput has the pool charged with n bytes for the input; less is never
+// refused.
+func (c *Conn) chargeInput(n int32) bool {
+	more := int64(n - c.inputHeld.Load())
+	switch {
+	case more == 0:
+		return true
+	case more > 0 && !c.memory.Take(c.inputKind, more):
+		return false
+	case more < 0:
+		c.memory.Charge(c.inputKind, more)
+	}
+	c.inputHeld.Store(n)
+	return true
+}
+
+// How long a packet that grows waits for memory: while the pool is tight, so that
+// it doesn't get to its bound, and then at the bound for others to be closed.
+const (
+	tightPatience = 500 * time.Millisecond
+	boundPatience = 2 * time.Second
+	memoryPause   = 5 * time.Millisecond
+)
+
+// awaitMemory charges size bytes for the input, once the pool has them.
+func (c *Conn) awaitMemory(size int32) error {
+	for waited := time.Duration(0); ; waited += memoryPause {
+		if waited >= tightPatience || !c.memory.Tight() {
+			if c.chargeInput(size) {
+				return nil
+			}
+			if c.inputKind == memory.Unconnected || waited >= boundPatience {
+				return ErrNoMemory
+			}
+		}
+		time.Sleep(memoryPause)
+		if c.closing.Load() {
+			return ErrClosed
+		}
+	}
+}
+
+// Connected says that it is known from now on who the peer is: its input is
+// charged as memory.Input. For the reader.
+func (c *Conn) Connected() {
+	held := c.inputHeld.Swap(0)
+	c.memory.Credit(c.inputKind, int64(held))
+	c.inputKind = memory.Input
+	c.memory.Charge(c.inputKind, int64(held))
+	c.inputHeld.Store(held)
+}
+
+// Held is how many bytes wait here, for the rest of a packet or for the peer to take
+// them.
+func (c *Conn) Held() int64 { return int64(c.inputHeld.Load()) + c.size.Load() }
 
 // moveInput moves what is buffered into a buffer of at least size bytes.
 func (c *Conn) moveInput(size int) {
@@ -93,9 +163,15 @@ func (c *Conn) moveInput(size int) {
 	c.in = b
 }
 
+// EndInput lets go of the input when its reader stops, for whatever reason.
+func (c *Conn) EndInput() { _ = c.endInput(nil) }
+
 func (c *Conn) releaseInput() {
 	putBuffer(c.in)
 	c.in = nil
+	if c.inputHeld.Load() > 0 {
+		c.chargeInput(0)
+	}
 }
 
 func (c *Conn) endInput(err error) error {
@@ -155,9 +231,9 @@ func (c *Conn) fillNow() (int, error) {
 func (c *Conn) readReady(fd uintptr) bool {
 	switch {
 	case c.in == nil:
-		c.in = getBuffer(c.readSize)
-	case len(c.in) < c.readSize:
-		c.moveInput(c.readSize)
+		c.in = getBuffer(int(c.readSize))
+	case len(c.in) < int(c.readSize):
+		c.moveInput(int(c.readSize))
 	}
 	n, again, err := readOnce(fd, c.in[c.w:])
 	if !again {
@@ -171,7 +247,25 @@ func (c *Conn) readReady(fd uintptr) bool {
 	case c.w <= parkedInput && len(c.in) > minBuffer:
 		c.moveInput(minBuffer)
 	}
+	if !c.holdInput() {
+		c.readErr = ErrNoMemory
+		return true
+	}
 	return false
+}
+
+// holdInput charges the buffer of an unfinished packet, whose reader may wait now.
+// It says false if a client that hasn't said who it is finds no room.
+func (c *Conn) holdInput() bool {
+	if c.w == 0 || c.chargeInput(int32(len(c.in))) {
+		return true
+	}
+	if c.inputKind == memory.Unconnected {
+		return false
+	}
+	c.memory.Charge(c.inputKind, int64(int32(len(c.in))-c.inputHeld.Load()))
+	c.inputHeld.Store(int32(len(c.in)))
+	return true
 }
 
 // fillPlain reads from a connection that cannot say whether it is readable.
@@ -187,13 +281,16 @@ func (c *Conn) fillPlain() (int, error) {
 	defer func() { c.waited = time.Since(began) > plainWait }()
 	c.probed = c.in == nil
 	if !c.probed {
+		if !c.holdInput() {
+			return 0, ErrNoMemory
+		}
 		return readSome(c.nc, c.in[c.w:])
 	}
 	n, err := readSome(c.nc, c.probe[:])
 	if err != nil {
 		return 0, err
 	}
-	c.in = getBuffer(c.readSize)
+	c.in = getBuffer(int(c.readSize))
 	c.in[0] = c.probe[0]
 	return n, nil
 }
