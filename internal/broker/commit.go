@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"time"
 
 	"holdfast/internal/journal"
@@ -54,7 +53,7 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 	}
 	for i := range t.saves {
 		sv := &t.saves[i]
-		t.row = appendQueueRow(t.row[:0], &sv.it, number, wall)
+		t.row = appendQueueRow(t.row[:0], &sv.it, 0, number, wall)
 		t.key = appendQueueKey(t.key[:0], sv.sid, sv.seq)
 		a.Set(t.key, t.row)
 	}
@@ -127,7 +126,8 @@ func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := &s.routed
-	if sv.seq < q.head || sv.seq >= q.tail || q.at(sv.seq).batch != unsaved {
+	it := q.slotAt(sv.seq)
+	if it == nil || it.batch != unsaved || s.sid != sv.sid {
 		t.deletes = append(t.deletes, queueKey(sv.sid, sv.seq)) // the session has ended
 		if number != 0 && s.b.payloads.drop(number) {
 			t.deletes = append(t.deletes, numberedKey(payloadPrefix, number))
@@ -138,14 +138,14 @@ func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
 		}
 		return
 	}
-	it := q.at(sv.seq)
 	it.batch, it.saved, it.number = batch, true, number
 	if group != nil && s.conn == nil && group.hasMembers() {
-		group.requeue(t, s.handBack(t, sv.seq))
+		group.requeue(t, s.handBack(t, it))
 		q.trim()
 		return
 	}
 	s.pump(t)
+	s.evict()
 	if s.conn != nil {
 		t.touch(s.conn)
 	}
@@ -192,72 +192,6 @@ func (p *payloads) release(j *journal.Journal, number uint64) {
 // wall is what to add to the broker's clock to get the wall clock, in ms.
 func (b *Broker) wall() int64 { return time.Now().UnixMilli() - b.Now() }
 
-// loadMessages reads messages of the session's queue back from disk, from the
-// next to be sent on.
-func (b *Broker) loadMessages(t *Turn, s *Session) {
-	if t.hurried {
-		if s.waitsForDisk() {
-			b.background(func(t *Turn) { b.goOn(t, s) })
-		}
-		return
-	}
-	for {
-		from, to, sid := s.toLoad()
-		if from == to {
-			return
-		}
-		loaded := make(map[uint64]*Message, to-from)
-		err := b.journal.Iterate(queueKey(sid, from), queueKey(sid, to), func(key, value []byte) bool {
-			r, err := decodeQueueRow(value)
-			if err == nil && r.flags&rowReleased == 0 {
-				var m *Message
-				if m, err = r.message(b.journal, b.wall()); err == nil {
-					loaded[keyNumber(key[10:])] = m
-				}
-			}
-			if err != nil {
-				b.log.Error("a queued message can't be read", "client", s.id, "error", err)
-			}
-			return true
-		})
-		if errors.Is(err, journal.ErrClosed) {
-			return // the server stops; nobody is missing anything
-		}
-		if err != nil {
-			b.log.Error("a queue can't be read", "client", s.id, "error", err)
-		}
-		if !s.fill(t, from, to, loaded) {
-			return
-		}
-	}
-}
-
-// toLoad says which part of the queue is to be read, if the next to be sent is
-// on disk only and nobody is reading it.
-func (s *Session) toLoad() (from, to, sid uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.lacksNext() {
-		return 0, 0, 0
-	}
-	q := &s.routed
-	s.loading = true
-	return q.again, min(q.tail, q.again+windowInMemory/4), s.sid
-}
-
-// lacksNext says whether the next message to be sent is on disk only and nobody
-// is reading it; s.mu is held.
-func (s *Session) lacksNext() bool {
-	it := s.routed.candidate()
-	return it != nil && it.msg == nil && it.state != slotReleased && it.saved && !s.loading && s.conn != nil
-}
-
-func (s *Session) waitsForDisk() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lacksNext()
-}
-
 // background does something for a connection that whoever noticed it must not
 // wait for.
 func (b *Broker) background(do func(t *Turn)) {
@@ -271,38 +205,6 @@ func (b *Broker) background(do func(t *Turn)) {
 		defer t.end()
 		do(t)
 	})
-}
-
-// fill puts loaded messages into their slots and goes on sending. A message
-// that could not be read ends the session: a hole must not be silent. It says
-// whether there may be more to load.
-func (s *Session) fill(t *Turn, from, to uint64, loaded map[uint64]*Message) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.loading = false
-	q := &s.routed
-	for seq := max(from, q.head); seq < min(to, q.tail); seq++ {
-		it := q.at(seq)
-		m := loaded[seq]
-		switch {
-		case it.state == slotDone || it.state == slotReleased || it.msg != nil:
-			continue
-		case m == nil && it.saved && !s.ended:
-			t.ending = append(t.ending, s)
-			return false
-		case m != nil:
-			it.msg = m
-			delete(loaded, seq)
-		}
-	}
-	for _, m := range loaded {
-		m.release()
-	}
-	s.pump(t)
-	if s.conn != nil {
-		t.touch(s.conn)
-	}
-	return true
 }
 
 // totalFull says whether all queues together are at their bound.

@@ -304,6 +304,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 		b.saveAway(s, now != nil)
 		b.scheduleExpiry(s)
 	}
+	s.rest()
 	shared := s.sharedSubscriptions()
 	s.mu.Unlock()
 
@@ -427,7 +428,7 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 // subscriber gets must never be silent.
 func (b *Broker) endOverflowed(t *Turn, s *Session) {
 	s.mu.Lock()
-	queued, bytes, ended := s.queued(), s.bytes, s.ended
+	queued, bytes, ended := s.messages, s.bytes, s.ended
 	s.mu.Unlock()
 	if ended {
 		return

@@ -106,6 +106,7 @@ type crashes struct {
 	left      []*vfs.MemFS // guarded by mu
 	acked     atomic.Int64 // what the test says has been acknowledged so far
 	ackedAt   []int64      // what it had said at each of left; guarded by mu
+	observe   func()       // called after each was kept: what clients have seen until then
 }
 
 func newCrashes() *crashes {
@@ -125,6 +126,9 @@ func (c *crashes) record() {
 func (c *crashes) keep() {
 	c.ackedAt = append(c.ackedAt, c.acked.Load())
 	c.left = append(c.left, c.clone())
+	if c.observe != nil {
+		c.observe()
+	}
 }
 
 // stop gives what was recorded, and what a crash now would leave.

@@ -14,7 +14,6 @@ type loader struct {
 	wall     int64
 	sessions map[uint64]*Session    // by sid
 	groups   map[uint64]*shareGroup // by gid
-	sent     map[*Session]uint64    // sequence number up to which messages may have been sent
 	sizes    map[uint64]int         // of p rows, by number
 	wills    []*Session
 	orphans  [][]byte // rows of sessions that have ended
@@ -38,7 +37,7 @@ type stray struct {
 func (b *Broker) load() error {
 	l := &loader{
 		b: b, wall: b.wall(), sessions: map[uint64]*Session{}, groups: map[uint64]*shareGroup{},
-		sent: map[*Session]uint64{}, sizes: map[uint64]int{},
+		sizes: map[uint64]int{},
 	}
 	for _, part := range []struct {
 		prefix byte
@@ -98,11 +97,9 @@ func (l *loader) session(key, value []byte) error {
 		return err
 	}
 	s := newSession(l.b, string(key))
-	s.sid, s.expiry, s.away = r.sid, r.expiry, r.away
-	l.sent[s] = r.sent
+	s.sid, s.expiry, s.away, s.sentTo = r.sid, r.expiry, r.away, r.sent
 	if s.away == 0 {
 		s.away = time.Now().UnixMilli()
-		l.sent[s] = ^uint64(0) // unknown: whatever the window held
 	}
 	l.sessions[s.sid] = s
 	l.b.sessions[s.id] = s
@@ -147,7 +144,13 @@ func (l *loader) payload(key, value []byte) error {
 		return errRow
 	}
 	n := keyNumber(key)
-	l.sizes[n] = len(value)
+	if len(value) == 0 || value[0] != rowVersion {
+		return errRow
+	}
+	var err error
+	if l.sizes[n], err = messageSize(value[1:]); err != nil {
+		return err
+	}
 	l.b.payloads.refs[n] = 0
 	l.b.payloads.last = max(l.b.payloads.last, n)
 	return nil
@@ -166,38 +169,82 @@ func (l *loader) queued(key, value []byte) error {
 	if s == nil || err != nil {
 		return errors.Join(err, l.stray(key, &r))
 	}
-	q := &s.routed
-	if q.head == q.tail {
-		q.head, q.next, q.again, q.tail = seq, seq, seq, seq
-	}
-	for q.tail < seq { // what was acknowledged out of order
-		q.push(slot{state: slotDone})
-	}
 	it := r.slot
-	it.saved, it.number = true, r.number
-	it.size = uint32(len(r.rest) + l.sizes[r.number])
-	if it.dup = seq < l.sent[s] && int(seq-q.head) < l.b.limits.MaxInflight; it.dup {
-		s.sentTo = seq + 1
-	}
-	if r.number != 0 {
-		if _, there := l.b.payloads.refs[r.number]; !there {
-			return fmt.Errorf("its message %d is missing", r.number)
+	it.seq, it.saved, it.number = seq, true, r.number
+	if it.state != slotReleased {
+		size, err := l.size(&r)
+		if err != nil {
+			return err
 		}
-		l.b.payloads.refs[r.number]++
+		it.size = uint32(size)
 	}
 	if r.shared != "" {
 		it.sub = s.subs[r.shared]
 	}
-	if it.state != slotReleased && (q.len() < windowInMemory || it.sub != nil) {
+	if it.shared() && seq >= s.sentTo { // it may go to any member
+		return l.stray(key, &r)
+	}
+	if r.number != 0 {
+		l.b.payloads.refs[r.number]++
+	}
+	q := &s.routed
+	q.tail = seq + 1
+	s.count(&it)
+	s.orders++
+	it.order = s.orders
+	if it.state != slotReleased && it.id == 0 && !it.shared() {
+		q.middle.add(seq, int64(it.size))
+		q.middle.order = it.order
+		return nil
+	}
+	// A delivery under way that is to be found by its identifier, or by its group.
+	it.dup = true
+	if it.shared() {
 		if it.msg, err = r.message(l.b.journal, l.wall); err != nil {
 			return err
 		}
+		q.inMemory += int64(it.size)
 	}
-	s.orders++
-	it.order = s.orders
-	s.count(&it)
-	q.push(it)
+	if it.state == slotPending {
+		it.state = slotSent
+	}
+	if !q.carry(it) {
+		return errors.New("its packet identifier is another delivery's")
+	}
 	return nil
+}
+
+// size gives the size of a row's message.
+func (l *loader) size(r *queueRow) (int, error) {
+	if r.number == 0 {
+		return messageSize(r.rest)
+	}
+	size, there := l.sizes[r.number]
+	if !there {
+		return 0, fmt.Errorf("its message %d is missing", r.number)
+	}
+	return size, nil
+}
+
+// opened makes a session's queue ready, now that all of it has been read.
+func (l *loader) opened(s *Session) {
+	q := &s.routed
+	if s.sentTo == unknownSent {
+		s.sentTo = q.tail
+	}
+	// Numbers of messages that have been sent and acknowledged aren't given again.
+	q.tail = max(q.tail, s.sentTo)
+	m := q.middle
+	first := q.tail
+	if m.count > 0 {
+		first = m.from
+	}
+	q.front.reset(first)
+	q.next = first
+	q.back.reset(q.tail)
+	if q.middle.to = q.tail; m.count == 0 {
+		q.middle.from = q.tail
+	}
 }
 
 // stray notes a message whose session has ended and whose group has not.
@@ -291,6 +338,7 @@ func (l *loader) finish() {
 	b := l.b
 	for _, s := range l.sessions {
 		s.mu.Lock()
+		l.opened(s)
 		b.scheduleExpiry(s)
 		s.mu.Unlock()
 	}
@@ -313,11 +361,6 @@ func (l *loader) finish() {
 	}
 	b.commit(t, nil)
 	l.deleteOrphans()
-	for _, s := range l.sessions { // what nobody had been sent when the server was killed may go to any member
-		for _, sub := range s.sharedSubscriptions() {
-			sub.group.takeBack(t, sub)
-		}
-	}
 }
 
 func (l *loader) deleteOrphans() {

@@ -1,28 +1,40 @@
 package broker
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// The queue beside a plain list: whatever is pushed, sent, acknowledged, dropped
-// and sent again on a new connection, candidates come in the order pushed, and
-// every identifier names the message that it was given to.
+// The queue beside a plain list: whatever is pushed, evicted, loaded, sent,
+// acknowledged in any order, dropped and sent again on a new connection, candidates
+// come in the order pushed, every identifier names the message that it was given
+// to, and sending waits for nothing but free identifiers.
 func TestOutqueueAgainstAList(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		q := outqueue{base: 100, span: uint64(rapid.IntRange(1, 9).Draw(rt, "span"))}
-		start := rapid.Uint64Range(0, 50).Draw(rt, "start")
-		q.head, q.next, q.tail, q.again = start, start, start, start
+		q.start(rapid.Uint64Range(0, 50).Draw(rt, "start"))
 
 		type item struct {
-			order uint64
-			id    uint16 // 0: not sent
-			sent  bool   // on this connection
+			seq    uint64
+			id     uint16 // 0: not sent
+			sent   bool   // on this connection
+			onDisk bool
 		}
 		var list []item
-		var orders uint64
+		find := func(seq uint64) *item {
+			for i := range list {
+				if list[i].seq == seq {
+					return &list[i]
+				}
+			}
+			return nil
+		}
+		remove := func(seq uint64) {
+			list = slices.DeleteFunc(list, func(it item) bool { return it.seq == seq })
+		}
 		underWay := func() (n int) {
 			for _, it := range list {
 				if it.id != 0 {
@@ -32,10 +44,30 @@ func TestOutqueueAgainstAList(t *testing.T) {
 			return n
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"push": func(*rapid.T) {
-				orders++
-				q.push(slot{order: orders, qos: 1})
-				list = append(list, item{order: orders})
+			"": func(rt *rapid.T) {
+				onDisk := 0
+				for _, it := range list {
+					if it.onDisk {
+						onDisk++
+					}
+				}
+				if q.middle.count != onDisk {
+					rt.Fatalf("%d messages count as on disk only, want %d", q.middle.count, onDisk)
+				}
+				if held := int(q.next - q.front.head); held > 2*q.live+maxGap+1 {
+					rt.Fatalf("the ring has %d places for %d deliveries under way", held, q.live)
+				}
+			},
+			"push": func(rt *rapid.T) {
+				it := q.push(slot{qos: 1, msg: &Message{}}, rapid.Bool().Draw(rt, "in front"))
+				list = append(list, item{seq: it.seq})
+			},
+			"pass numbers over": func(rt *rapid.T) { // as dropped messages do
+				for range rapid.IntRange(1, 2*maxGap).Draw(rt, "numbers") {
+					it := q.push(slot{msg: &Message{}}, true)
+					q.settle(it)
+					q.trim()
+				}
 			},
 			"send": func(rt *rapid.T) {
 				var want *item
@@ -47,44 +79,48 @@ func TestOutqueueAgainstAList(t *testing.T) {
 				}
 				got := q.candidate()
 				if got == nil {
-					if want != nil && (want.id != 0 || underWay() == 0) {
-						rt.Fatalf("nothing to send, want message %d", want.order)
+					if want != nil && !want.onDisk && (want.id != 0 || underWay() < int(q.span)) {
+						rt.Fatalf("nothing to send, want message %d", want.seq)
+					}
+					if lacks := want != nil && want.onDisk; q.lacksMessage() != lacks && underWay() < int(q.span) {
+						rt.Fatalf("the next is on disk only: %v, want %v", !lacks, lacks)
 					}
 					return
 				}
-				if want == nil || got.order != want.order {
-					rt.Fatalf("message %d is to be sent, want %v", got.order, want)
+				if want == nil || got.seq != want.seq {
+					rt.Fatalf("message %d is to be sent, want %v", got.seq, want)
 				}
-				id := q.packetID(q.again)
+				q.identify(got)
+				id := got.id
 				if want.id != 0 && want.id != id {
-					rt.Fatalf("message %d is sent again as %d, it was %d", got.order, id, want.id)
+					rt.Fatalf("message %d is sent again as %d, it was %d", got.seq, id, want.id)
 				}
 				for _, it := range list {
-					if it.id == id && it.order != got.order {
-						rt.Fatalf("identifier %d is given to message %d while message %d has it", id, got.order, it.order)
+					if it.id == id && it.seq != got.seq {
+						rt.Fatalf("identifier %d is given to message %d while message %d has it", id, got.seq, it.seq)
 					}
 				}
 				got.state = slotSent
 				want.id, want.sent = id, true
-				q.advance()
+				q.sent(got)
 			},
 			"acknowledge": func(rt *rapid.T) {
 				id := rapid.Uint16Range(100, 100+uint16(q.span)-1).Draw(rt, "id")
-				got, _ := q.find(id)
-				for i, it := range list {
+				got := q.find(id)
+				for _, it := range list {
 					if it.id != id || !it.sent {
 						continue
 					}
-					if got == nil || got.order != it.order {
-						rt.Fatalf("identifier %d names %v, want message %d", id, got, it.order)
+					if got == nil || got.seq != it.seq {
+						rt.Fatalf("identifier %d names %v, want message %d", id, got, it.seq)
 					}
-					*got = slot{state: slotDone}
+					q.settle(got)
 					q.trim()
-					list = append(list[:i], list[i+1:]...)
+					remove(it.seq)
 					return
 				}
 				if got != nil {
-					rt.Fatalf("identifier %d names message %d, want none", id, got.order)
+					rt.Fatalf("identifier %d names message %d, want none", id, got.seq)
 				}
 			},
 			"reconnect": func(*rapid.T) {
@@ -95,19 +131,63 @@ func TestOutqueueAgainstAList(t *testing.T) {
 			},
 			"drop": func(rt *rapid.T) {
 				i := rapid.IntRange(0, 20).Draw(rt, "index")
-				if i >= len(list) || list[i].id != 0 {
+				if i >= len(list) || list[i].id != 0 || list[i].onDisk {
 					return
 				}
-				for seq := q.next; seq < q.tail; seq++ {
-					if it := q.at(seq); it.state != slotDone && it.order == list[i].order {
-						*it = slot{state: slotDone}
+				q.settle(q.slotAt(list[i].seq))
+				q.trim()
+				remove(list[i].seq)
+			},
+			"evict": func(rt *rapid.T) {
+				if it := q.evictable(); it != nil && it.id == 0 {
+					find(it.seq).onDisk = true
+					q.evict(it)
+				}
+			},
+			"load": func(rt *rapid.T) {
+				for i := range list {
+					if list[i].onDisk {
+						list[i].onDisk = !q.load(slot{seq: list[i].seq, msg: &Message{}})
+						return
 					}
 				}
-				q.trim()
-				list = append(list[:i], list[i+1:]...)
 			},
 		})
 	})
+}
+
+// A delivery that its client never acknowledges costs a place of its own, and
+// neither memory nor identifiers for those that come and go after it.
+func TestDeliveryThatStaysCostsOnePlace(t *testing.T) {
+	t.Parallel()
+	q := outqueue{base: routedBase, span: routedSpan}
+	send := func() *slot {
+		q.push(slot{qos: 1}, true)
+		it := q.candidate()
+		if it == nil {
+			t.Fatal("nothing can be sent")
+		}
+		q.identify(it)
+		it.state = slotSent
+		id := it.id
+		q.sent(it)
+		return q.find(id)
+	}
+	stays := *send()
+	for i := range 3 * routedSpan {
+		it := send()
+		if it.id == stays.id {
+			t.Fatalf("after %d messages the identifier %d is given again", i, it.id)
+		}
+		q.settle(it)
+		q.trim()
+	}
+	if len(q.front.slots) > 4*maxGap || len(q.strays) != 1 {
+		t.Errorf("the ring has %d places, and there are %d strays", len(q.front.slots), len(q.strays))
+	}
+	if it := q.find(stays.id); it == nil || it.seq != stays.seq {
+		t.Errorf("identifier %d names %v, want message %d", stays.id, it, stays.seq)
+	}
 }
 
 func TestMessageBuffersGoBackToTheirClass(t *testing.T) {

@@ -2,15 +2,16 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"holdfast/internal/journal"
 )
 
 // On disk a session that outlives its connection is
 //
-//	s|{client ID}        → version 1, sid (8 bytes), expiry interval in seconds (4),
+//	s|{client ID}        → version 2, sid (8 bytes), expiry interval in seconds (4),
 //	                       since when the client is away, wall clock in ms or 0 (8),
-//	                       sequence number up to which messages were sent (8)
+//	                       sequence number before which messages may have been sent (8)
 //	u|{sid}|{filter}     → version 1, options (1), subscription identifier (4)
 //
 // with big-endian numbers. The sid is new for each session, so that what an
@@ -20,6 +21,10 @@ const (
 	sessionPrefix      = 's'
 	subscriptionPrefix = 'u'
 	rowVersion         = 1
+
+	// sessionRowVersion is that of session rows: in version 1, messages may have been
+	// sent that come after the sequence number, as long as the client was connected.
+	sessionRowVersion = 2
 )
 
 // Options of a subscription row; the lowest two bits are the QoS.
@@ -49,21 +54,23 @@ func (b *Broker) saveSession(s *Session) journal.Seq {
 		}
 		s.sid = b.lastSID.Add(1)
 	}
+	s.mark = s.mayHaveSent() + markAhead
 	a := b.journal.Begin()
-	a.Set(sessionKey(s.id), s.row())
+	a.Set(sessionKey(s.id), s.row(s.mark))
 	if s.will != nil {
 		a.Set(numberedKey(willPrefix, s.sid), s.will.row())
 	} else {
 		a.Delete(numberedKey(willPrefix, s.sid))
 	}
-	return a.End(nil)
+	s.markBatch = a.End(nil)
+	return s.markBatch
 }
 
 // saveAway journals that the client has gone, and what becomes of its will; one
 // that is being published goes with its publication. s.mu is held.
 func (b *Broker) saveAway(s *Session, publishing bool) {
 	a := b.journal.Begin()
-	a.Set(sessionKey(s.id), s.row())
+	a.Set(sessionKey(s.id), s.row(s.mayHaveSent()))
 	switch {
 	case s.will != nil:
 		a.Set(numberedKey(willPrefix, s.sid), s.will.row())
@@ -73,11 +80,13 @@ func (b *Broker) saveAway(s *Session, publishing bool) {
 	a.End(nil)
 }
 
-func (s *Session) row() []byte {
-	row := binary.BigEndian.AppendUint64([]byte{rowVersion}, s.sid)
+// row gives the session's row, which says that messages before sent may have been
+// sent.
+func (s *Session) row(sent uint64) []byte {
+	row := binary.BigEndian.AppendUint64([]byte{sessionRowVersion}, s.sid)
 	row = binary.BigEndian.AppendUint32(row, s.expiry)
 	row = binary.BigEndian.AppendUint64(row, uint64(s.away))
-	return binary.BigEndian.AppendUint64(row, max(s.routed.next, s.sentTo))
+	return binary.BigEndian.AppendUint64(row, sent)
 }
 
 func (w *will) row() []byte {
@@ -99,11 +108,46 @@ func (b *Broker) deleteSession(s *Session, keepWill bool) journal.Seq {
 	if !keepWill {
 		a.Delete(numberedKey(willPrefix, s.sid))
 	}
-	for _, prefix := range []byte{subscriptionPrefix, queuePrefix, receivedPrefix} {
+	for _, prefix := range []byte{subscriptionPrefix, receivedPrefix} {
 		a.DeleteRange(numberedKey(prefix, s.sid), afterNumber(prefix, s.sid))
+	}
+	// Messages on disk only may be in other queues, too: their rows say so.
+	m := s.routed.middle
+	a.DeleteRange(numberedKey(queuePrefix, s.sid), queueKey(s.sid, m.from))
+	a.DeleteRange(queueKey(s.sid, m.to), afterNumber(queuePrefix, s.sid))
+	if m.count > 0 {
+		b.deleteLater(s.sid, m)
 	}
 	s.sid = 0
 	return a.End(nil)
+}
+
+// deleteLater deletes messages that are on disk only, of a session or group that
+// has ended, once it has seen what they refer to. Until then their rows are what a
+// crash would leave.
+func (b *Broker) deleteLater(sid uint64, m onDisk) {
+	b.background(func(*Turn) {
+		from, to := queueKey(sid, m.from), queueKey(sid, m.to)
+		var numbers []uint64
+		err := b.journal.Iterate(from, to, func(_, value []byte) bool {
+			if r, err := decodeQueueRow(value); err == nil && r.number != 0 {
+				numbers = append(numbers, r.number)
+			}
+			return true
+		})
+		if err != nil {
+			if !errors.Is(err, journal.ErrClosed) {
+				b.log.Error("cannot read the queue of a session that has ended; it is deleted at the next start", "error", err)
+			}
+			return
+		}
+		a := b.journal.Begin()
+		a.DeleteRange(from, to)
+		a.End(nil)
+		for _, n := range numbers {
+			b.payloads.release(b.journal, n)
+		}
+	})
 }
 
 func (sub *subscription) row() []byte {

@@ -188,7 +188,7 @@ func (s *Session) mayReplay() bool {
 }
 
 func (s *Session) roomToReplay() bool {
-	return int(s.routed.tail-s.routed.again) < replayAhead && !s.conn.tr.Full()
+	return s.routed.waiting()+s.routed.middle.count < replayAhead && !s.conn.tr.Full()
 }
 
 // replayPage enqueues the next retained messages of r.

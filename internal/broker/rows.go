@@ -36,6 +36,10 @@ const (
 	rowElsewhere     = 1 << 7 // the message is a p row
 )
 
+// identifiedRowVersion is that of queue rows of deliveries whose packet identifier
+// does not follow from the sequence number; the identifier comes after the flags.
+const identifiedRowVersion = 2
+
 var errRow = errors.New("a row on disk has an unknown form; was it written by a newer version?")
 
 func numberedKey(prefix byte, n uint64) []byte {
@@ -99,9 +103,49 @@ func decodeMessage(row []byte, wall int64) (*Message, error) {
 	return m, nil
 }
 
-// appendQueueRow appends a session's queue row: version, flags, message number
-// or 0, subscription identifiers, the shared subscription's filter, message.
-func appendQueueRow(dst []byte, it *slot, number uint64, wall int64) []byte {
+// messageSize gives the size of the message that appendMessage wrote.
+func messageSize(row []byte) (int, error) {
+	if len(row) < 8 {
+		return 0, errRow
+	}
+	row = row[8:]
+	for range 2 {
+		_, n := binary.Uvarint(row)
+		if n <= 0 {
+			return 0, errRow
+		}
+		row = row[n:]
+	}
+	return len(row), nil
+}
+
+// appendHead appends how a queue row begins: version, flags, and the packet
+// identifier if it is one of its own.
+func appendHead(dst []byte, id uint16, flags byte) []byte {
+	if id == 0 {
+		return append(dst, rowVersion, flags)
+	}
+	return binary.BigEndian.AppendUint16(append(dst, identifiedRowVersion, flags), id)
+}
+
+// ownID gives the packet identifier of a delivery if it doesn't follow from the
+// sequence number, else 0.
+func (q *outqueue) ownID(it *slot) uint16 {
+	if it.id == q.packetID(it.seq) {
+		return 0
+	}
+	return it.id
+}
+
+// appendReleasedRow appends the row of a delivery whose PUBREC has come.
+func appendReleasedRow(dst []byte, id uint16, qos byte) []byte {
+	return appendHead(dst, id, qos|rowReleased)
+}
+
+// appendQueueRow appends a session's queue row: version, flags, packet identifier
+// (in version 2), subscription identifiers, the shared subscription's filter, and
+// the message or its number.
+func appendQueueRow(dst []byte, it *slot, id uint16, number uint64, wall int64) []byte {
 	m := it.msg
 	flags := it.qos | m.qos<<2
 	if it.retain {
@@ -113,7 +157,7 @@ func appendQueueRow(dst []byte, it *slot, number uint64, wall int64) []byte {
 	if number != 0 {
 		flags |= rowElsewhere
 	}
-	dst = append(dst, rowVersion, flags)
+	dst = appendHead(dst, id, flags)
 	dst = binary.AppendUvarint(dst, uint64(len(it.subIDs)))
 	for _, id := range it.subIDs {
 		dst = binary.AppendUvarint(dst, uint64(id))
@@ -140,13 +184,21 @@ type queueRow struct {
 }
 
 func decodeQueueRow(row []byte) (r queueRow, err error) {
-	if len(row) < 2 || row[0] != rowVersion {
+	if len(row) < 2 || row[0] != rowVersion && row[0] != identifiedRowVersion {
 		return r, errRow
 	}
 	r.flags = row[1]
 	r.slot.qos = r.flags & 3
 	r.slot.retain = r.flags&rowSlotRetain != 0
+	identified := row[0] == identifiedRowVersion
 	row = row[2:]
+	if identified {
+		if len(row) < 2 {
+			return r, errRow
+		}
+		r.slot.id = binary.BigEndian.Uint16(row)
+		row = row[2:]
+	}
 	if r.flags&rowReleased != 0 {
 		r.slot.state = slotReleased
 		return r, nil
@@ -208,19 +260,26 @@ type sessionRow struct {
 	sid    uint64
 	expiry uint32 // seconds
 	away   int64  // since when, on the wall clock in ms; 0: the client was connected
-	sent   uint64 // sequence number up to which messages were sent
+	sent   uint64 // sequence number before which messages may have been sent
 }
 
+// unknownSent says that any message may have been sent.
+const unknownSent = ^uint64(0)
+
 func decodeSessionRow(row []byte) (r sessionRow, err error) {
-	if len(row) != 29 || row[0] != rowVersion {
+	if len(row) != 29 || row[0] != rowVersion && row[0] != sessionRowVersion {
 		return r, errRow
 	}
-	return sessionRow{
+	r = sessionRow{
 		sid:    binary.BigEndian.Uint64(row[1:]),
 		expiry: binary.BigEndian.Uint32(row[9:]),
 		away:   int64(binary.BigEndian.Uint64(row[13:])),
 		sent:   binary.BigEndian.Uint64(row[21:]),
-	}, nil
+	}
+	if row[0] == rowVersion && r.away == 0 {
+		r.sent = unknownSent
+	}
+	return r, nil
 }
 
 // decodeSubscriptionRow reads a subscription, whose session is the caller's to

@@ -26,25 +26,29 @@ type Session struct {
 	subs       map[string]*subscription // nil: none yet
 	received   map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	durableTo  journal.Seq              // batches up to this one are on disk
-	sentTo     uint64                   // sequence number up to which an earlier run may have sent messages
-	expiry     uint32                   // Session Expiry Interval in seconds; 0: ends with its connection
-	ended      bool                     // no longer in the registry
-	awaiting   bool                     // Durable will be called, and sends what waits for the disk
-	loading    bool                     // a goroutine reads messages back from the disk
-	passedOver bool                     // a shared subscription's message found no room
-	replaying  bool                     // a goroutine sends what replays names
-	will       *will                    // of the connection, or delayed
-	expireAt   *timer                   // while away
-	willAt     *timer                   // while away
-	away       int64                    // since when, on the wall clock in ms; 0: connected
-	routed     outqueue                 // what was published by anybody
-	direct     outqueue                 // what a handler sent
-	orders     uint64                   // count of enqueued messages
-	inflight   int                      // slots counted against receiveMax
-	receiveMax int                      // the client's, bounded by our own
-	bytes      int64                    // of messages in both queues
-	notices    int                      // notifications in direct
-	replays    []*replay                // retained messages on their way to new subscriptions
+	sentTo     uint64                   // messages of routed before it may have been sent by an earlier run
+	marked     uint64                   // messages of routed before it may be sent: that they may have been is on disk
+	mark       uint64                   // the same, once markBatch is on disk
+	markBatch  journal.Seq
+	expiry     uint32    // Session Expiry Interval in seconds; 0: ends with its connection
+	ended      bool      // no longer in the registry
+	awaiting   bool      // Durable will be called, and sends what waits for the disk
+	loading    bool      // a goroutine reads messages back from the disk
+	passedOver bool      // a shared subscription's message found no room
+	replaying  bool      // a goroutine sends what replays names
+	will       *will     // of the connection, or delayed
+	expireAt   *timer    // while away
+	willAt     *timer    // while away
+	away       int64     // since when, on the wall clock in ms; 0: connected
+	routed     outqueue  // what was published by anybody
+	direct     outqueue  // what a handler sent
+	orders     uint64    // count of enqueued messages
+	inflight   int       // slots counted against receiveMax
+	receiveMax int       // the client's, bounded by our own
+	messages   int       // in both queues
+	bytes      int64     // of them
+	notices    int       // notifications in direct
+	replays    []*replay // retained messages on their way to new subscriptions
 }
 
 func newSession(b *Broker, id string) *Session {
@@ -67,11 +71,9 @@ func (s *Session) subscribe(sub *subscription) {
 // durable says whether the session outlives its connection; s.mu is held.
 func (s *Session) durable() bool { return s.expiry > 0 }
 
-func (s *Session) queued() int { return s.routed.len() + s.direct.len() }
-
 // full says whether the queue is at its bound; s.mu is held.
 func (s *Session) full() bool {
-	return s.queued() >= s.b.limits.MaxQueued || s.bytes >= s.b.limits.MaxQueuedBytes
+	return s.messages >= s.b.limits.MaxQueued || s.bytes >= s.b.limits.MaxQueuedBytes
 }
 
 // enqueue puts a QoS 1 or 2 message, of which it takes over one reference,
@@ -91,16 +93,18 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 	t.overTotal = t.overTotal || s.b.totalFull()
 	it.size = uint32(it.msg.size())
 	s.count(&it)
+	q.inMemory += int64(it.size)
 	if q == &s.routed && s.sid != 0 {
 		it.batch = unsaved
 		it.msg.keep()
-		t.saves = append(t.saves, save{session: s, sid: s.sid, seq: q.tail, it: it})
-		q.push(it)
-		s.evict()
-		return
+		q.push(it, it.shared() || s.windowHasRoom())
+		it.seq = q.tail - 1
+		t.saves = append(t.saves, save{session: s, sid: s.sid, seq: it.seq, it: it})
+	} else {
+		q.push(it, true)
+		s.pump(t)
 	}
-	q.push(it)
-	s.pump(t)
+	s.shed(t)
 }
 
 // sendAtOnce is the short way for a session that ends with its connection and has
@@ -110,13 +114,18 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
 	c := s.conn
 	if c == nil || s.durable() || it.qos != 1 || s.inflight >= s.receiveMax ||
-		s.routed.again != s.routed.tail || s.direct.again != s.direct.tail || q.again-q.head >= q.span || c.tr.Full() {
+		!s.routed.empty() || !s.direct.empty() || q.live+len(q.strays) >= int(q.span) || c.tr.Full() {
+		return false
+	}
+	it.seq = q.tail
+	if q.identify(it) {
+		it.id = 0
 		return false
 	}
 	if s.send(t, c, q, it) {
-		q.push(*it)
-		q.advance()
+		q.sent(q.push(*it, true))
 	} else {
+		it.msg.release()
 		s.finish(it)
 	}
 	return true
@@ -139,24 +148,6 @@ func (s *Session) respond(t *Turn, sub *subscription, m *Message) bool {
 	return true
 }
 
-// evict lets go of messages in the middle of a long queue: they are on disk.
-// s.mu is held.
-func (s *Session) evict() {
-	q := &s.routed
-	done := s.b.journal.Complete()
-	for q.evict = max(q.evict, q.again+windowInMemory); q.evict+windowInMemory < q.tail; q.evict++ {
-		it := q.at(q.evict)
-		if it.msg == nil || it.sub != nil && it.sub.group != nil {
-			continue
-		}
-		if !it.saved || it.batch > done {
-			return
-		}
-		it.msg.release()
-		it.msg = nil
-	}
-}
-
 // count adds a slot to the levels; s.mu is held.
 func (s *Session) count(it *slot) {
 	it.held = true
@@ -172,28 +163,17 @@ func (s *Session) uncount(it *slot) {
 }
 
 func (s *Session) level(messages, bytes int64) {
+	s.messages += int(messages)
 	s.bytes += bytes
 	s.b.stats.Queued.Add(messages)
 	s.b.stats.QueuedBytes.Add(bytes)
 }
 
-// makeRoom deals with a queue at its bound; s.mu is held.
+// makeRoom deals with a queue at its bound: it says whether a message more may
+// come. s.mu is held.
 func (s *Session) makeRoom(t *Turn) bool {
-	// What is dropped behind a delivery under way keeps its place in the ring.
-	// There may be as many such places as packet identifiers.
-	if q := &s.routed; s.b.limits.QueueFull == DropOldest && q.len() < s.b.limits.MaxQueued+routedSpan {
-		q.dropped = max(q.dropped, q.next)
-		for seq := q.dropped; seq < q.tail; seq++ {
-			switch it := q.at(seq); {
-			case it.state == slotPending && it.batch != unsaved:
-				s.drop(q, seq)
-				q.trim()
-				s.b.stats.Dropped.Add(1)
-				return true
-			case it.state == slotDone && seq == q.dropped:
-				q.dropped++
-			}
-		}
+	if s.b.limits.QueueFull == DropOldest && s.messages < 2*s.b.limits.MaxQueued {
+		return true // shed follows
 	}
 	if !s.ended {
 		t.ending = append(t.ending, s)
@@ -201,23 +181,70 @@ func (s *Session) makeRoom(t *Turn) bool {
 	return false
 }
 
-// drop finishes a slot: its message and its row go. s.mu is held.
-func (s *Session) drop(q *outqueue, seq uint64) {
-	if it := q.at(seq); it.saved && s.sid != 0 {
-		var key [18]byte
-		a := s.b.journal.Begin()
-		a.Delete(appendQueueKey(key[:0], s.sid, seq))
-		a.End(nil)
+// shed drops the oldest messages that have not been sent, if that is what is to
+// happen with a queue beyond its bound. Those on disk only are read for that.
+// s.mu is held.
+func (s *Session) shed(t *Turn) {
+	if s.b.limits.QueueFull != DropOldest {
+		return
 	}
-	s.finish(q.at(seq))
+	for s.overfull() {
+		it := s.routed.oldestWaiting()
+		if it == nil {
+			if s.lacksOldest() {
+				t.feed = append(t.feed, s)
+			}
+			return
+		}
+		s.drop(&s.routed, it)
+		s.b.stats.Dropped.Add(1)
+	}
 }
 
-// finish lets go of a slot whose row, if it has one, is somebody else's concern;
-// s.mu is held.
-func (s *Session) finish(it *slot) {
-	if it.msg != nil {
-		it.msg.release()
+// overfull says whether the queue is beyond its bound; s.mu is held.
+func (s *Session) overfull() bool {
+	return s.messages > s.b.limits.MaxQueued || s.bytes > s.b.limits.MaxQueuedBytes
+}
+
+// lacksOldest says whether shed needs messages that are on disk only, and nobody
+// is reading them; s.mu is held.
+func (s *Session) lacksOldest() bool {
+	return s.b.limits.QueueFull == DropOldest && s.overfull() && !s.loading && s.routed.middle.count > 0 && s.routed.oldestWaiting() == nil
+}
+
+// drop finishes a slot: its message and its row go. s.mu is held.
+func (s *Session) drop(q *outqueue, it *slot) {
+	if it.saved && s.sid != 0 {
+		var key [18]byte
+		a := s.b.journal.Begin()
+		a.Delete(appendQueueKey(key[:0], s.sid, it.seq))
+		a.End(nil)
 	}
+	s.remove(q, it)
+	q.trim()
+}
+
+// remove finishes a slot whose row, if it has one, the caller sees to, and after
+// which q.trim is to follow; s.mu is held.
+func (s *Session) remove(q *outqueue, it *slot) {
+	s.letGo(q, it)
+	s.finish(it)
+	q.settle(it)
+}
+
+// letGo releases a slot's message; s.mu is held.
+func (s *Session) letGo(q *outqueue, it *slot) {
+	if it.msg == nil {
+		return
+	}
+	it.msg.release()
+	it.msg = nil
+	q.inMemory -= int64(it.size)
+}
+
+// finish takes a slot without a message out of everything that counts it; s.mu is
+// held.
+func (s *Session) finish(it *slot) {
 	if it.number != 0 {
 		s.b.payloads.release(s.b.journal, it.number)
 	}
@@ -228,7 +255,6 @@ func (s *Session) finish(it *slot) {
 	if it.notify {
 		s.notices--
 	}
-	*it = slot{state: slotDone}
 }
 
 // pump sends what the client's Receive Maximum and the room in the connection's
@@ -239,33 +265,39 @@ func (s *Session) pump(t *Turn) {
 	if c == nil {
 		return
 	}
-	for {
+	for !c.tr.Full() { // or Drained calls again
 		q, it := s.nextToSend()
 		if it == nil {
-			return
-		}
-		if c.tr.Full() {
-			return // Drained calls again
-		}
-		if it.batch == unsaved || it.qos == 2 && it.state == slotPending && s.awaits(it.batch) {
-			return // commit calls again, or Durable
-		}
-		if it.msg == nil && it.state != slotReleased {
-			t.feed = append(t.feed, s)
-			return // goOn calls again
+			break
 		}
 		switch {
+		case it.batch == unsaved:
+			return // commit calls again
 		case it.state == slotReleased:
-			c.writeAck(t, mqtt.PUBREL, q.packetID(q.again), mqtt.Success, "")
+			if s.awaits(it.batch) {
+				return // Durable calls again
+			}
+			c.writeAck(t, mqtt.PUBREL, it.id, mqtt.Success, "")
+			q.sent(it)
+			continue
 		case s.inflight >= s.receiveMax:
 			return
-		case !s.send(t, c, q, it):
-			s.drop(q, q.again)
-			q.advance()
-			q.trim()
-			continue
+		case it.msg == nil:
+			t.feed = append(t.feed, s)
+			return // goOn calls again
+		case q == &s.routed && !s.mayLeave(it):
+			return // Durable calls again
+		case q == &s.direct:
+			q.identify(it)
 		}
-		q.advance()
+		if s.send(t, c, q, it) {
+			q.sent(it)
+		} else {
+			s.drop(q, it)
+		}
+	}
+	if s.lacksNext() {
+		t.feed = append(t.feed, s)
 	}
 }
 
@@ -282,18 +314,71 @@ func (s *Session) nextToSend() (*outqueue, *slot) {
 	}
 }
 
+// mayLeave says whether what a routed message needs to be on disk before it is
+// sent is there, and gives it its packet identifier; s.mu is held.
+//
+// That is, at QoS 2, the message itself, or a crash could make the client get it
+// from another publish again. It is the packet identifier if that does not follow
+// from the sequence number. And it is the mark, which says that the message may
+// have been sent: after a crash nobody else may get it [MQTT-4.8.2-5], and DUP is
+// set. The mark is so far ahead that the disk is rarely waited for.
+func (s *Session) mayLeave(it *slot) bool {
+	changed := s.routed.identify(it)
+	if s.sid == 0 {
+		return true
+	}
+	if changed {
+		a := s.b.journal.Begin()
+		a.Set(queueKey(s.sid, it.seq), appendQueueRow(nil, it, it.id, it.number, s.b.wall()))
+		it.batch = a.End(nil)
+	}
+	if it.state == slotPending && (it.qos == 2 || it.id != s.routed.packetID(it.seq)) && s.awaits(it.batch) {
+		return false
+	}
+	return s.advanceMark(it.seq)
+}
+
+// markAhead is how many messages ahead of those sent the mark is set, so that it
+// is written once for half of them. The messages between the two are sent with DUP
+// after a crash, although they have not been sent before.
+const markAhead = 8192
+
+// advanceMark moves the mark on if it is near, and says whether it is beyond seq
+// on disk; s.mu is held.
+func (s *Session) advanceMark(seq uint64) bool {
+	if s.marked < s.mark && !s.onDiskBy(s.markBatch) {
+		if seq < s.marked {
+			return true
+		}
+		return !s.awaits(s.markBatch)
+	}
+	s.marked = s.mark
+	if seq+markAhead/2 < s.mark {
+		return true
+	}
+	s.mark = seq + markAhead
+	a := s.b.journal.Begin()
+	a.Set(sessionKey(s.id), s.row(s.mark))
+	s.markBatch = a.End(nil)
+	return seq < s.marked || !s.awaits(s.markBatch)
+}
+
+// mayHaveSent gives the sequence number before which messages may have been sent;
+// s.mu is held.
+func (s *Session) mayHaveSent() uint64 { return max(s.routed.next, s.sentTo) }
+
 // send writes one PUBLISH, or says false if it mustn't be sent any more: it has
 // expired, or is larger than the client takes.
 func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 	m := it.msg
 	d := &t.delivery
 	*d = mqtt.Delivery{
-		QoS: it.qos, Retain: it.retain, Dup: it.dup, PacketID: q.packetID(q.again),
+		QoS: it.qos, Retain: it.retain, Dup: it.dup, PacketID: it.id,
 		Topic: m.topic(), Props: m.props(), Payload: m.payload(), SubscriptionIDs: it.subIDs,
 	}
 	if m.expiresAt != 0 {
 		left := secondsLeft(m.expiresAt, s.b.Now())
-		if left == 0 && it.state == slotPending {
+		if left == 0 && it.state == slotPending && !it.dup {
 			s.b.stats.Expired.Add(1)
 			return false
 		}
@@ -305,11 +390,15 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 	it.state = slotSent
 	it.counted = true
 	s.inflight++
-	if !s.durable() && (it.sub == nil || it.sub.group == nil) {
+	if !s.durable() && !it.shared() {
 		// Nobody will ask for it again.
-		m.release()
-		it.msg = nil
-		s.uncount(it)
+		if it.held {
+			s.letGo(q, it)
+			s.uncount(it)
+		} else {
+			m.release()
+			it.msg = nil
+		}
 	}
 	return true
 }
@@ -317,13 +406,18 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 // awaits says whether a batch isn't on disk yet, and if so arranges for Durable
 // to be called; s.mu is held.
 func (s *Session) awaits(batch journal.Seq) bool {
-	if batch <= s.durableTo || batch <= s.b.journal.Complete() {
+	if s.onDiskBy(batch) {
 		return false
 	}
 	if !s.awaiting {
 		s.awaiting = s.b.journal.Await(batch, s)
 	}
 	return s.awaiting
+}
+
+// onDiskBy says whether the batch is on disk; s.mu is held.
+func (s *Session) onDiskBy(batch journal.Seq) bool {
+	return batch <= s.durableTo || batch <= s.b.journal.Complete()
 }
 
 // Durable implements journal.Waiter: QoS 2 messages leave once they are on disk.
@@ -335,6 +429,7 @@ func (s *Session) Durable(batch journal.Seq) {
 	s.awaiting = false
 	s.durableTo = batch // although it isn't complete before its callbacks have run
 	s.pump(t)
+	s.evict()
 	if s.conn != nil {
 		t.touch(s.conn)
 	}
@@ -353,21 +448,20 @@ func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok
 	if a.PacketID >= directBase {
 		q = &s.direct
 	}
-	it, seq := q.find(a.PacketID)
+	it := q.find(a.PacketID)
 	switch {
 	case it == nil:
 		return false, false, 0
 	case typ == mqtt.PUBACK && it.qos == 1 && it.state == slotSent,
 		typ == mqtt.PUBCOMP && it.state == slotReleased,
 		typ == mqtt.PUBREC && it.qos == 2 && a.Code.Failed():
-		s.drop(q, seq)
+		s.drop(q, it)
 	case typ == mqtt.PUBREC && it.qos == 2:
-		s.release(it, seq)
+		s.release(q, it)
 		return true, false, it.batch
 	default:
 		return false, false, 0
 	}
-	q.trim()
 	s.pump(t)
 	return true, s.passedOver || len(s.replays) > 0 || s.lacksNext(), 0
 }
@@ -375,16 +469,13 @@ func (s *Session) acknowledged(t *Turn, c *Conn, typ mqtt.Type, a *mqtt.Ack) (ok
 // release notes that the client has a QoS 2 message: only PUBCOMP is awaited.
 // PUBREL leaves when that is on disk: after it the client knows the message no
 // more, and would take it for a new one.
-func (s *Session) release(it *slot, seq uint64) {
+func (s *Session) release(q *outqueue, it *slot) {
 	fresh := it.state != slotReleased
 	it.state = slotReleased
-	if it.msg != nil {
-		it.msg.release()
-		it.msg = nil
-	}
+	s.letGo(q, it)
 	if fresh && it.saved && s.sid != 0 {
 		a := s.b.journal.Begin()
-		a.Set(queueKey(s.sid, seq), []byte{rowVersion, it.qos | rowReleased})
+		a.Set(queueKey(s.sid, it.seq), appendReleasedRow(nil, q.ownID(it), it.qos))
 		it.batch = a.End(nil)
 	}
 	if it.number != 0 {
@@ -404,15 +495,25 @@ func (s *Session) resume(t *Turn, c *Conn) {
 	s.pump(t)
 }
 
+// rest is called when the client has gone: what it was sent will be sent again,
+// and what is on disk needn't be in memory. s.mu is held.
+func (s *Session) rest() {
+	s.inflight = 0
+	s.routed.rewind()
+	s.direct.rewind()
+	s.evict()
+}
+
 // discard lets go of everything queued; s.mu is held.
 func (s *Session) discard() {
 	for _, q := range []*outqueue{&s.routed, &s.direct} {
-		for seq := q.head; seq < q.tail; seq++ {
-			if it := q.at(seq); it.state != slotDone {
-				s.finish(it)
-			}
-		}
-		q.trim()
+		q.each(func(it *slot) {
+			s.letGo(q, it)
+			s.finish(it)
+		})
+		s.level(-int64(q.middle.count), -q.middle.bytes)
+		*q = outqueue{base: q.base, span: q.span}
+		q.start(q.tail)
 	}
 }
 

@@ -127,7 +127,7 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	if s.conn == nil || sub.gone {
 		return false
 	}
-	if min(o.qos, sub.qos) > 0 && s.full() {
+	if min(o.qos, sub.qos) > 0 && (s.full() || !s.sharedHasRoom()) {
 		s.passedOver = true
 		return false
 	}
@@ -137,6 +137,20 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	}
 	s.deliver(t, sub, o, min(o.qos, sub.qos), o.retain && sub.retainAsPublished)
 	return true
+}
+
+// A member takes a group's messages only as far ahead of what it has been sent:
+// what waits in its queue can't go to another one quickly, and stays in memory.
+const (
+	sharedAhead      = 128
+	sharedAheadBytes = 16 << 20 // what it hasn't acknowledged included
+)
+
+// sharedHasRoom says whether the session may take a message more of a shared
+// subscription; s.mu is held.
+func (s *Session) sharedHasRoom() bool {
+	q := &s.routed
+	return !q.long() && q.waiting() < sharedAhead && q.inMemory < sharedAheadBytes
 }
 
 // anyTaker says whether a message may wait for somebody: a member that comes
@@ -327,18 +341,22 @@ func (g *shareGroup) dispatchOne(t *Turn) bool {
 func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 	s := sub.session
 	others := g.anyConnectedBut(s)
+	var back []*slot
 	var messages []*Message
 	s.mu.Lock()
-	for seq := s.routed.head; seq < s.routed.tail; seq++ {
-		it := s.routed.at(seq)
+	s.routed.each(func(it *slot) {
 		if it.sub != sub || it.msg == nil || it.batch == unsaved {
-			continue
+			return
 		}
 		unsent := it.state == slotPending && !it.dup
 		unacknowledged := it.state <= slotSent && it.qos == 1 && s.conn == nil && (others || s.ended)
 		if unsent || unacknowledged {
-			messages = append(messages, s.handBack(t, seq))
+			back = append(back, it)
 		}
+	})
+	slices.SortFunc(back, bySeq)
+	for _, it := range back {
+		messages = append(messages, s.handBack(t, it))
 	}
 	s.routed.trim()
 	s.mu.Unlock()
@@ -350,13 +368,12 @@ func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 
 // handBack finishes a slot of the routed queue and gives its message, with a
 // reference. Its rows go with the next commit of the turn: the batch that has
-// them elsewhere. s.mu is held.
-func (s *Session) handBack(t *Turn, seq uint64) *Message {
-	it := s.routed.at(seq)
+// them elsewhere. trim is to follow. s.mu is held.
+func (s *Session) handBack(t *Turn, it *slot) *Message {
 	m := it.msg
 	m.keep()
 	if it.saved {
-		t.deletes = append(t.deletes, queueKey(s.sid, seq))
+		t.deletes = append(t.deletes, queueKey(s.sid, it.seq))
 	}
 	if it.number != 0 {
 		if s.b.payloads.drop(it.number) {
@@ -364,7 +381,7 @@ func (s *Session) handBack(t *Turn, seq uint64) *Message {
 		}
 		it.number = 0
 	}
-	s.finish(it)
+	s.remove(&s.routed, it)
 	return m
 }
 
@@ -377,7 +394,7 @@ func (g *shareGroup) anyConnectedBut(s *Session) bool {
 func (b *Broker) dispatchTo(t *Turn, s *Session) {
 	var shared []*subscription
 	s.mu.Lock()
-	if s.passedOver && !s.full() {
+	if s.passedOver && !s.full() && s.sharedHasRoom() {
 		s.passedOver = false
 		shared = s.sharedSubscriptions()
 	}

@@ -128,7 +128,7 @@ func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	ending.end()
 	sv := &turn.saves[0] // what commit does first
 	a := b.journal.Begin()
-	a.Set(queueKey(sv.sid, sv.seq), appendQueueRow(nil, &sv.it, 0, b.wall()))
+	a.Set(queueKey(sv.sid, sv.seq), appendQueueRow(nil, &sv.it, 0, 0, b.wall()))
 	a.Delete(queueKey(g.gid, seq))
 	b.waitDurable(a.End(nil))
 

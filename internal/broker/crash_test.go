@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"holdfast/internal/mqtt"
+	"holdfast/internal/mqtttest"
+)
+
+// exactlyOnce is a client that receives at QoS 2 as the standard has it: it
+// remembers packet identifiers from one connection to the next, until their PUBREL.
+type exactlyOnce struct {
+	mu       sync.Mutex
+	received map[uint16]bool
+	got      []string
+	withDup  []string // of those, what came with DUP
+}
+
+func newExactlyOnce() *exactlyOnce { return &exactlyOnce{received: map[uint16]bool{}} }
+
+func (e *exactlyOnce) clone() *exactlyOnce {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &exactlyOnce{received: maps.Clone(e.received), got: slices.Clone(e.got), withDup: slices.Clone(e.withDup)}
+}
+
+// run takes part in deliveries until the connection ends, or nothing has come for a while.
+func (e *exactlyOnce) run(c *mqtttest.Client, patience time.Duration) {
+	for {
+		p, err := c.Read(time.Now().Add(patience))
+		if err != nil {
+			return
+		}
+		switch p.Type {
+		case mqtt.PUBLISH:
+			id := p.Publish.PacketID
+			e.mu.Lock()
+			if !e.received[id] {
+				e.received[id] = true
+				e.got = append(e.got, p.Publish.Payload)
+				if p.Publish.Dup {
+					e.withDup = append(e.withDup, p.Publish.Payload)
+				}
+			}
+			e.mu.Unlock()
+			_ = c.WriteErr(mqtt.AppendAck(nil, mqtt.V5, mqtt.PUBREC, id, mqtt.Success, ""))
+		case mqtt.PUBREL:
+			e.mu.Lock()
+			delete(e.received, p.Ack.PacketID)
+			e.mu.Unlock()
+			_ = c.WriteErr(mqtt.AppendAck(nil, mqtt.V5, mqtt.PUBCOMP, p.Ack.PacketID, mqtt.Success, ""))
+		}
+	}
+}
+
+// quiet is when nothing more is taken to come.
+const quiet = 50 * time.Millisecond
+
+// One of two members of a shared subscription empties its backlog at QoS 2 when the
+// machine crashes. Both come back: each message has reached exactly one of them,
+// once [MQTT-4.8.2-5], and no identifier is left behind that would make one take a
+// later message for an earlier one.
+func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
+	t.Parallel()
+	const count = 300
+	fs, limits := newCrashes(), Limits{MaxInflight: 20}
+	n := run(t, fs, limits)
+	for _, id := range []string{"one", "two"} {
+		c := n.connect(mqtttest.Persistent(id))
+		c.Subscribe("$share/group/jobs", 2)
+		c.Disconnect()
+	}
+	publisher := n.connect()
+	messages := make([]message, count)
+	for i := range messages {
+		messages[i] = message{Topic: "jobs", Payload: fmt.Sprint(i), QoS: 2}
+	}
+	publisher.PublishAll(messages)
+
+	one := newExactlyOnce()
+	var seen []*exactlyOnce
+	fs.observe = func() { seen = append(seen, one.clone()) }
+	fs.record()
+	one.run(n.connect(mqtttest.Persistent("one")), quiet)
+	left := fs.stop()
+
+	for crash := 0; crash < len(left); crash += max(1, len(left)/25) {
+		n := run(t, left[crash], limits)
+		one, two := seen[crash], newExactlyOnce()
+		before := len(one.got)
+		var members sync.WaitGroup
+		for id, e := range map[string]*exactlyOnce{"one": one, "two": two} {
+			c := n.connect(mqtttest.Persistent(id))
+			members.Go(func() { e.run(c, quiet) })
+		}
+		members.Wait()
+		times := map[string]int{}
+		for _, payload := range append(slices.Clone(one.got), two.got...) {
+			times[payload]++
+		}
+		for i := range count {
+			if got := times[fmt.Sprint(i)]; got != 1 {
+				t.Errorf("crash %d of %d, after %d deliveries: message %d was delivered %d times", crash, len(left), before, i, got)
+			}
+		}
+		if len(one.received)+len(two.received) > 0 {
+			t.Errorf("crash %d: deliveries were left unfinished: %v, %v", crash, one.received, two.received)
+		}
+		n.stop()
+	}
+}
+
+// A message that was sent before a crash comes again with DUP [MQTT-3.3.1-1],
+// however far the window had moved on before that was on disk.
+func TestWhatWasSentBeforeACrashComesAgainWithDup(t *testing.T) {
+	t.Parallel()
+	const count = 300
+	fs, limits := newCrashes(), Limits{MaxInflight: 10}
+	n := run(t, fs, limits)
+	c := n.connect(mqtttest.Persistent("c"))
+	c.Subscribe("news", 1)
+	c.Disconnect()
+	publisher := n.connect()
+	for i := range count {
+		publisher.SendPublish(message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
+	}
+	publisher.Ping()
+	until(t, "all messages to be queued", func() bool { return n.broker.Stats().Queued.Load() == count })
+	n.broker.waitDurable(n.journal.Last())
+
+	c = n.connect(mqtttest.Persistent("c"))
+	disk := fs.clone() // what is acknowledged from here on is not on disk
+	c.ReceiveN(count)
+
+	n = run(t, disk, limits)
+	c = n.connect(mqtttest.Persistent("c"))
+	for i, m := range c.ReceiveN(count) {
+		if m.Payload != fmt.Sprint(i) || !m.Dup {
+			t.Fatalf("message %d is %v, want it with DUP", i, m)
+		}
+	}
+}
