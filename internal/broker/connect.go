@@ -217,6 +217,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 	if s.ended {
 		return false
 	}
+	s.durableTo = max(s.durableTo, saved) // although the journal may still be at it
 	c.session, c.since = s, time.Now()
 	c.tr.Connected()
 	c.active.Store(b.Now())

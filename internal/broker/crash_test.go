@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"holdfast/internal/mqtt"
 	"holdfast/internal/mqtttest"
 )
@@ -144,4 +146,92 @@ func TestWhatWasSentBeforeACrashComesAgainWithDup(t *testing.T) {
 			t.Fatalf("message %d is %v, want it with DUP", i, m)
 		}
 	}
+}
+
+// A delivery that its client doesn't acknowledge keeps its packet identifier while
+// those of the queue come around, on other connections and after a restart, and the
+// message that would have had it keeps the one that it got instead.
+func TestIdentifiersStayThroughARestart(t *testing.T) {
+	t.Parallel()
+	const count = routedSpan + 10
+	fs := vfs.NewMem()
+	n := run(t, fs, Limits{})
+	c := n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
+	c.Subscribe("news", 1)
+	publisher := n.connect()
+	kept := map[string]uint16{}
+	for from := 0; from < count; from += 500 {
+		batch := make([]message, 0, 500)
+		for i := from; i < min(from+500, count); i++ {
+			batch = append(batch, message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
+		}
+		publisher.PublishAll(batch)
+		for _, m := range c.ReceiveN(len(batch)) {
+			if m.Payload == "3" || m.Payload == fmt.Sprint(3+routedSpan) {
+				kept[m.Payload] = m.PacketID
+			} else {
+				c.Acknowledge(m)
+			}
+		}
+	}
+	if len(kept) != 2 || kept["3"] == kept[fmt.Sprint(3+routedSpan)] {
+		t.Fatalf("under way are %v", kept)
+	}
+	c.Ping()
+	for restarts := range 2 {
+		c.Drop()
+		if restarts > 0 {
+			n.stop()
+			n = run(t, fs, Limits{})
+		}
+		c = n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
+		for _, payload := range []string{"3", fmt.Sprint(3 + routedSpan)} {
+			if m := c.Receive(); m.Payload != payload || m.PacketID != kept[payload] || !m.Dup {
+				t.Errorf("got %v, want message %s again with identifier %d", m, payload, kept[payload])
+			}
+		}
+		c.Quiet()
+	}
+}
+
+// A queue that is much longer than what is in memory of it comes whole and in
+// order: while its client is away, while it takes messages and more arrive, and
+// after a restart.
+func TestLongQueueComesFromDiskInOrder(t *testing.T) {
+	t.Parallel()
+	const half = 3000
+	fs := vfs.NewMem()
+	n := run(t, fs, Limits{MaxInflight: 100})
+	c := n.connect(mqtttest.Persistent("c"))
+	c.Subscribe("news", 2)
+	c.Disconnect()
+	publish := func(from int) {
+		messages := make([]message, half)
+		for i := range messages {
+			messages[i] = message{Topic: "news", Payload: fmt.Sprint(from + i), QoS: byte(1 + i%2)}
+		}
+		n.connect().PublishAll(messages)
+	}
+	publish(0)
+	s := n.broker.lookup("c")
+	s.mu.Lock()
+	if q := &s.routed; q.waiting() > half/2 || q.middle.count < half/2 {
+		t.Errorf("%d messages are in memory, %d on disk only", q.waiting(), q.middle.count)
+	}
+	s.mu.Unlock()
+	n.stop()
+	n = run(t, fs, Limits{MaxInflight: 100})
+	c = n.connect(mqtttest.Persistent("c"))
+	done := make(chan struct{})
+	go func() { defer close(done); publish(half) }()
+	for i, m := range c.ReceiveN(2 * half) {
+		if m.Payload != fmt.Sprint(i) {
+			t.Fatalf("message %d is %v", i, m)
+		}
+	}
+	<-done
+	until(t, "nothing to be queued", func() bool {
+		c.Ping() // and answer PUBREL
+		return n.broker.Stats().Queued.Load() == 0
+	})
 }

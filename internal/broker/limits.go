@@ -18,6 +18,9 @@ const (
 	DropOldest QueueFull = "drop-oldest"
 )
 
+// queueFulls are the policies as session rows have them.
+var queueFulls = []QueueFull{"", EndSession, Reject, DropOldest}
+
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {

@@ -97,7 +97,7 @@ func (l *loader) session(key, value []byte) error {
 		return err
 	}
 	s := newSession(l.b, string(key))
-	s.sid, s.expiry, s.away, s.sentTo = r.sid, r.expiry, r.away, r.sent
+	s.sid, s.expiry, s.away, s.sentTo, s.asked = r.sid, r.expiry, r.away, r.sent, r.asked
 	if s.away == 0 {
 		s.away = time.Now().UnixMilli()
 	}

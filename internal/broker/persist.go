@@ -11,7 +11,8 @@ import (
 //
 //	s|{client ID}        → version 2, sid (8 bytes), expiry interval in seconds (4),
 //	                       since when the client is away, wall clock in ms or 0 (8),
-//	                       sequence number before which messages may have been sent (8)
+//	                       sequence number before which messages may have been sent (8),
+//	                       what the client asked for when its queue is full (1)
 //	u|{sid}|{filter}     → version 1, options (1), subscription identifier (4)
 //
 // with big-endian numbers. The sid is new for each session, so that what an
@@ -86,7 +87,8 @@ func (s *Session) row(sent uint64) []byte {
 	row := binary.BigEndian.AppendUint64([]byte{sessionRowVersion}, s.sid)
 	row = binary.BigEndian.AppendUint32(row, s.expiry)
 	row = binary.BigEndian.AppendUint64(row, uint64(s.away))
-	return binary.BigEndian.AppendUint64(row, sent)
+	row = binary.BigEndian.AppendUint64(row, sent)
+	return append(row, s.asked)
 }
 
 func (w *will) row() []byte {

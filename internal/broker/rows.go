@@ -261,21 +261,24 @@ type sessionRow struct {
 	expiry uint32 // seconds
 	away   int64  // since when, on the wall clock in ms; 0: the client was connected
 	sent   uint64 // sequence number before which messages may have been sent
+	asked  byte   // see Session.asked
 }
 
 // unknownSent says that any message may have been sent.
 const unknownSent = ^uint64(0)
 
 func decodeSessionRow(row []byte) (r sessionRow, err error) {
-	if len(row) != 29 || row[0] != rowVersion && row[0] != sessionRowVersion {
+	switch {
+	case len(row) == 29 && row[0] == rowVersion:
+	case len(row) == 30 && row[0] == sessionRowVersion:
+		r.asked = row[29]
+	default:
 		return r, errRow
 	}
-	r = sessionRow{
-		sid:    binary.BigEndian.Uint64(row[1:]),
-		expiry: binary.BigEndian.Uint32(row[9:]),
-		away:   int64(binary.BigEndian.Uint64(row[13:])),
-		sent:   binary.BigEndian.Uint64(row[21:]),
-	}
+	r.sid = binary.BigEndian.Uint64(row[1:])
+	r.expiry = binary.BigEndian.Uint32(row[9:])
+	r.away = int64(binary.BigEndian.Uint64(row[13:]))
+	r.sent = binary.BigEndian.Uint64(row[21:])
 	if row[0] == rowVersion && r.away == 0 {
 		r.sent = unknownSent
 	}

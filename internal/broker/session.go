@@ -36,6 +36,7 @@ type Session struct {
 	loading    bool      // a goroutine reads messages back from the disk
 	passedOver bool      // a shared subscription's message found no room
 	replaying  bool      // a goroutine sends what replays names
+	asked      byte      // what the client asked for when its queue is full: an index of queueFulls; 0: nothing
 	will       *will     // of the connection, or delayed
 	expireAt   *timer    // while away
 	willAt     *timer    // while away
