@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -31,11 +33,27 @@ func (e *exactlyOnce) clone() *exactlyOnce {
 	return &exactlyOnce{received: maps.Clone(e.received), got: slices.Clone(e.got), withDup: slices.Clone(e.withDup)}
 }
 
-// run takes part in deliveries until the connection ends, or nothing has come for a while.
-func (e *exactlyOnce) run(c *mqtttest.Client, patience time.Duration) {
-	for {
-		p, err := c.Read(time.Now().Add(patience))
-		if err != nil {
+// finished says how many messages have come, and whether no handshake is under way.
+func (e *exactlyOnce) finished() (got int, all bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.got), len(e.received) == 0
+}
+
+// run takes part in deliveries until done says so, and a ping has shown that nothing
+// more comes.
+func (e *exactlyOnce) run(c *mqtttest.Client, done func() bool) {
+	pinged := false
+	for began := time.Now(); time.Since(began) < mqtttest.Deadline; {
+		if !pinged && done() {
+			pinged = true
+			_ = c.WriteErr(mqtt.AppendPingreq(nil))
+		}
+		p, err := c.Read(time.Now().Add(10 * time.Millisecond))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil || p.Type == mqtt.PINGRESP {
 			return
 		}
 		switch p.Type {
@@ -59,9 +77,6 @@ func (e *exactlyOnce) run(c *mqtttest.Client, patience time.Duration) {
 		}
 	}
 }
-
-// quiet is when nothing more is taken to come.
-const quiet = 50 * time.Millisecond
 
 // One of two members of a shared subscription empties its backlog at QoS 2 when the
 // machine crashes. Both come back: each message has reached exactly one of them,
@@ -88,7 +103,10 @@ func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
 	var seen []*exactlyOnce
 	fs.observe = func() { seen = append(seen, one.clone()) }
 	fs.record()
-	one.run(n.connect(mqtttest.Persistent("one")), quiet)
+	one.run(n.connect(mqtttest.Persistent("one")), func() bool {
+		got, all := one.finished()
+		return got == count && all
+	})
 	left := fs.stop()
 
 	for crash := 0; crash < len(left); crash += max(1, len(left)/25) {
@@ -98,7 +116,13 @@ func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
 		var members sync.WaitGroup
 		for id, e := range map[string]*exactlyOnce{"one": one, "two": two} {
 			c := n.connect(mqtttest.Persistent(id))
-			members.Go(func() { e.run(c, quiet) })
+			members.Go(func() {
+				e.run(c, func() bool {
+					byOne, all := one.finished()
+					byTwo, all2 := two.finished()
+					return byOne+byTwo >= count && all && all2
+				})
+			})
 		}
 		members.Wait()
 		times := map[string]int{}
@@ -107,7 +131,7 @@ func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
 		}
 		for i := range count {
 			if got := times[fmt.Sprint(i)]; got != 1 {
-				t.Errorf("crash %d of %d, after %d deliveries: message %d was delivered %d times", crash, len(left), before, i, got)
+				t.Fatalf("crash %d of %d, after %d deliveries: message %d was delivered %d times", crash, len(left), before, i, got)
 			}
 		}
 		if len(one.received)+len(two.received) > 0 {
