@@ -13,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
 	"holdfast/internal/memory"
@@ -129,8 +130,16 @@ func New(o Options) (*Broker, error) {
 		return nil, err
 	}
 	b.loops.Add(2)
-	go func() { defer b.loops.Done(); b.timers.serve(b.Now, b.stop) }()
-	go func() { defer b.loops.Done(); b.sweep() }()
+	go func() {
+		defer failstop.End(b.log, "the broker's timers")
+		b.timers.serve(b.Now, b.stop)
+		b.loops.Done()
+	}()
+	go func() {
+		defer failstop.End(b.log, "the look at keep-alives")
+		b.sweep()
+		b.loops.Done()
+	}()
 	return b, nil
 }
 
@@ -218,6 +227,18 @@ func (b *Broker) sweep() {
 		}
 		clear(conns)
 	}
+}
+
+// addReader makes Close wait for one more reader, or says false if it waits already:
+// a WaitGroup must not grow from zero meanwhile.
+func (b *Broker) addReader() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.readers.Add(1)
+	return true
 }
 
 func (b *Broker) addConn(c *Conn) bool {

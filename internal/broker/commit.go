@@ -3,6 +3,7 @@ package broker
 import (
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
 )
@@ -201,9 +202,8 @@ func (b *Broker) background(do func(t *Turn)) {
 		return
 	}
 	b.readers.Go(func() {
-		t := b.turn()
-		defer t.end()
-		do(t)
+		defer failstop.End(b.log, "work for a connection")
+		b.work(do)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/transport"
@@ -50,6 +51,7 @@ type Conn struct {
 	bridge      bool // the client is a broker that connects as a bridge
 	problemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
 	graceful    bool // reader: the client said goodbye, so no will
+	decoding    bool // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
 
 	owed     int      // reader: work done without waiting for the client, see pace.go
 	aliasIn  []string // reader: topic aliases of the client
@@ -79,31 +81,29 @@ func (b *Broker) serve(nc net.Conn) {
 		c.leave()
 		return
 	}
-	b.readers.Add(1)
+	b.readers.Add(1) // the caller is one of them, so nobody has waited to the end
 	go func() {
-		defer b.readers.Done()
-		defer c.leave()
+		defer failstop.End(b.log, "end of a connection")
 		c.read(false)
+		c.leave()
+		b.readers.Done()
 	}()
 }
 
 // leave is the last thing that a connection's reader does.
 func (c *Conn) leave() {
 	c.tr.EndInput()
-	defer c.b.removeConn(c)
-	defer c.reader.Done()
 	c.finish()
+	c.reader.Done()
+	c.b.removeConn(c)
 }
 
 // read handles packets until the connection ends, or until the client is
-// connected, if that is what is wanted; then it returns true. A panic ends this
-// connection and nothing else.
+// connected, if that is what is wanted; then it returns true.
 func (c *Conn) read(toConnect bool) (connected bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.b.stats.Panics.Add(1)
-			c.b.log.Error("a connection failed and was closed; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
-			c.tr.Close()
+			c.fail(c.panicked(p))
 		}
 	}()
 	need, left := 0, takeoverBytes
@@ -113,7 +113,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 			return false
 		}
 		before := len(c.tr.Buffered())
-		if err := c.tr.Fill(need); err != nil {
+		c.decoding = true
+		err := c.tr.Fill(need)
+		c.decoding = false
+		if err != nil {
 			if errors.Is(err, transport.ErrClosed) {
 				return false // by us: Shut is still writing what the client is to know
 			}
@@ -139,7 +142,6 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		if !c.heard.Load() { // so that reading costs no look at the clock
 			c.heard.Store(true)
 		}
-		var err error
 		if need, err = c.handleBuffered(); err != nil {
 			c.fail(err)
 			return false
@@ -154,13 +156,26 @@ func (c *Conn) handleBuffered() (need int, err error) {
 	t := c.b.turn()
 	t.self = c
 	c.beginPacing(t)
+	need, err = c.handlePackets(t)
+	c.tr.Flush()
+	c.endPacing(t)
+	t.end()
+	c.tr.Flush() // what the end of the turn had for this client, too
+	return need, err
+}
+
+// handlePackets handles every whole packet that has been read. If one can't be
+// decoded because of a defect the turn ends as it does otherwise: what it has done
+// before is right.
+func (c *Conn) handlePackets(t *Turn) (need int, err error) {
 	defer func() {
-		c.tr.Flush()
-		c.endPacing(t)
-		t.end()
-		c.tr.Flush() // what the end of the turn had for this client, too
+		if p := recover(); p != nil {
+			need, err = 0, c.panicked(p)
+		}
+		c.decoding = false
 	}()
 	for {
+		c.decoding = true
 		if c.version == mqtt.V31 {
 			mqtt.ClearDup31(c.tr.Buffered())
 		}
@@ -168,10 +183,13 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		if err != nil || n == 0 {
 			return need, err
 		}
+		c.decoding = false
 		c.pace(t)
+		c.decoding = true // until the packet's handler has decoded it
 		t.packetsIn++
 		t.work += 1 + n/bytesPerUnit
 		err = c.handle(t, header, body)
+		c.decoding = false
 		c.tr.Discard(n)
 		if err != nil {
 			return 0, err
@@ -181,6 +199,29 @@ func (c *Conn) handleBuffered() (need int, err error) {
 		}
 	}
 }
+
+// panicked says how a panic of the reader ends: while it was decoding with an error
+// for the connection, otherwise with the process. To be called by the deferred
+// function that has recovered.
+func (c *Conn) panicked(p any) error {
+	if !c.decoding {
+		failstop.Process(c.b.log, p, "client", c.clientID, "remote", c.remote())
+	}
+	c.b.stats.Panics.Add(1)
+	c.b.log.Error("closing a connection because the server has a defect in decoding; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
+	return errDefect
+}
+
+// errDefect ends the connection of a client whose bytes made the decoder panic.
+var errDefect = &mqtt.Error{Code: mqtt.UnspecifiedError, Reason: "the server failed to decode this packet"}
+
+// BeginDecoding says that a Handler decodes bytes of the client's from here to
+// EndDecoding: with no lock held, and before it has changed anything. A panic in
+// between ends the connection and not the process. Within Handle only.
+func (c *Conn) BeginDecoding() { c.decoding = true }
+
+// EndDecoding ends what BeginDecoding began.
+func (c *Conn) EndDecoding() { c.decoding = false }
 
 // waitForRoom holds the reader up if the client doesn't take the answers that it
 // asks for, or asks for more than the disk keeps up with. What it has sent to
@@ -252,6 +293,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		if err := a.Decode(c.version, typ, body); err != nil {
 			return err
 		}
+		c.decoding = false
 		c.handleAck(t, typ, &a)
 		return nil
 	case mqtt.SUBSCRIBE:
@@ -259,6 +301,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
+		c.decoding = false
 		c.subscribe(t, &p)
 		return nil
 	case mqtt.UNSUBSCRIBE:
@@ -266,12 +309,14 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
+		c.decoding = false
 		c.unsubscribe(t, &p)
 		return nil
 	case mqtt.PINGREQ:
 		if len(body) > 0 {
 			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
 		}
+		c.decoding = false
 		c.tr.Lock()
 		c.tr.SetOut(mqtt.AppendPingresp(c.tr.Out()))
 		c.tr.Unlock()
@@ -281,6 +326,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
+		c.decoding = false
 		return c.disconnected(t, &p)
 	case mqtt.CONNECT:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
@@ -392,33 +438,34 @@ func (c *Conn) finish() {
 	if c.session == nil {
 		return
 	}
-	t := c.b.turn()
-	defer t.end()
 	if c.endpoint != nil {
 		c.endpoint.Close()
 	}
-	c.b.detach(t, c)
-	c.logEnded()
-	c.closeAcks(t)
-	c.b.detached(c)
+	c.b.work(func(t *Turn) {
+		c.b.detach(t, c)
+		c.logEnded()
+		c.closeAcks(t)
+		c.b.detached(c)
+	})
 }
 
 // drained is called when the output has become empty after it was full.
 func (c *Conn) drained() {
+	defer failstop.End(c.b.log, "feeding a drained output")
 	s := c.session
 	if s == nil {
 		return
 	}
-	t := c.b.turn()
-	t.hurried = true
-	defer t.end()
-	s.mu.Lock()
-	if s.conn == c {
-		s.pump(t)
-		t.touch(c)
-	}
-	s.mu.Unlock()
-	c.b.goOn(t, s)
+	c.b.work(func(t *Turn) {
+		t.hurried = true
+		s.mu.Lock()
+		if s.conn == c {
+			s.pump(t)
+			t.touch(c)
+		}
+		s.mu.Unlock()
+		c.b.goOn(t, s)
+	})
 }
 
 // deliver appends one PUBLISH to the output, or says false because the client

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
 	"holdfast/internal/mqtt"
@@ -18,7 +19,9 @@ import (
 func (c *Conn) connect(t *Turn, body []byte) error {
 	p := &t.connect
 	defer func() { *p = mqtt.Connect{} }() // a turn that is kept keeps no password in sight
-	if err := p.Decode(body); err != nil {
+	err := p.Decode(body)
+	c.decoding = false
+	if err != nil {
 		return c.refuseMalformed(t, p, err)
 	}
 	c.version, c.bridge = p.Version, p.Bridge
@@ -339,12 +342,12 @@ func (b *Broker) scheduleExpiry(s *Session) {
 	left := int64(s.expiry)*1000 - (time.Now().UnixMilli() - s.away)
 	var due *timer
 	due = b.timers.add(b.Now()+max(0, left), func() {
-		t := b.turn()
-		defer t.end()
-		// The client may have come back meanwhile, and even have left again.
-		if b.endSessionIf(t, s, func() bool { return s.expireAt == due }) {
-			b.stats.SessionsExpired.Add(1)
-		}
+		b.work(func(t *Turn) {
+			// The client may have come back meanwhile, and even have left again.
+			if b.endSessionIf(t, s, func() bool { return s.expireAt == due }) {
+				b.stats.SessionsExpired.Add(1)
+			}
+		})
 	})
 	s.expireAt = due
 }
@@ -354,21 +357,24 @@ func (b *Broker) scheduleWill(s *Session) {
 	w := s.will
 	left := w.due - time.Now().UnixMilli()
 	s.willAt = b.timers.add(b.Now()+max(0, left), func() {
-		t := b.turn()
-		defer t.end()
-		s.leaving.Lock() // or the row of the client's next will could go with this one's
-		defer s.leaving.Unlock()
-		s.mu.Lock()
-		due := s.will == w && s.conn == nil
-		if due {
-			s.will = nil
-		}
-		sid := s.sid
-		s.mu.Unlock()
-		if due {
-			b.publishWill(t, w, sid)
-		}
+		b.work(func(t *Turn) { b.publishDelayed(t, s, w) })
 	})
+}
+
+// publishDelayed publishes a delayed will, unless the client has come back.
+func (b *Broker) publishDelayed(t *Turn, s *Session, w *will) {
+	s.leaving.Lock() // or the row of the client's next will could go with this one's
+	defer s.leaving.Unlock()
+	s.mu.Lock()
+	due := s.will == w && s.conn == nil
+	if due {
+		s.will = nil
+	}
+	sid := s.sid
+	s.mu.Unlock()
+	if due {
+		b.publishWill(t, w, sid)
+	}
 }
 
 // endSession removes a session that has no connection, or loses it now, with all
@@ -477,10 +483,14 @@ func (b *Broker) Serve(l net.Listener) error {
 			continue
 		}
 		failing.pause = 0
-		b.readers.Add(1)
+		if !b.addReader() {
+			_ = nc.Close()
+			continue
+		}
 		go func() {
-			defer b.readers.Done()
+			defer failstop.End(b.log, "beginning of a connection")
 			b.serve(nc)
+			b.readers.Done()
 		}()
 	}
 }

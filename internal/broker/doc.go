@@ -21,4 +21,8 @@
 // likes.
 //
 // The order of the locks is the list in package lockrank, which CI checks.
+//
+// A panic while a reader decodes ends its connection; any other ends the process,
+// see package failstop. Deferred calls therefore do no more than unlock: the end of a
+// turn, which flushes, is never deferred (Broker.work).
 package broker

@@ -24,14 +24,15 @@ type node struct {
 	addr    string
 }
 
-// run starts a broker on fs, until the test ends or stop.
-func run(t *testing.T, fs vfs.FS, limits Limits) *node {
+// run starts a broker on fs, until the test ends or stop. change may change the
+// options of both.
+func run(t *testing.T, fs vfs.FS, limits Limits, change ...func(*journal.Options, *Options)) *node {
 	t.Helper()
-	return runWith(t, fs, limits, memory.NewPool(1<<30))
+	return runWith(t, fs, limits, memory.NewPool(1<<30), change...)
 }
 
 // runWith is run with a pool of memory.
-func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool) *node {
+func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool, change ...func(*journal.Options, *Options)) *node {
 	t.Helper()
 	n := &node{t: t, memory: pool}
 	var started sync.WaitGroup
@@ -40,11 +41,16 @@ func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool) *node {
 		started.Wait()
 		n.broker.FlushLater()
 	}
+	jo, bo := journal.Options{Dir: "data", FS: fs, Idle: idle}, Options{Limits: limits, Memory: n.memory}
+	for _, change := range change {
+		change(&jo, &bo)
+	}
 	var err error
-	if n.journal, err = journal.Open(journal.Options{Dir: "data", FS: fs, Idle: idle}); err != nil {
+	if n.journal, err = journal.Open(jo); err != nil {
 		t.Fatal(err)
 	}
-	if n.broker, err = New(Options{Journal: n.journal, Limits: limits, Memory: n.memory}); err != nil {
+	bo.Journal = n.journal
+	if n.broker, err = New(bo); err != nil {
 		started.Done()
 		t.Fatal(err)
 	}

@@ -320,9 +320,7 @@ func (l *loader) will(key, value []byte) error {
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), sid))
 	if s == nil { // the session had ended, and its will was about to be published
 		l.b.timers.add(0, func() {
-			t := l.b.turn()
-			defer t.end()
-			l.b.publishWill(t, w, sid)
+			l.b.work(func(t *Turn) { l.b.publishWill(t, w, sid) })
 		})
 		return nil
 	}
@@ -353,13 +351,16 @@ func (l *loader) finish() {
 			delete(b.payloads.refs, n)
 		}
 	}
-	t := b.turn()
-	defer t.end()
+	b.work(l.handBack)
+}
+
+// handBack gives messages of shared subscriptions back to their groups.
+func (l *loader) handBack(t *Turn) {
 	for _, s := range slices.Backward(l.strays) { // each goes to the front
 		t.deletes = append(t.deletes, s.key)
 		s.group.requeue(t, s.message)
 	}
-	b.commit(t, nil)
+	l.b.commit(t, nil)
 	l.deleteOrphans()
 }
 

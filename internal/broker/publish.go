@@ -19,6 +19,7 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	if err := p.Decode(c.version, header, body); err != nil {
 		return err
 	}
+	c.decoding = false
 	if err := c.resolveAlias(p); err != nil {
 		return err
 	}

@@ -100,11 +100,19 @@ func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {
 	}
 	t.matches = b.filters.Match(o.topic, t.matches[:0])
 	for _, sub := range t.matches {
-		if sub.session == nil && sub.group.anyDurable() || sub.session != nil && sub.qos > 0 && sub.session.onDisk() != 0 {
+		if sub.session == nil && sub.group.anyDurable() || sub.session != nil && sub.session.saves(sub) {
 			return true
 		}
 	}
 	return false
+}
+
+// saves says whether the session has a place on disk for what it gets by a
+// subscription of its own.
+func (s *Session) saves(sub *subscription) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sid != 0 && sub.qos > 0
 }
 
 // deliverTo delivers to the session, or group, of match i, on behalf of all

@@ -203,10 +203,10 @@ func (g *shareGroup) add(t *Turn, m *Message) {
 			return
 		}
 		if seq, oldest := g.first(); oldest != nil {
-			g.pop(seq)
 			oldest.release()
-			t.deletes = append(t.deletes, queueKey(g.gid, seq))
-			g.b.stats.Dropped.Add(1)
+			if g.pop(t, seq) {
+				g.b.stats.Dropped.Add(1)
+			}
 		}
 	}
 	t.overTotal = t.overTotal || g.b.totalFull()
@@ -257,18 +257,21 @@ func (g *shareGroup) first() (seq uint64, m *Message) {
 	return g.backlog[0].seq, g.backlog[0].message
 }
 
-// pop takes the message out of the backlog if it is still the first.
-func (g *shareGroup) pop(seq uint64) {
+// pop takes the message out of the backlog if it is still the first; its row goes
+// with the turn's next commit.
+func (g *shareGroup) pop(t *Turn, seq uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.backlog) == 0 || g.backlog[0].seq != seq {
-		return
+		return false
 	}
+	t.deletes = append(t.deletes, queueKey(g.gid, seq))
 	m := g.backlog[0].message
 	g.backlog[0] = waiting{}
 	g.backlog = g.backlog[1:]
 	g.count(m, -1)
 	m.release()
+	return true
 }
 
 // requeue puts messages, whose references it takes over, before the backlog, in
@@ -328,8 +331,7 @@ func (g *shareGroup) dispatchOne(t *Turn) bool {
 	if !expired && !g.offer(t, &o) {
 		return false
 	}
-	g.pop(seq)
-	t.deletes = append(t.deletes, queueKey(g.gid, seq))
+	g.pop(t, seq)
 	g.b.commit(t, nil)
 	return true
 }

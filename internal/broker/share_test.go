@@ -170,7 +170,7 @@ func TestBacklogNumbersAreNotGivenTwice(t *testing.T) {
 			t.Fatalf("message %d has the number %d of another", i, seq)
 		}
 		seen[seq] = true
-		g.pop(seq)
+		g.pop(turn, seq)
 	}
 }
 

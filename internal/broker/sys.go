@@ -32,9 +32,9 @@ func (b *Broker) PublishSys(name, value string) {
 	if old, found := b.retained.names.Get(topic); found && string(old.payload()) == value {
 		return
 	}
-	t := b.turn()
-	defer t.end()
-	o := outgoing{topic: topic, payload: []byte(value), propsReady: true, retain: true}
-	defer o.done()
-	b.publishAny(t, &o, &alongside{})
+	b.work(func(t *Turn) {
+		o := outgoing{topic: topic, payload: []byte(value), propsReady: true, retain: true}
+		b.publishAny(t, &o, &alongside{})
+		o.done()
+	})
 }

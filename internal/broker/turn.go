@@ -57,6 +57,14 @@ func (b *Broker) turn() *Turn {
 	return t
 }
 
+// work gives do a turn of its own. The turn isn't ended by a deferred call: after a
+// panic it must not be flushed, which takes locks that may have stayed locked.
+func (b *Broker) work(do func(t *Turn)) {
+	t := b.turn()
+	do(t)
+	t.end()
+}
+
 // touch remembers that c has output to be flushed.
 func (t *Turn) touch(c *Conn) {
 	if c == t.self || len(t.dirty) > 0 && t.dirty[len(t.dirty)-1] == c {

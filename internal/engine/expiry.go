@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/statestore"
 )
 
@@ -71,6 +72,7 @@ func (x *expiry) run(e *Local) {
 	defer close(x.ended)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	defer failstop.End(e.o.Logger, "the expiry of keys")
 	var said warnings
 	for {
 		e.ExpireDue()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 )
 
@@ -57,6 +58,7 @@ func (f *forgetting) run(e *Local) {
 	defer close(f.ended)
 	timer := time.NewTimer(forgetEvery)
 	defer timer.Stop()
+	defer failstop.End(e.o.Logger, "the clean-up of remembered messages")
 	for {
 		select {
 		case <-f.done:

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
+
+	"holdfast/internal/failstop"
 )
 
 // From the log into Pebble
@@ -223,6 +225,7 @@ func (j *Journal) wantTables() { wake(j.toFlush) }
 // removes those parts of the log that are in tables. It ends after the committer, which
 // may have to wait for it until then (see pend).
 func (j *Journal) runApplier() {
+	defer failstop.End(j.o.Logger, "the journal's applier")
 	for {
 		var err error
 		select {

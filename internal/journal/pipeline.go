@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"holdfast/internal/failstop"
 )
 
 // The pipeline
@@ -229,6 +231,7 @@ func (j *Journal) WaitDurable() {
 // has failed.
 func (j *Journal) runCommitter() {
 	defer close(j.drained)
+	defer failstop.End(j.o.Logger, "the journal's committer")
 	for {
 		b := j.seal()
 		if b == nil {

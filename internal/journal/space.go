@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/lockrank"
 )
 
@@ -131,6 +132,7 @@ func (j *Journal) memTableSize() uint64 {
 
 // runSpace polls the free space.
 func (j *Journal) runSpace() {
+	defer failstop.End(j.o.Logger, "the journal's look at the disk")
 	j.keepBallast()
 	tick := time.NewTicker(spaceInterval)
 	defer tick.Stop()

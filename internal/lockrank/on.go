@@ -5,6 +5,7 @@ package lockrank
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Mutex is a sync.Mutex whose place in the order is P.
@@ -14,6 +15,7 @@ type Mutex[P any] struct{ mu sync.Mutex }
 func (m *Mutex[P]) Lock() {
 	acquire(m, placeOf[P]())
 	m.mu.Lock()
+	panicIfPlanted(placeOf[P]())
 }
 
 // Unlock unlocks m, which the same goroutine must have locked.
@@ -31,6 +33,7 @@ type RWMutex[P any] struct{ mu sync.RWMutex }
 func (m *RWMutex[P]) Lock() {
 	acquire(m, placeOf[P]())
 	m.mu.Lock()
+	panicIfPlanted(placeOf[P]())
 }
 
 // Unlock unlocks m, which the same goroutine must have locked.
@@ -43,12 +46,42 @@ func (m *RWMutex[P]) Unlock() {
 func (m *RWMutex[P]) RLock() {
 	acquire(m, placeOf[P]())
 	m.mu.RLock()
+	panicIfPlanted(placeOf[P]())
 }
 
 // RUnlock undoes RLock, by the same goroutine.
 func (m *RWMutex[P]) RUnlock() {
 	release(m)
 	m.mu.RUnlock()
+}
+
+// planted is the place of the lock under which the next panic is planted, plus one.
+var planted atomic.Int32
+
+// PanicUnder makes the goroutine that next acquires the lock of this name panic, with
+// the lock locked: for tests of what a defect does.
+func PanicUnder(name string) {
+	for i, e := range order {
+		if e.name == name {
+			planted.Store(int32(i + 1))
+			return
+		}
+	}
+	panic("lockrank: there is no lock " + name)
+}
+
+// LockNames are the names of all locks, outermost first.
+func LockNames() (names []string) {
+	for _, e := range order {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+func panicIfPlanted(place int) {
+	if planted.Load() == int32(place+1) && planted.CompareAndSwap(int32(place+1), 0) {
+		panic("a defect under " + order[place].name)
+	}
 }
 
 var places = func() map[any]int {

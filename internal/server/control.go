@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 )
 
@@ -57,7 +58,7 @@ func (s *Server) listenControl() {
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		Handler: failstop.Handler(s.log, mux), ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	s.serving.Add(1)

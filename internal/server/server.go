@@ -13,6 +13,7 @@ import (
 
 	"holdfast/internal/broker"
 	"holdfast/internal/engine"
+	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
 	"holdfast/internal/memory"
 	"holdfast/internal/protocol"
@@ -131,7 +132,11 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.listenControl()
 	s.publishSys()
 	s.serving.Add(1)
-	go func() { defer s.serving.Done(); s.watch() }()
+	go func() {
+		defer failstop.End(s.log, "the server's figures")
+		s.watch()
+		s.serving.Done()
+	}()
 	return nil
 }
 

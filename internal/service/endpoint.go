@@ -92,23 +92,34 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 // do has the engine do what the publish asks for.
 func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 	cmd := &r.cmd
-	fault := protocol.Parse(p.Payload, r.dialect, ep.sv.maxKey, cmd)
-	if fault == statestore.None && cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
-		fault = statestore.Syntax
-	}
+	ep.conn.BeginDecoding()
+	fault := ep.parse(r, p)
+	ep.conn.EndDecoding()
 	if fault != statestore.None {
 		r.Reply(&statestore.Reply{Kind: statestore.Error, Fault: fault})
 		return
-	}
-	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
-		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
-		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
 	}
 	if !cmd.Verb.Writes() && ep.conn.Gone() {
 		return // the answer would be all that comes of it
 	}
 	cmd.Denied = !ep.permitted(cmd)
 	ep.session.Do(cmd, r)
+}
+
+// parse reads the command, and those properties of the request that belong to it.
+func (ep *endpoint) parse(r *request, p *mqtt.Publish) statestore.Fault {
+	cmd := &r.cmd
+	if fault := protocol.Parse(p.Payload, r.dialect, ep.sv.maxKey, cmd); fault != statestore.None {
+		return fault
+	}
+	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
+		return statestore.Syntax
+	}
+	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
+		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
+		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
+	}
+	return statestore.None
 }
 
 // permitted asks for the permission to use the key. The keys that SCAN finds

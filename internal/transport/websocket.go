@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -159,6 +160,12 @@ func (l *WebSocketListener) Addr() net.Addr { return l.addr }
 
 // ServeHTTP makes a connection of a request for one.
 func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() { // or the HTTP server would, at debug level; see package failstop
+		if p := recover(); p != nil {
+			l.options.Logger.Error("closing a connection because the server has a defect in the WebSocket handshake; please report this", "remote", r.RemoteAddr, "panic", p, "stack", string(debug.Stack()))
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	if isUpgrade(r) && !offersMQTT(r) {
 		http.Error(w, `this is an MQTT broker: ask for the WebSocket subprotocol "mqtt"`, http.StatusBadRequest)
 		return

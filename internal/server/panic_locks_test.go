@@ -1,0 +1,30 @@
+//go:build lockrank
+
+package server
+
+import (
+	"slices"
+	"testing"
+
+	"holdfast/internal/lockrank"
+)
+
+func armLock(defect string) {
+	if slices.Contains(lockrank.LockNames(), defect) {
+		lockrank.PanicUnder(defect)
+	}
+}
+
+// Whatever lock is locked when a defect shows, the process ends and loses nothing.
+func TestADefectUnderEachLock(t *testing.T) {
+	t.Parallel()
+	for _, lock := range lockrank.LockNames() {
+		t.Run(lock, func(t *testing.T) {
+			t.Parallel()
+			if lock == "slab.mappings.mu" && raceEnabled {
+				t.Skip("with the race detector memory is not mapped")
+			}
+			aPlantedDefect(t, lock)
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race && lockrank
+
+package server
+
+const raceEnabled = true
