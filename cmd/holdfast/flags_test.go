@@ -39,7 +39,7 @@ func TestServeRefusesContradictions(t *testing.T) {
 		{"--remember 800h", "--remember 800h0m0s is more than --max-remember 720h0m0s: lower the one or raise the other"},
 		{"--remember 2h --max-remember 1h", "--remember 2h0m0s is more than --max-remember 1h0m0s"},
 		{"--max-queued-messages 5000000", "--max-queued-messages 5000000 is more than --max-total-queued-messages 4000000"},
-		{"--max-total-queued-bytes 1MiB", "--max-queued-bytes 256MiB is more than --max-total-queued-bytes 1MiB"},
+		{"--max-queued-bytes 2MiB --max-total-queued-bytes 1MiB", "--max-queued-bytes 2MiB is more than --max-total-queued-bytes 1MiB"},
 		{"--max-key-size 2MiB --max-packet-size 1MiB", "--max-key-size 2MiB is more than --max-packet-size 1MiB"},
 		{"--max-packet-size 256MiB --max-memory 128MiB", "--max-packet-size 256MiB is more than --max-memory 128MiB"},
 		{"--node-id a:b", `--node-id "a:b": a node ID has no colon`},

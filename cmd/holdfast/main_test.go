@@ -378,6 +378,27 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// Keys that are not UTF-8 are found, and can be used as they are printed.
+func TestScanBinary(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	d := serveIn(t, data)
+	odd := "caf\xe9 1"
+	d.run("set", odd, "v").want(t, "set", 0, "", "")
+	d.run("set", "text", "v").want(t, "set", 0, "", "")
+	binaryKeys := func(args ...string) result {
+		return holdfastAlone(t, append([]string{"scan", "--binary", "--data", data}, args...)...)
+	}
+	d.run("scan").want(t, "an ordinary scan", 0, "text\n", "")
+	binaryKeys().want(t, "quoted", 0, `"caf\xe9 1"`+"\n", "")
+	binaryKeys("--null").want(t, "as they are", 0, odd+"\x00", "")
+	binaryKeys("-o", "json").want(t, "JSON", 0, `{"key_base64":"Y2Fm6SAx"}`+"\n", "")
+	binaryKeys("a*").want(t, "a pattern", 2, "", "--binary takes no PATTERN")
+	d.run("scan", "--data", data).want(t, "a directory without --binary", 2, "", "--data is for --binary only")
+	d.run("del", odd).want(t, "del", 0, "", "")
+	binaryKeys().want(t, "none left", 0, "", "")
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	run := func(args ...string) result { return start(t, exec.Command(binary, args...), nil) }

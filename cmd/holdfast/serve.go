@@ -176,7 +176,8 @@ var serveSpans = map[string]span{
 	"log-burst":           {0, math.MaxInt64},
 }
 
-// contradictions are pairs of flags of which the first must not be above the second.
+// contradictions are pairs of flags of which the first must not be above the second. A
+// first one that isn't given follows the second, or is of no importance beside it.
 var contradictions = [][2]string{
 	{"remember", "max-remember"},
 	{"max-queued-messages", "max-total-queued-messages"},
@@ -190,9 +191,7 @@ func contradiction(f *pflag.FlagSet) error {
 	l := broker.DefaultLimits()
 	defaults := map[string]int64{
 		"max-remember":              int64(engine.DefaultMaxRemember),
-		"max-queued-messages":       int64(l.MaxQueued),
 		"max-total-queued-messages": int64(l.MaxTotalQueued),
-		"max-queued-bytes":          l.MaxQueuedBytes,
 		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
 		"max-packet-size":           int64(l.MaxPacketSize),
 	}
@@ -214,7 +213,7 @@ func contradiction(f *pflag.FlagSet) error {
 	}
 	for _, pair := range contradictions {
 		low, high := pair[0], pair[1]
-		if !f.Changed(low) && !f.Changed(high) {
+		if !f.Changed(low) {
 			continue
 		}
 		n, text := value(low)

@@ -154,15 +154,15 @@ func (p *page) full() bool {
 }
 
 func (p *page) wanted(key []byte) bool {
-	return p.glob.Match(key) && p.present(key) &&
+	return p.glob.Match(key) && p.s.e.present(key, p.nowMs) &&
 		(p.s.e.o.CanRead == nil || p.s.e.o.CanRead(&p.s.origin, key))
 }
 
 // present asks memory, which knows of deletions and deadlines.
-func (p *page) present(key []byte) bool {
-	sh, hash := p.s.e.shard(key)
+func (e *Local) present(key []byte, nowMs int64) bool {
+	sh, hash := e.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	r := sh.table.find(key, hash)
-	return r.live() && (!r.has(recordDeadline) || p.nowMs < r.deadlineMs())
+	return r.live() && (!r.has(recordDeadline) || nowMs < r.deadlineMs())
 }

@@ -55,6 +55,7 @@ func (s *Server) listenControl() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
+	mux.HandleFunc("GET "+binaryKeysPath, s.serveBinaryKeys)
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{
