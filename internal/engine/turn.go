@@ -235,6 +235,7 @@ func (t *turn) commit(sh *shard, key []byte, hash uint64, r record, by *session)
 	watchers := sh.watching(key)
 	t.aim(watchers, by)
 	r = sh.put(r, key, hash, entry, t.res.Last)
+	t.keepValue(sh, r)
 	if t.owner != 0 {
 		r.setOwner(t.owner)
 	}
@@ -283,15 +284,28 @@ func (t *turn) aim(watchers *watchers, by *session) {
 	}
 	for i := range t.res.NumEvents {
 		ev := &t.res.Events[i]
-		ev.Key = t.key() // not the command's, which is gone by then, and so its value
-		if ev.Kind == statestore.KeySet {
-			t.value = append(t.value[:0], ev.Value...)
-			ev.Value = t.value
-		}
+		ev.Key = t.key() // not the command's, which is gone by then
 	}
 	t.watchers = watchers.list
 	if by != nil {
 		t.own = by.watching(t.key())
+	}
+}
+
+// keepValue gives the event of a SET a value that outlasts the command's: the record's
+// own, if that is on the Go heap, where it never changes, or a copy.
+func (t *turn) keepValue(sh *shard, r record) {
+	for i := range t.res.NumEvents {
+		ev := &t.res.Events[i]
+		switch {
+		case ev.Kind != statestore.KeySet:
+		case r.has(recordLarge):
+			_, ev.Value, _ = sh.table.parts(r)
+			ev.Lasting = true
+		default:
+			t.value = append(t.value[:0], ev.Value...)
+			ev.Value = t.value
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -236,5 +237,36 @@ func TestManyWatchersOfOneKey(t *testing.T) {
 	w.settle()
 	if got := len(w.log.take()); got != 2+500+500 {
 		t.Errorf("%d lines, want two replies and 500 events each", got)
+	}
+}
+
+// All watchers of a large value are told the same bytes, which stay as they are
+// although the key has another value by then.
+func TestLargeValuesAreToldWithoutCopies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	var told []statestore.Event
+	for range 3 {
+		s := w.e.Open(Origin{Sink: sinkFunc(func(e *statestore.Event) { told = append(told, *e) })})
+		s.Do(parse(t, "WATCH k", 0), &answer{c: w.client("watcher"), label: "WATCH", done: make(chan struct{})})
+	}
+	large := strings.Repeat("v", maxSlot)
+	w.disk.Hold()
+	a := w.client("a")
+	a.do("SET k " + large)
+	a.do("SET k small")
+	a.do("SET k " + strings.Repeat("w", maxSlot))
+	w.disk.Release(nil)
+	w.settle()
+	if len(told) != 9 {
+		t.Fatalf("%d events, want 9", len(told))
+	}
+	for i, e := range told[:3] {
+		if !e.Lasting || string(e.Value) != large || &e.Value[0] != &told[0].Value[0] {
+			t.Errorf("event %d: lasting %v, %d bytes, not the same as the first watcher's", i, e.Lasting, len(e.Value))
+		}
+	}
+	if told[3].Lasting {
+		t.Error("a small value is said to last")
 	}
 }

@@ -58,11 +58,14 @@ func ParseNotifyTopic(topic string) (clientID string, key []byte, ok bool) {
 	return string(client), key, true
 }
 
+// setEvent is the payload of a KeySet up to its value.
+const setEvent = "*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n"
+
 // AppendEvent appends the payload of a notification.
 func AppendEvent(dst []byte, w Wire, e *statestore.Event) []byte {
 	switch {
 	case e.Kind == statestore.KeySet:
-		dst = append(dst, "*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n"...)
+		dst = append(dst, setEvent...)
 		return appendBlob(dst, e.Value)
 	case w == Documented:
 		return append(dst, "*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n"...)

@@ -41,7 +41,12 @@ func AppendValueHead(dst []byte, r *statestore.Reply) []byte {
 	return appendHead(dst, '$', len(r.Value))
 }
 
-// ValueTail is what follows the bytes of a Value.
+// AppendEventHead is AppendValueHead for the notification of a KeySet.
+func AppendEventHead(dst []byte, e *statestore.Event) []byte {
+	return appendHead(append(dst, setEvent...), '$', len(e.Value))
+}
+
+// ValueTail is what follows the bytes of a Value, or of a notification's.
 const ValueTail = "\r\n"
 
 // appendPage appends SCAN's page: its keys and, if there is more, the token

@@ -141,11 +141,22 @@ func (ep *endpoint) Event(e *statestore.Event) {
 	sv := ep.sv
 	var scratch [512]byte
 	topic := protocol.AppendNotifyTopic(scratch[:0], ep.conn.ClientID(), e.Key)
-	m := broker.Compose(topic, len(sv.noticeHead)+len(e.Value)+128)
+	refer := e.Kind == statestore.KeySet && e.Lasting && len(e.Value) > 0
+	size := len(e.Value)
+	if refer {
+		size = 0
+	}
+	m := broker.Compose(topic, len(sv.noticeHead)+size+128)
 	m.Buf = append(m.Buf, sv.noticeHead...)
 	m.Buf = appendVersion(m.Buf, protocol.Current.TimeProperty, e.Version)
 	m.EndProperties()
-	m.Buf = protocol.AppendEvent(m.Buf, sv.wire, e)
+	if refer {
+		m.Buf = protocol.AppendEventHead(m.Buf, e)
+		m.Refer(e.Value)
+		m.Buf = append(m.Buf, protocol.ValueTail...)
+	} else {
+		m.Buf = protocol.AppendEvent(m.Buf, sv.wire, e)
+	}
 	sv.stats.Notices.Add(1)
 	if !ep.conn.Notify(m.Message()) {
 		ep.Lost()

@@ -173,6 +173,7 @@ type Event struct {
 	Kind    EventKind
 	Key     []byte // the command's
 	Value   []byte // of KeySet: the command's
+	Lasting bool   // the bytes of Value never change: a notification may refer to them for as long as it likes
 	Version hlc.Timestamp
 }
 
