@@ -111,3 +111,26 @@ func (n *node) raw() *mqtttest.Client {
 	n.t.Helper()
 	return mqtttest.Dial(n.t, n.addr)
 }
+
+// A subscriber at QoS 0 that reads late gets the payload as it was published, also
+// when another subscription had a message made of it before.
+func TestLatePayloadIsNotWhatWasReadMeanwhile(t *testing.T) {
+	t.Parallel()
+	const size = 300_000
+	n := run(t, vfs.NewMem(), Limits{OutputBuffer: 64 << 20})
+	high, low := n.connect(), n.deaf()
+	high.Subscribe("a", 1)
+	low.Subscribe("+", 0)
+	publisher := n.connect()
+	const count = 40
+	for i := range count {
+		publisher.Publish(message{Topic: "a", QoS: 1, Payload: strings.Repeat(string(rune('a'+i%26)), size)})
+		high.Receive()
+	}
+	for i := range count {
+		want := strings.Repeat(string(rune('a'+i%26)), size)
+		if m := low.Expect(mqtt.PUBLISH).Publish; m.Payload != want {
+			t.Fatalf("message %d begins with %.20q and has %d bytes; want %.20q", i, m.Payload, len(m.Payload), want)
+		}
+	}
+}

@@ -200,6 +200,8 @@ func (s *Session) deliverAtMostOnce(t *Turn, o *outgoing, retain bool) {
 	if m == nil && len(o.payload) >= shareFrom && (len(t.matches) > 1 || len(o.payload) > maxCopied) {
 		m = o.message(t)
 		defer m.release()
+	}
+	if m != nil { // o.payload may be a view of what a reader will read into
 		d.Payload = m.payload()
 	}
 	if c.deliver(t, d, m) {
