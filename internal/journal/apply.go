@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -101,8 +100,8 @@ func (j *Journal) applyPending() error {
 // apply gives Pebble the rows of batches up to number, and the news that it has them,
 // as one batch. j.applying is held, or nobody else is there yet.
 func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
-	j.applyingSince.Store(time.Now().UnixNano())
-	defer j.applyingSince.Store(0)
+	j.giving.begin(j.uptime)
+	defer j.giving.end()
 	merged := j.db.NewBatchWithSize(len(rows) + 64)
 	defer merged.Close()
 	m := &j.merging
@@ -213,8 +212,8 @@ func readApplied(it *pebble.Iterator, err error) (uint64, error) {
 func (j *Journal) beginTables() (written <-chan struct{}, err error) {
 	j.applying.Lock()
 	defer j.applying.Unlock()
-	j.applyingSince.Store(time.Now().UnixNano())
-	defer j.applyingSince.Store(0)
+	j.giving.begin(j.uptime)
+	defer j.giving.end()
 	return j.db.AsyncFlush()
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -106,9 +105,9 @@ func (j *Journal) runInterval() {
 
 // syncNow makes everything that was written durable. False: the journal failed.
 func (j *Journal) syncNow() bool {
-	j.syncingSince.Store(time.Now().UnixNano())
+	j.syncing.begin(j.uptime)
 	err := j.log.sync()
-	j.syncingSince.Store(0)
+	j.syncing.end()
 	if err != nil {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))
 		return false
@@ -118,12 +117,6 @@ func (j *Journal) syncNow() bool {
 
 // hangs says whether an fsync at the interval, or what gives Pebble its rows, has been
 // under way for longer than limit.
-func (j *Journal) hangs(now time.Time, limit time.Duration) bool {
-	return isLate(&j.syncingSince, now, limit) || isLate(&j.applyingSince, now, limit)
-}
-
-// isLate says whether what began at that time has been under way for longer than limit.
-func isLate(since *atomic.Int64, now time.Time, limit time.Duration) bool {
-	began := since.Load()
-	return began != 0 && now.Sub(time.Unix(0, began)) > limit
+func (j *Journal) hangs(now, limit time.Duration) bool {
+	return j.syncing.isLate(now, limit) || j.giving.isLate(now, limit)
 }

@@ -78,6 +78,7 @@ type Journal struct {
 	meta  []byte
 
 	thrifty *thriftyFS // o.FS
+	uptime  *uptime
 
 	space space
 
@@ -85,9 +86,9 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
-	backgroundSaid atomic.Int64          // when that was logged, ns
+	backgroundSaid atomic.Int64          // when that was logged, by uptime, ns; 0: never
 	corrupt        sync.Map              // files that were said to be damaged, by path
-	syncingSince   atomic.Int64          // since when it waits for an fsync, ns; 0: it does not
+	syncing        task                  // an fsync at the interval
 
 	mu       lockrank.Mutex[lockrank.Journal]
 	work     sync.Cond // on mu: the committer has something to do
@@ -110,8 +111,8 @@ type Journal struct {
 	sparePending []byte  // guarded by applying: memory to be pending next
 	merging      merging // guarded by applying: scratch
 
-	applying      lockrank.Mutex[lockrank.Applying] // held by who gives Pebble its rows
-	applyingSince atomic.Int64                      // ns; 0: nobody does
+	applying lockrank.Mutex[lockrank.Applying] // held by who gives Pebble its rows
+	giving   task                              // Pebble is given rows, or has to begin tables
 
 	base    uint64        // number in the log of the batch before this run's first
 	log     *writeLog     // nil: read-only
@@ -146,7 +147,7 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
+	j := &Journal{o: o, uptime: newUptime(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.space.free.Store(-1)
@@ -292,13 +293,16 @@ func (j *Journal) replayWatched(found recovered) error {
 	done := make(chan struct{})
 	go func() {
 		limit := j.o.CommitTimeout
-		tick := time.NewTicker(max(min(spaceInterval, limit/8), time.Millisecond))
+		interval := max(min(spaceInterval, limit/8), time.Millisecond)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
+		j.uptime.watch()
 		for {
 			select {
 			case <-done:
 				return
-			case now := <-tick.C:
+			case <-tick.C:
+				now := j.uptime.tick(interval)
 				if j.stuckWithoutRoom(now) {
 					j.releaseBallast(roomForTables)
 				}

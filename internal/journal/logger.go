@@ -38,7 +38,7 @@ func (j *Journal) backgroundError(err error) {
 	if isNoRoom(err) {
 		j.noRoom()
 	}
-	last, now := j.backgroundSaid.Load(), time.Now().UnixNano()
+	last, now := j.backgroundSaid.Load(), int64(j.uptime.now())
 	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {
 		j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", plain(err))
 	}

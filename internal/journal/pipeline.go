@@ -74,7 +74,7 @@ type batch struct {
 	seq     Seq
 	rows    *pebble.Batch
 	waiters []Waiter
-	sealed  time.Time
+	sealed  time.Duration // when, by uptime
 }
 
 // An Append is the right to add rows to the filling batch, from Begin to End.
@@ -276,7 +276,7 @@ func (j *Journal) seal() *batch {
 	}
 	b := j.filling
 	j.lastRows = b.rows.Count()
-	b.sealed = time.Now()
+	b.sealed = j.uptime.now()
 	j.sealed, j.filling = b, j.free
 	j.filling.seq = b.seq + 1
 	j.dirty = false
@@ -366,16 +366,18 @@ func (j *Journal) fail(err error) {
 // error: nothing but the clock tells. Close may wait for them, so it ends last.
 func (j *Journal) runWatchdog() {
 	limit := j.o.CommitTimeout
-	tick := time.NewTicker(max(limit/8, time.Millisecond))
+	interval := max(limit/8, time.Millisecond)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	j.uptime.watch()
 	for {
 		select {
 		case <-j.idle:
 			return
 		case <-j.failed:
 			return
-		case now := <-tick.C:
-			if err := j.stuck(now, limit); err != nil {
+		case <-tick.C:
+			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
 				j.fail(err)
 				return
 			}
@@ -384,18 +386,18 @@ func (j *Journal) runWatchdog() {
 }
 
 // stuck says what has been under way for longer than limit; nil: nothing.
-func (j *Journal) stuck(now time.Time, limit time.Duration) error {
+func (j *Journal) stuck(now, limit time.Duration) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	late := j.sealed != nil && now.Sub(j.sealed.sealed) > limit
+	late := j.sealed != nil && now-j.sealed.sealed > limit
 	switch {
-	case late && j.crowded, isLate(&j.applyingSince, now, limit):
+	case late && j.crowded, j.giving.isLate(now, limit):
 		return fmt.Errorf("tables have not reached the disk within %v, and no more rows can wait for them: is the disk full, or hanging? What was acknowledged is in the log", limit)
 	case late && j.sealed.seq <= j.durable:
 		return fmt.Errorf("the callbacks of batch %d have not returned within %v", j.sealed.seq, limit)
 	case late:
 		return fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", j.sealed.seq, limit)
-	case isLate(&j.syncingSince, now, limit):
+	case j.syncing.isLate(now, limit):
 		return fmt.Errorf("the log has not reached the disk within %v: is the disk full, or hanging?", limit)
 	}
 	return nil

@@ -144,15 +144,15 @@ func (j *Journal) runSpace() {
 			return
 		case <-j.full: // sooner than it was seen
 			j.CheckSpace()
-		case now := <-tick.C:
-			j.pollSpace(now)
+		case <-tick.C:
+			j.pollSpace(j.uptime.now())
 		}
 	}
 }
 
 // pollSpace lets go of the ballast if nothing else helps, and keeps it again when the
 // disk has room, for tables, too. The same goes for file descriptors.
-func (j *Journal) pollSpace(now time.Time) {
+func (j *Journal) pollSpace(now time.Duration) {
 	j.thrifty.keep()
 	if j.stuckWithoutRoom(now) {
 		j.releaseBallast(roomForTables)
@@ -166,7 +166,7 @@ func (j *Journal) pollSpace(now time.Time) {
 
 // stuckWithoutRoom says whether Pebble takes no rows because it can't write tables. That
 // it can't is no reason by itself: it tries again, and what is in memory is in the log.
-func (j *Journal) stuckWithoutRoom(now time.Time) bool {
+func (j *Journal) stuckWithoutRoom(now time.Duration) bool {
 	last := j.lastBackground.Load()
 	return last != nil && isNoRoom(*last) && j.hangs(now, stuckAfter)
 }

@@ -143,7 +143,7 @@ func TestBallastComesBack(t *testing.T) {
 	putAndWait(j, "k", "v")
 	j.full <- struct{}{}
 	j.full <- struct{}{} // taken once runSpace has kept the ballast
-	later := time.Now().Add(time.Hour)
+	later := j.uptime.now() + time.Hour
 
 	// Tables find no room, and Pebble takes no rows.
 	tables.armed.Store(true)
@@ -151,7 +151,7 @@ func TestBallastComesBack(t *testing.T) {
 	go func() { flushed <- j.Flush() }()
 	<-tables.tried
 	<-tables.tried // so the first try has been reported
-	j.syncingSince.Store(time.Now().UnixNano())
+	j.syncing.begin(j.uptime)
 	if !j.stuckWithoutRoom(later) {
 		t.Error("nothing is stuck")
 	}
@@ -172,5 +172,5 @@ func TestBallastComesBack(t *testing.T) {
 	if _, err := mem.Stat("data/" + ballastName); err != nil {
 		t.Errorf("the ballast has not come back: %v", err)
 	}
-	j.syncingSince.Store(0)
+	j.syncing.end()
 }
