@@ -423,3 +423,41 @@ func TestStoreDocumentedWire(t *testing.T) {
 	r.want(":1\r\n", "DEL", "k")
 	notified(t, r.client, "watcher", "k", command("NOTIFY", "DEL"))
 }
+
+// What the README says of both wire forms.
+func TestStoreBeyondTheDocumentsInBothWires(t *testing.T) {
+	t.Parallel()
+	for _, wire := range []string{"sdk", "documented"} {
+		t.Run(wire, func(t *testing.T) {
+			t.Parallel()
+			n := start(t, func(c *server.Config) { c.Wire = wire })
+			r := n.requester(mqtttest.ClientID("watcher"))
+			r.want(ok, "set", "k", "v", "nx")
+			r.want(ok, "SET", "k", "v", "NEX", "PX", "60000")
+			set := version(t, r.want(ok, "SET", "k", "w"))
+			if got := version(t, r.do("SET", "k", "x", "NX")); got != set {
+				t.Errorf("a condition that is not met has version %v, want the stored %v", got, set)
+			}
+			r.want(failure("syntax error"), "KEYNOTIFY", "k", "NONSENSE")
+
+			// The store's version is a token also where it is more than a minute ahead.
+			m := r.request(command("SET", "ahead", "v"))
+			m.User = [][2]string{{"__ts", ahead(59 * time.Second)}}
+			lead := version(t, r.ask(m))
+			lead.Wall += 55_000
+			m = r.request(command("SET", "fenced", "v"))
+			m.User = append(m.User, [2]string{"__ft", lead.String()})
+			if got := r.ask(m).Payload; got != ok {
+				t.Errorf("a token ahead of the clock, near the store's versions: got %q", got)
+			}
+
+			r.want(ok, "KEYNOTIFY", "k", "GET")
+			r.want(ok, "SET", "k", "v", "PX", "50")
+			set = version(t, notified(t, r.client, "watcher", "k", setNotice("v")))
+			gone := r.Receive()
+			if v := version(t, gone); v.Compare(set) <= 0 || gone.Payload == setNotice("v") {
+				t.Errorf("got %v, want the expiry with a version after %v", gone, set)
+			}
+		})
+	}
+}
