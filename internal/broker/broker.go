@@ -209,24 +209,48 @@ func (b *Broker) sweep() {
 		b.mu.Unlock()
 		now := b.Now()
 		for _, c := range conns {
-			connected := c.connected.Load()
-			if connected && c.heard.Load() {
-				c.heard.Store(false)
-				c.active.Store(now)
-			}
-			silent := time.Duration(now-c.active.Load()) * time.Millisecond
-			switch {
-			case !connected:
-				if silent > b.limits.ConnectTimeout {
-					c.Disconnect(mqtt.KeepAliveTimeout, "")
-				}
-			case c.keepAlive > 0 && silent > c.keepAlive+c.keepAlive/2:
-				b.stats.KeepAliveTimeouts.Add(1)
-				c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
-			}
+			c.checkSilence(now)
 		}
 		clear(conns)
 	}
+}
+
+// checkSilence closes the connection if its client has been silent for too long. The
+// sweep's.
+func (c *Conn) checkSilence(now int64) {
+	connected := c.connected.Load()
+	heard := connected && c.heard.Load()
+	if heard {
+		c.heard.Store(false)
+	}
+	if heard || c.heldUp() {
+		c.active.Store(now)
+	}
+	silent := time.Duration(now-c.active.Load()) * time.Millisecond
+	switch {
+	case !connected:
+		if silent > c.b.limits.ConnectTimeout {
+			c.Disconnect(mqtt.KeepAliveTimeout, "")
+		}
+	case c.keepAlive > 0 && silent > c.keepAlive+c.keepAlive/2:
+		c.b.stats.KeepAliveTimeouts.Add(1)
+		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
+	}
+}
+
+// heldUp says whether the client can't be heard, because its reader is at work or waits,
+// for the disk, a lock or memory: what the client has sent meanwhile is in its socket.
+// A reader that waits for its own client to take output is held up as long as the client
+// takes some. The sweep's.
+func (c *Conn) heldUp() bool {
+	switch readerState(c.reads.Load()) {
+	case readerWorks:
+		return true
+	case readerWaitsForClient:
+		left := int64(c.tr.Size())
+		return c.untaken.Swap(left) != left
+	}
+	return false
 }
 
 // addReader makes Close wait for one more reader, or says false if it waits already:

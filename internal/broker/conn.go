@@ -40,9 +40,11 @@ type Conn struct {
 	wantsPlace atomic.Bool   // the reader waits for receiving to fall
 	placeFreed chan struct{} // of capacity 1: it has fallen since; made by the reader before it sets wantsPlace
 
-	heard     atomic.Bool  // the client has sent bytes since the sweep looked
-	active    atomic.Int64 // when the sweep saw that, or the client came or connected, on the broker's clock
-	replaced  atomic.Bool  // the client has another connection now: this one ends with what has come
+	reads     atomic.Uint32 // a readerState
+	untaken   atomic.Int64  // output that the client had not taken when the sweep looked last
+	heard     atomic.Bool   // the client has sent bytes since the sweep looked
+	active    atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
+	replaced  atomic.Bool   // the client has another connection now: this one ends with what has come
 	stopping  atomic.Bool
 	ending    atomic.Pointer[ending] // nil: not known yet
 	connected atomic.Bool            // CONNECT was accepted: session and all that it settled are set
@@ -60,6 +62,16 @@ type Conn struct {
 	aliasOut    map[string]uint16 // topic aliases given to the client; guarded by the output lock
 	aliasOutMax int
 }
+
+// readerState is what a connection's reader is doing, for the sweep to tell a client that
+// is silent from one that is not listened to.
+type readerState uint32
+
+const (
+	readerListens readerState = iota
+	readerWorks
+	readerWaitsForClient // to take output
+)
 
 // graceToWrite is how long a connection that is to be closed may take to have
 // its last packets written.
@@ -114,7 +126,9 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		}
 		before := len(c.tr.Buffered())
 		c.decoding = true
+		c.reads.Store(uint32(readerListens))
 		err := c.tr.Fill(need)
+		c.reads.Store(uint32(readerWorks))
 		c.decoding = false
 		if err != nil {
 			if errors.Is(err, transport.ErrClosed) {
@@ -237,7 +251,10 @@ func (c *Conn) waitForRoom(t *Turn) error {
 		t.flush()
 		c.tr.Flush()
 		t.leaveGate()
-		if err := c.tr.WaitOutput(l.OutputBuffer); err != nil {
+		c.reads.Store(uint32(readerWaitsForClient))
+		err := c.tr.WaitOutput(l.OutputBuffer)
+		c.reads.Store(uint32(readerWorks))
+		if err != nil {
 			return errGone
 		}
 	}

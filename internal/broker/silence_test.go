@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"holdfast/internal/journal/journaltest"
+	"holdfast/internal/mqtt"
+	"holdfast/internal/mqtttest"
+)
+
+// connOf finds the connection of a client that is connected.
+func (n *node) connOf(id string) *Conn {
+	n.t.Helper()
+	s := n.broker.lookup(id)
+	if s == nil {
+		n.t.Fatalf("client %s has no session", id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// A client whose reader waits for the disk is not silent: what it sends stays in its
+// socket meanwhile. One that really is silent is cut off although the disk hangs.
+func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
+	t.Parallel()
+	disk := journaltest.NewDisk(vfs.NewMem())
+	n := run(t, disk, Limits{ReceiveMaximum: 1, MaxInflight: 1})
+	busy := n.connect(mqtttest.ClientID("busy"), mqtttest.KeepAlive(1), mqtttest.V311())
+	silent := n.connect(mqtttest.ClientID("silent"), mqtttest.KeepAlive(1))
+	disk.Hold()
+	defer disk.Release(nil)
+	for i := range 2 * spareAcks { // more than may wait for the disk
+		busy.SendPublish(mqtttest.Message{Topic: "kept", Payload: fmt.Sprint(i), QoS: 1, Retain: true})
+	}
+	c, other := n.connOf("busy"), n.connOf("silent")
+	for c.acks.pending.Load() <= spareAcks+2 {
+		time.Sleep(time.Millisecond)
+	}
+	for look := range int64(10) { // each three seconds later
+		now := n.broker.Now() + 3000*look
+		c.checkSilence(now)
+		other.checkSilence(now)
+	}
+	if c.stopping.Load() {
+		t.Error("the client whose reader waits for the disk was disconnected")
+	}
+	silent.ExpectDisconnect(mqtt.KeepAliveTimeout)
+	disk.Release(nil)
+	for range 2 * spareAcks {
+		busy.Expect(mqtt.PUBACK)
+	}
+}
+
+// A CONNECT that waits for the disk does not time out.
+func TestAConnectHeldUpByTheDiskDoesNotTimeOut(t *testing.T) {
+	t.Parallel()
+	disk := journaltest.NewDisk(vfs.NewMem())
+	n := run(t, disk, Limits{})
+	disk.Hold()
+	defer disk.Release(nil)
+	c := mqtttest.Dial(t, n.addr)
+	c.SendConnect(mqtttest.Persistent("c"))
+	disk.AwaitSync()
+	n.broker.mu.Lock()
+	var waiting *Conn
+	for waiting = range n.broker.conns {
+	}
+	n.broker.mu.Unlock()
+	waiting.checkSilence(n.broker.Now() + time.Hour.Milliseconds())
+	disk.Release(nil)
+	if got := c.Expect(mqtt.CONNACK); got.Connack.Code != mqtt.Success {
+		t.Errorf("CONNACK %v", got.Connack.Code)
+	}
+}
+
+// A client that takes none of what it asked for is silent as before; one that takes it
+// slowly is not.
+func TestAClientThatTakesItsOutput(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []bool{true, false} {
+		n := run(t, vfs.NewMem(), Limits{OutputBuffer: 4 << 10})
+		n.connect(mqtttest.ClientID("c"), mqtttest.KeepAlive(1)).Ping()
+		c := n.connOf("c")
+		c.reads.Store(uint32(readerWaitsForClient)) // as the reader does before it waits
+		if takes {
+			c.untaken.Store(100)
+		}
+		c.heard.Store(false)
+		c.checkSilence(n.broker.Now() + 3000)
+		if c.stopping.Load() == takes {
+			t.Errorf("it takes output %v: disconnected %v", takes, c.stopping.Load())
+		}
+	}
+}
