@@ -16,6 +16,7 @@ type Inventory struct {
 	Shared                          int // messages that are in several of them
 	Received                        int // QoS 2 publishes received, until their PUBREL
 	Retained, Wills                 int
+	Owed                            int // replays of retained messages to subscriptions, not over
 	Orphans                         int
 }
 
@@ -44,6 +45,7 @@ func Check(j *journal.Journal, report func(what string)) (Inventory, error) {
 		{payloadPrefix, "message", c.payload},
 		{queuePrefix, "queued message", c.queued},
 		{receivedPrefix, "received packet identifier", c.received},
+		{owedPrefix, "retained messages owed", c.owed},
 		{retainedPrefix, "retained message", c.retained},
 		{willPrefix, "will", c.will},
 	} {
@@ -148,6 +150,14 @@ func (c *checker) queued(key, value []byte) error {
 	return nil
 }
 
+func (c *checker) owed(key, value []byte) error {
+	if _, _, err := decodeOwedRow(key, value); err != nil {
+		return err
+	}
+	c.known(key, &c.inv.Owed)
+	return nil
+}
+
 func (c *checker) received(key, _ []byte) error {
 	if len(key) != 10 {
 		return errRow
@@ -161,8 +171,8 @@ func (c *checker) retained(_, value []byte) error {
 	return checkMessage(decodeRetainedRow(value, 0))
 }
 
-// will counts wills. One whose session has ended is no orphan: it is about to be
-// published.
+// will counts wills. One without a session is no orphan: its session ended with the
+// connection, and it is published at the next start.
 func (c *checker) will(key, value []byte) error {
 	c.inv.Wills++
 	_, err := decodeWillRow(key, value)

@@ -22,7 +22,9 @@ type alongside struct {
 	received uint64 // sid of the session from which a QoS 2 publish is under way; 0: none
 	id       uint16
 	retained *Message // stored under its topic; one without payload deletes
-	will     uint64   // sid whose will this was
+	will     uint64   // number of the row of the will that this was; 0: it has none
+	owed     []byte   // key of a replay's row; nil: none
+	owedRow  []byte
 }
 
 // How a publish gets to disk.
@@ -95,7 +97,7 @@ func sameMessage(saves []save) bool {
 	return true
 }
 
-func (w *alongside) empty() bool { return w.received == 0 && w.retained == nil && w.will == 0 }
+func (w *alongside) empty() bool { return w.received == 0 && w.retained == nil && w.will == 0 && w.owed == nil }
 
 func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
 	if w.received != 0 {
@@ -106,12 +108,15 @@ func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
 		if len(m.payload()) == 0 {
 			a.Delete(key)
 		} else {
-			row = appendMessage(append(row[:0], rowVersion, m.qos), m, wall)
+			row = appendRetainedRow(row[:0], m, wall)
 			a.Set(key, row)
 		}
 	}
 	if w.will != 0 {
 		a.Delete(numberedKey(willPrefix, w.will))
+	}
+	if w.owed != nil {
+		a.Set(w.owed, w.owedRow)
 	}
 	return row
 }

@@ -250,7 +250,7 @@ func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, ok b
 		s.will = nil
 	}
 	if p.HasWill {
-		s.will = newWill(&p.Will)
+		s.will = newWill(&p.Will, s.id)
 	}
 	s.expiry, s.away = p.SessionExpiry, 0
 	return b.saveSession(s), true
@@ -294,8 +294,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 	switch {
 	case s.will == nil:
 	case c.graceful: // [MQTT-3.1.2-10]
-		s.will.message.release()
-		s.will = nil
+		b.withdrawWill(s)
 	case s.will.delay == 0 || !s.durable():
 		now, s.will = s.will, nil
 	default:
@@ -303,7 +302,6 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 		b.scheduleWill(s)
 	}
 	ends := !s.durable()
-	sid := s.sid
 	if !ends {
 		b.saveAway(s, now != nil)
 		b.scheduleExpiry(s)
@@ -313,7 +311,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 	s.mu.Unlock()
 
 	if now != nil {
-		b.publishWill(t, now, sid)
+		b.publishWill(t, now)
 	}
 	if ends {
 		b.endSession(t, s)
@@ -370,10 +368,9 @@ func (b *Broker) publishDelayed(t *Turn, s *Session, w *will) {
 	if due {
 		s.will = nil
 	}
-	sid := s.sid
 	s.mu.Unlock()
 	if due {
-		b.publishWill(t, w, sid)
+		b.publishWill(t, w)
 	}
 }
 
@@ -403,7 +400,6 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 	for _, sub := range s.subs {
 		subs = append(subs, sub)
 	}
-	sid := s.sid
 	s.replays = nil
 	s.mu.Unlock()
 
@@ -423,7 +419,7 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 	s.mu.Unlock()
 	b.forget(s) // from here on there may be a new session of this name
 	if w != nil {
-		b.publishWill(t, w, sid)
+		b.publishWill(t, w)
 	}
 	if c != nil {
 		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full; the session has ended")

@@ -16,7 +16,8 @@ type loader struct {
 	groups   map[uint64]*shareGroup // by gid
 	sizes    map[uint64]int         // of p rows, by number
 	wills    []*Session
-	orphans  [][]byte // rows of sessions that have ended
+	clients  map[string]string // publishers of retained messages
+	orphans  [][]byte          // rows of sessions that have ended
 	strays   []stray
 }
 
@@ -37,7 +38,7 @@ type stray struct {
 func (b *Broker) load() error {
 	l := &loader{
 		b: b, wall: b.wall(), sessions: map[uint64]*Session{}, groups: map[uint64]*shareGroup{},
-		sizes: map[uint64]int{},
+		sizes: map[uint64]int{}, clients: map[string]string{},
 	}
 	for _, part := range []struct {
 		prefix byte
@@ -50,6 +51,7 @@ func (b *Broker) load() error {
 		{payloadPrefix, "message", l.payload},
 		{queuePrefix, "queued message", l.queued},
 		{receivedPrefix, "received packet identifier", l.received},
+		{owedPrefix, "retained messages owed", l.owed},
 		{retainedPrefix, "retained message", l.retained},
 		{willPrefix, "will", l.will},
 	} {
@@ -294,6 +296,44 @@ func (l *loader) received(key, value []byte) error {
 	return nil
 }
 
+// owed goes on with the retained messages that a subscription had not been sent.
+func (l *loader) owed(key, value []byte) error {
+	s := l.owner(owedPrefix, key)
+	if s == nil {
+		return nil
+	}
+	r, number, err := decodeOwedRow(key, value)
+	if err != nil {
+		return err
+	}
+	l.b.lastSID.Store(max(l.b.lastSID.Load(), number))
+	l.stamped(r.since)
+	sub := s.subs[r.filter]
+	if sub == nil { // a crash came between the end of the subscription and that of the row
+		l.orphan(owedPrefix, key)
+		return nil
+	}
+	r.sub = sub
+	sub.replay = r // a row before it was of an earlier SUBSCRIBE: it is stale
+	s.replays = append(s.replays, r)
+	return nil
+}
+
+// stamped lets the stamps of what will be retained follow on those on disk.
+func (l *loader) stamped(stamp uint64) {
+	l.b.retained.stamps.Store(max(l.b.retained.stamps.Load(), stamp))
+}
+
+// shared gives the same string for the same client, who may have left very many
+// retained messages.
+func (l *loader) shared(client string) string {
+	if same, known := l.clients[client]; known {
+		return same
+	}
+	l.clients[client] = client
+	return client
+}
+
 func (l *loader) retained(key, value []byte) error {
 	m, err := decodeRetainedRow(value, l.wall)
 	if err != nil {
@@ -302,9 +342,9 @@ func (l *loader) retained(key, value []byte) error {
 	kept := newKeptMessage(len(m.buf))
 	kept.buf = append(kept.buf, m.buf...)
 	kept.topicEnd, kept.propsEnd, kept.expiresAt = m.topicEnd, m.propsEnd, m.expiresAt
-	kept.qos, kept.retain = m.qos, true
+	kept.qos, kept.retain, kept.stamp, kept.publisher = m.qos, true, m.stamp, l.shared(m.publisher)
 	m.release()
-	kept.stamp = l.b.retained.stamps.Add(1)
+	l.stamped(kept.stamp)
 	l.b.retained.names.Put(string(key), kept)
 	l.b.retained.note(kept, 1)
 	return nil
@@ -317,13 +357,15 @@ func (l *loader) will(key, value []byte) error {
 	}
 	sid := keyNumber(key)
 	s := l.sessions[sid]
+	w.number = sid
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), sid))
-	if s == nil { // the session had ended, and its will was about to be published
+	if s == nil { // the session has ended, by the crash at the latest
 		l.b.timers.add(0, func() {
-			l.b.work(func(t *Turn) { l.b.publishWill(t, w, sid) })
+			l.b.work(func(t *Turn) { l.b.publishWill(t, w) })
 		})
 		return nil
 	}
+	w.message.publisher = s.id
 	if s.will = w; s.will.due == 0 {
 		s.will.due = s.away + int64(s.will.delay)*1000
 	}

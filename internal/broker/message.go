@@ -28,6 +28,7 @@ type Message struct {
 	retain     bool   // RETAIN as published
 	expiresAt  int64  // on the broker's clock in ms; 0: never
 	stamp      uint64 // order of being stored as retained; 0: was not
+	publisher  string // client identifier of whose message it is; empty: no client's
 	fromPooled bool   // the buffer goes back to a pool with the last release
 
 	charged   int32   // by package atomic: 0, or one more than the memory.Kind that the message is charged as
@@ -183,7 +184,7 @@ type outgoing struct {
 	qos            byte
 	retain         bool
 	expiresAt      int64
-	from           *Session // for No Local; nil: local to nobody
+	publisher      string // client identifier, for No Local; empty: local to no client
 	stamp          uint64   // order of being stored as retained; 0: it wasn't
 	msg            *Message // made at first need
 	direct         bool     // the message is a handler's: it never touches the disk and uses the upper packet identifiers
@@ -217,7 +218,7 @@ func (o *outgoing) fill(m *Message, props []byte) {
 	m.buf = append(m.buf, props...)
 	m.propsEnd = len(m.buf)
 	m.buf = append(m.buf, o.payload...)
-	m.qos, m.retain, m.expiresAt = o.qos, o.retain, o.expiresAt
+	m.qos, m.retain, m.expiresAt, m.publisher = o.qos, o.retain, o.expiresAt, o.publisher
 }
 
 func (o *outgoing) done() {
@@ -231,6 +232,6 @@ func (o *outgoing) done() {
 func (m *Message) routed() outgoing {
 	return outgoing{
 		topic: m.topic(), payload: m.payload(), props: m.props(), propsReady: true,
-		qos: m.qos, retain: m.retain, expiresAt: m.expiresAt, msg: m,
+		qos: m.qos, retain: m.retain, expiresAt: m.expiresAt, publisher: m.publisher, msg: m,
 	}
 }

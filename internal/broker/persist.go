@@ -43,7 +43,8 @@ func subscriptionKey(sid uint64, filter string) []byte {
 }
 
 // saveSession journals the session, now that its client is connected, with its
-// will. s.mu is held. It gives 0 if the session isn't one for the disk.
+// will. s.mu is held. It gives 0 if there is nothing for the disk: of a session that
+// ends with its connection only the will is, as a crash doesn't make up for it.
 //
 // One that has been on disk stays there although it is to end with this
 // connection: part of its queue may be nowhere else. After a crash it has
@@ -51,7 +52,7 @@ func subscriptionKey(sid uint64, filter string) []byte {
 func (b *Broker) saveSession(s *Session) journal.Seq {
 	if s.sid == 0 {
 		if !s.durable() {
-			return 0
+			return b.saveWill(s)
 		}
 		s.sid = b.lastSID.Add(1)
 	}
@@ -59,12 +60,40 @@ func (b *Broker) saveSession(s *Session) journal.Seq {
 	a := b.journal.Begin()
 	a.Set(sessionKey(s.id), s.row(s.mark))
 	if s.will != nil {
+		s.will.number = s.sid
 		a.Set(numberedKey(willPrefix, s.sid), s.will.row())
 	} else {
 		a.Delete(numberedKey(willPrefix, s.sid))
 	}
 	s.markBatch = a.End(nil)
 	return s.markBatch
+}
+
+// saveWill journals the will of a session that isn't on disk, 0: it has none. After a
+// crash it is found without a session, and published. s.mu is held.
+func (b *Broker) saveWill(s *Session) journal.Seq {
+	if s.will == nil {
+		return 0
+	}
+	if s.will.number == 0 {
+		s.will.number = b.lastSID.Add(1)
+	}
+	a := b.journal.Begin()
+	a.Set(numberedKey(willPrefix, s.will.number), s.will.row())
+	return a.End(nil)
+}
+
+// withdrawWill forgets the session's will, which won't be published, and its row if
+// the session isn't on disk: otherwise that goes with what saveAway or deleteSession
+// journals. s.mu is held.
+func (b *Broker) withdrawWill(s *Session) {
+	if s.will.number != 0 && s.sid == 0 {
+		a := b.journal.Begin()
+		a.Delete(numberedKey(willPrefix, s.will.number))
+		a.End(nil)
+	}
+	s.will.message.release()
+	s.will = nil
 }
 
 // saveAway journals that the client has gone, and what becomes of its will; one
@@ -110,7 +139,7 @@ func (b *Broker) deleteSession(s *Session, keepWill bool) journal.Seq {
 	if !keepWill {
 		a.Delete(numberedKey(willPrefix, s.sid))
 	}
-	for _, prefix := range []byte{subscriptionPrefix, receivedPrefix} {
+	for _, prefix := range []byte{subscriptionPrefix, receivedPrefix, owedPrefix} {
 		a.DeleteRange(numberedKey(prefix, s.sid), afterNumber(prefix, s.sid))
 	}
 	// Messages on disk only may be in other queues, too: their rows say so.
@@ -163,8 +192,9 @@ func (sub *subscription) row() []byte {
 	return binary.BigEndian.AppendUint32([]byte{rowVersion, options}, sub.id)
 }
 
-// saveSubscriptions journals new or changed subscriptions; 0: nothing to wait for.
-func (b *Broker) saveSubscriptions(s *Session, subs []*subscription) journal.Seq {
+// saveSubscriptions journals new or changed subscriptions and the retained messages
+// that they are owed; 0: nothing to wait for.
+func (b *Broker) saveSubscriptions(s *Session, subs []*subscription, replays []*replay) journal.Seq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sid == 0 || len(subs) == 0 {
@@ -173,6 +203,10 @@ func (b *Broker) saveSubscriptions(s *Session, subs []*subscription) journal.Seq
 	a := b.journal.Begin()
 	for _, sub := range subs {
 		a.Set(subscriptionKey(s.sid, sub.filter), sub.row())
+	}
+	for _, r := range replays {
+		r.key = owedKey(s.sid, b.lastSID.Add(1))
+		a.Set(r.key, r.row())
 	}
 	return a.End(nil)
 }

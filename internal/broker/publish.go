@@ -124,7 +124,7 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 		return ack{code: mqtt.NotAuthorized, reason: "not authorized for this topic"}, 0, false
 	}
 	o := &t.out
-	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, from: c.session}
+	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, publisher: c.clientID}
 	if p.Props.HasMessageExpiry {
 		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
 	}

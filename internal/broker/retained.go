@@ -31,9 +31,12 @@ func counts(topic []byte) bool { return !ownSys(topic) }
 func (r *retainedStore) note(m *Message, sign int64) {
 	if counts(m.topic()) {
 		r.count.Add(sign)
-		r.bytes.Add(sign * m.size())
+		r.bytes.Add(sign * m.retainedSize())
 	}
 }
+
+// retainedSize is what the message counts as in the bound of retained messages.
+func (m *Message) retainedSize() int64 { return m.size() + int64(len(m.publisher)) }
 
 func (r *retainedStore) stripe(topic []byte) *lockrank.Mutex[lockrank.TopicStripe] {
 	return &r.stripes[maphash.Bytes(r.seed, topic)%uint64(len(r.stripes))]
@@ -50,9 +53,9 @@ func (b *Broker) store(o *outgoing) bool {
 		return true
 	}
 	old, had := r.names.Get(o.topic)
-	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload))
+	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload) + len(o.publisher))
 	if had {
-		size -= old.size()
+		size -= old.retainedSize()
 	} else if counts(o.topic) && r.count.Load() >= int64(b.limits.MaxRetained) {
 		return false
 	}
@@ -89,13 +92,17 @@ func (o *outgoing) kept() *Message {
 }
 
 // replay is the way of the retained messages to one new subscription: a page at
-// a time, when the session's queue has room.
+// a time, when the session's queue has room. For a session on disk what is still
+// owed is on disk, too: a row that moves on in the batch of each page's messages.
 type replay struct {
 	sub    *subscription
 	filter string
 	since  uint64   // messages stored later than this are routed to it anyway
 	routed []uint64 // stamps of earlier ones that were routed to it all the same: at most one for each stripe
 	after  string   // cursor: topics up to this one are done
+	again  uint64   // how often it begins anew: the SUBSCRIBE named the filter so many times more
+	fresh  bool     // its SUBSCRIBE is still being handled
+	key    []byte   // of its row; nil: it has none
 }
 
 // replayAhead is how many messages a replay keeps in the queue at the most.
@@ -107,19 +114,23 @@ const replayAhead = 64
 // A publish that has been stored by then and not yet matched will be routed to
 // it: deliverTo notes that, so that it isn't sent twice.
 func (b *Broker) newReplay(sub *subscription) *replay {
-	sub.replay = &replay{sub: sub, filter: sub.filter, since: b.retained.stamps.Load()}
+	sub.replay = &replay{sub: sub, filter: sub.filter, since: b.retained.stamps.Load(), fresh: true}
 	return sub.replay
 }
 
-// anyRetained says whether a replay would find something.
-func (b *Broker) anyRetained(replays []*replay) (any bool) {
-	for _, r := range replays {
-		b.retained.names.Match(r.filter, "", 1, func(string, *Message) { any = true })
-		if any {
-			return true
+// owed gives the replays that have something to send. What is retained from now on
+// is routed to their subscriptions anyway.
+func (b *Broker) owed(s *Session, replays []*replay) []*replay {
+	return slices.DeleteFunc(replays, func(r *replay) bool {
+		found := false
+		b.retained.names.Match(r.filter, "", 1, func(string, *Message) { found = true })
+		if !found {
+			s.mu.Lock()
+			r.over()
+			s.mu.Unlock()
 		}
-	}
-	return false
+		return !found
+	})
 }
 
 // startReplays adds replays to the session and goes on with them.
@@ -128,12 +139,28 @@ func (b *Broker) startReplays(t *Turn, s *Session, replays []*replay) {
 		return
 	}
 	s.mu.Lock()
+	for _, r := range replays {
+		r.fresh = false
+	}
 	s.replays = append(s.replays, replays...)
 	if len(s.replays) > 2*b.limits.MaxSubscriptions { // a client may subscribe again and again, and take nothing
-		s.replays = slices.DeleteFunc(s.replays, (*replay).stale)
+		s.replays = slices.DeleteFunc(s.replays, func(r *replay) bool {
+			if r.stale() && r.key != nil {
+				t.deletes = append(t.deletes, r.key)
+			}
+			return r.stale()
+		})
 	}
 	s.mu.Unlock()
+	b.commit(t, nil)
 	b.goOn(t, s)
+}
+
+// over notes that the replay has come to its end. Its session's lock is held.
+func (r *replay) over() {
+	if r.sub.replay == r {
+		r.sub.replay = nil
+	}
 }
 
 // stale says whether the subscription is gone, or has been made again since,
@@ -165,19 +192,39 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		s.mu.Unlock()
 
 		t.work += replayAhead
+		began := r.after
 		more := b.replayPage(t, s, r)
-		b.commit(t, nil)
+		b.commit(t, s.replayed(t, r, began, &more))
 
 		s.mu.Lock()
 		s.replaying = false
 		if !more && len(s.replays) > 0 && s.replays[0] == r {
 			s.replays = s.replays[1:]
-			if r.sub.replay == r {
-				r.sub.replay = nil
-			}
+			r.over()
 		}
 		s.mu.Unlock()
 	}
+}
+
+// replayed gives what becomes of the replay's row, after a page of it: it goes into
+// the batch that has the page's messages, so that after a crash the replay goes on
+// behind them. A replay that is to begin anew has more to come.
+func (s *Session) replayed(t *Turn, r *replay, began string, more *bool) *alongside {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !*more && r.again > 0 && !r.stale() {
+		r.again--
+		r.after = ""
+		*more = true
+	}
+	switch {
+	case r.key == nil || s.ended:
+	case !*more:
+		t.deletes = append(t.deletes, r.key)
+	case r.after != began:
+		return &alongside{owed: r.key, owedRow: r.row()}
+	}
+	return nil
 }
 
 // mayReplay says whether there is something to replay now, that nobody is at.
@@ -240,7 +287,7 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 	if r.stale() || s.ended {
 		return false
 	}
-	if slices.Contains(r.routed, m.stamp) {
+	if slices.Contains(r.routed, m.stamp) || r.sub.noLocal && m.publisher == s.id { // [MQTT-3.8.3-3]
 		return true
 	}
 	m.keep()

@@ -132,7 +132,7 @@ func (b *Broker) deliverTo(t *Turn, matches []*subscription, i int, o *outgoing)
 	qos, retain, any := byte(0), false, false
 	t.subIDs = t.subIDs[:0]
 	for more := true; more; {
-		if sub := matches[i]; !sub.gone && !(sub.noLocal && o.from == s) {
+		if sub := matches[i]; !sub.gone && !(sub.noLocal && o.publisher == s.id) {
 			any = true
 			if r := sub.replay; r != nil && o.stamp != 0 && o.stamp <= r.since {
 				r.routed = append(r.routed, o.stamp)

@@ -13,7 +13,12 @@ import (
 //	p|{message number}   → a message that is in several queues
 //	i|{sid}|{packet id}  → a QoS 2 publish received, between PUBREC and PUBCOMP
 //	t|{topic}            → a retained message
-//	w|{sid}              → a will, with the time at which it is due
+//	o|{sid}|{number}     → retained messages that a new subscription is owed: from
+//	                       which on, and which of them it has already; of several
+//	                       rows of one filter the highest number counts
+//	w|{sid}              → a will, with the time at which it is due. That of a session
+//	                       that ends with its connection, which has no other row, has
+//	                       a number of its own
 //	g|{name}/{filter}    → a shared group with a backlog, and its sid
 //
 // with big-endian numbers. A row begins with the version of its form.
@@ -22,6 +27,7 @@ const (
 	payloadPrefix  = 'p'
 	receivedPrefix = 'i'
 	retainedPrefix = 't'
+	owedPrefix     = 'o'
 	willPrefix     = 'w'
 	groupPrefix    = 'g'
 )
@@ -307,15 +313,90 @@ func decodeGroupRow(row []byte) (gid uint64, err error) {
 	return binary.BigEndian.Uint64(row[1:]), nil
 }
 
+// retainedRowVersion is the form of a retained message's row that says when it was
+// stored and by which client. Rows of version 1 don't.
+const retainedRowVersion = 2
+
+func appendRetainedRow(dst []byte, m *Message, wall int64) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, retainedRowVersion, m.qos), m.stamp)
+	return appendMessage(appendText(dst, m.publisher), m, wall)
+}
+
 func decodeRetainedRow(row []byte, wall int64) (*Message, error) {
-	if len(row) < 2 || row[0] != rowVersion {
+	if len(row) < 2 {
 		return nil, errRow
 	}
-	m, err := decodeMessage(row[2:], wall)
+	version, qos, stamp, publisher := row[0], row[1]&3, uint64(0), ""
+	row = row[2:]
+	switch {
+	case version == rowVersion:
+	case version == retainedRowVersion && len(row) > 8:
+		stamp = binary.BigEndian.Uint64(row)
+		var ok bool
+		if publisher, row, ok = cutText(row[8:]); !ok {
+			return nil, errRow
+		}
+	default:
+		return nil, errRow
+	}
+	m, err := decodeMessage(row, wall)
 	if err == nil {
-		m.qos, m.retain = row[1]&3, true
+		m.qos, m.retain, m.stamp, m.publisher = qos, true, stamp, publisher
 	}
 	return m, err
+}
+
+func appendText(dst []byte, text string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
+}
+
+// cutText takes what appendText wrote from the front of row.
+func cutText(row []byte) (text string, rest []byte, ok bool) {
+	length, n := binary.Uvarint(row)
+	if n <= 0 || length > uint64(len(row)-n) {
+		return "", nil, false
+	}
+	return string(row[n : n+int(length)]), row[n+int(length):], true
+}
+
+func owedKey(sid, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(numberedKey(owedPrefix, sid), '|'), number)
+}
+
+// row is version, the stamp that it began at, how often it begins anew, filter,
+// cursor, and the stamps that were routed.
+func (r *replay) row() []byte {
+	row := binary.BigEndian.AppendUint64([]byte{rowVersion}, r.since)
+	row = binary.AppendUvarint(row, r.again)
+	row = appendText(appendText(row, r.filter), r.after)
+	for _, stamp := range r.routed {
+		row = binary.BigEndian.AppendUint64(row, stamp)
+	}
+	return row
+}
+
+// decodeOwedRow reads a replay, whose subscription is the caller's to find, and the
+// number that its key ends with.
+func decodeOwedRow(key, row []byte) (r *replay, number uint64, err error) {
+	if len(key) != 17 || len(row) < 9 || row[0] != rowVersion {
+		return nil, 0, errRow
+	}
+	r = &replay{since: binary.BigEndian.Uint64(row[1:]), key: append([]byte{owedPrefix, '|'}, key...)}
+	again, n := binary.Uvarint(row[9:])
+	if n <= 0 {
+		return nil, 0, errRow
+	}
+	r.again = again
+	var ok, whole bool
+	r.filter, row, ok = cutText(row[9+n:])
+	r.after, row, whole = cutText(row)
+	if !ok || !whole || len(row)%8 != 0 {
+		return nil, 0, errRow
+	}
+	for ; len(row) > 0; row = row[8:] {
+		r.routed = append(r.routed, binary.BigEndian.Uint64(row))
+	}
+	return r, keyNumber(key[9:]), nil
 }
 
 func decodeWillRow(key, row []byte) (*will, error) {

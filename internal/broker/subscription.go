@@ -49,9 +49,10 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 		}
 	}
 	answer := ack{typ: mqtt.SUBACK, id: p.PacketID, codes: codes, reason: reason}
-	if seq := c.b.saveSubscriptions(s, fresh); seq == 0 {
+	replays = c.b.owed(s, replays)
+	if seq := c.b.saveSubscriptions(s, fresh, replays); seq == 0 {
 		c.acknowledge(t, answer)
-	} else if c.b.anyRetained(replays) {
+	} else if len(replays) > 0 {
 		// Retained messages follow the SUBACK, which waits for the disk.
 		t.flush()
 		c.b.waitDurable(seq)
@@ -107,7 +108,11 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 		c.b.insert(sub, group, rest)
 	}
 	if sub.group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {
-		replay = c.b.newReplay(sub)
+		if r := sub.replay; r != nil && r.fresh {
+			r.again++ // the same filter twice: as two SUBSCRIBEs would have it [MQTT-3.8.4-5]
+		} else {
+			replay = c.b.newReplay(sub)
+		}
 	}
 	return sub, replay, mqtt.ReasonCode(o.QoS), ""
 }

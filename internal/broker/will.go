@@ -10,13 +10,14 @@ type will struct {
 	message *Message // one reference
 	delay   uint32   // seconds
 	due     int64    // on the wall clock in ms, while the client is away; 0: it is connected
+	number  uint64   // of its row: the session's, or its own if the session is not on disk; 0: it has none
 }
 
-// newWill copies the will out of a CONNECT. Its expiry counts from its publication.
-func newWill(w *mqtt.Will) *will {
+// newWill copies the will out of the client's CONNECT. Its expiry counts from its publication.
+func newWill(w *mqtt.Will, client string) *will {
 	props := mqtt.AppendForwardProps(nil, w.Props.Raw)
 	m := newKeptMessage(len(w.Topic) + len(props) + len(w.Payload))
-	o := outgoing{topic: w.Topic, props: props, propsReady: true, payload: w.Payload, qos: w.QoS, retain: w.Retain}
+	o := outgoing{topic: w.Topic, props: props, propsReady: true, payload: w.Payload, qos: w.QoS, retain: w.Retain, publisher: client}
 	o.fill(m, props)
 	if w.Props.HasMessageExpiry {
 		m.expiresAt = int64(w.Props.MessageExpiry) * 1000 // an interval until it is published
@@ -24,19 +25,19 @@ func newWill(w *mqtt.Will) *will {
 	return &will{message: m, delay: w.DelayInterval}
 }
 
-// publishWill publishes a will whose time has come. sid says whose it is on disk,
-// 0: it isn't. No lock is held.
-func (b *Broker) publishWill(t *Turn, w *will, sid uint64) {
+// publishWill publishes a will whose time has come; its row goes with that. No lock
+// is held.
+func (b *Broker) publishWill(t *Turn, w *will) {
 	if w.message.expiresAt != 0 {
 		w.message.expiresAt += b.Now() // it was an interval until now
 	}
 	o := w.message.routed()
 	defer o.done()
 	b.stats.Wills.Add(1)
-	if _, _, code := b.publishAny(t, &o, &alongside{will: sid}); code.Failed() {
+	if _, _, code := b.publishAny(t, &o, &alongside{will: w.number}); code.Failed() {
 		b.stats.Rejected.Add(1)
 		b.log.Warn("a will found no room", "topic", string(o.topic))
-		b.commit(t, &alongside{will: sid}) // or it would be published after the next start
+		b.commit(t, &alongside{will: w.number}) // or it would be published after the next start
 	}
 }
 

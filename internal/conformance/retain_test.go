@@ -261,3 +261,52 @@ func TestRetainedBound(t *testing.T) {
 	c.Publish(message{Topic: "r/1", QoS: 1, Retain: true})
 	c.Publish(message{Topic: "r/3", QoS: 1, Retain: true, Payload: "3"})
 }
+
+// A client's own retained messages are its own on a No Local subscription, too
+// [MQTT-3.8.3-3], and also after a restart.
+func TestNoLocalOfRetained(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	retained := func(id string) {
+		n.connect(mqtttest.ClientID(id)).Publish(message{Topic: "local/" + id, Payload: id, QoS: 1, Retain: true})
+	}
+	retained("mine")
+	retained("other")
+	for range 2 {
+		c := n.connect(mqtttest.ClientID("mine"))
+		c.SubscribeWith(0, sub{Filter: "local/#", QoS: 1, NoLocal: true})
+		wantPayloads(t, collect(c, 1), []string{"other"})
+		c.Disconnect()
+		n.restart()
+	}
+}
+
+// The same filter twice in one SUBSCRIBE is what two SUBSCRIBEs would be
+// [MQTT-3.8.4-5]: the second replaces the first, each is answered, and each has what
+// is retained sent as its own Retain Handling says.
+func TestSameFilterTwiceInOneSubscribe(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	publisher := n.connect()
+	publisher.Publish(message{Topic: "twice", Payload: "kept", QoS: 1, Retain: true})
+	for _, test := range []struct {
+		handling [2]byte
+		replays  int
+	}{{[2]byte{0, 0}, 2}, {[2]byte{0, 1}, 1}, {[2]byte{1, 1}, 1}, {[2]byte{1, 0}, 2}, {[2]byte{0, 2}, 1}, {[2]byte{2, 0}, 1}, {[2]byte{2, 2}, 0}} {
+		for _, opts := range [][]mqtttest.Option{{}, {mqtttest.Persistent(fmt.Sprint("twice", test.handling))}} {
+			c := n.connect(opts...)
+			ack := c.OfferSubscribe(0, sub{Filter: "twice", QoS: 2, RetainHandling: test.handling[0]}, sub{Filter: "twice", QoS: 1, RetainHandling: test.handling[1]})
+			if len(ack.Codes) != 2 || ack.Codes[0] != mqtt.GrantedQoS2 || ack.Codes[1] != mqtt.GrantedQoS1 {
+				t.Errorf("SUBACK % x", ack.Codes)
+			}
+			if got := collect(c, test.replays); len(got) != test.replays {
+				t.Errorf("Retain Handling %v: got %d retained messages, want %d", test.handling, len(got), test.replays)
+			}
+			publisher.Publish(message{Topic: "twice", Payload: "live", QoS: 2})
+			if got := collect(c, 1); len(got) != 1 || got[0].QoS != 1 {
+				t.Errorf("got %v, want one message at QoS 1", got)
+			}
+			c.Disconnect()
+		}
+	}
+}
