@@ -97,7 +97,9 @@ func sameMessage(saves []save) bool {
 	return true
 }
 
-func (w *alongside) empty() bool { return w.received == 0 && w.retained == nil && w.will == 0 && w.owed == nil }
+func (w *alongside) empty() bool {
+	return w.received == 0 && w.retained == nil && w.will == 0 && w.owed == nil
+}
 
 func (w *alongside) append(a journal.Append, row []byte, wall int64) []byte {
 	if w.received != 0 {

@@ -184,7 +184,7 @@ type outgoing struct {
 	qos            byte
 	retain         bool
 	expiresAt      int64
-	publisher      string // client identifier, for No Local; empty: local to no client
+	publisher      string   // client identifier, for No Local; empty: local to no client
 	stamp          uint64   // order of being stored as retained; 0: it wasn't
 	msg            *Message // made at first need
 	direct         bool     // the message is a handler's: it never touches the disk and uses the upper packet identifiers
