@@ -22,7 +22,7 @@ faults: ## a hundred thousand messages, each processed once, through every fault
 	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)
 
 abuse: ## attacks from outside, at full size, and what other clients notice (docs/reliability.md)
-	go run ./internal/abuse/attack -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"
+	go run ./internal/abuse/attack -flags "--max-memory 2GiB" -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type Attack struct {
 	Longest     [2]seconds // that a round trip of the bystander may take, by size
 	LinesPerSec float64    // that the server may log; 0: maxLines
 	OverWS      bool       // the newcomer comes over WebSocket as well
+	FromOutside bool       // what must hold only holds if attackers are not on this machine: see Isolated
 
 	// Prepare makes what the attack needs, before anything is measured; may be nil.
 	Prepare func(t *Target) error
@@ -49,15 +51,16 @@ const maxLines = 100
 
 // Target is what an attack has in front of it.
 type Target struct {
-	Addr      string
+	Addr      string // where those that mean well connect
 	WebSocket string
 	Size      Size
 
-	ctx    context.Context // ends when the attack is to be broken off
-	server *server
-	mu     sync.Mutex
-	open   []*link // guarded by mu
-	left   bool    // the attackers have left: guarded by mu
+	attacked, attackedWS string // where attackers connect
+
+	ctx  context.Context // ends when the attack is to be broken off
+	mu   sync.Mutex
+	open []*link // guarded by mu
+	left bool    // the attackers have left: guarded by mu
 }
 
 // pick gives the value for the target's size.
@@ -68,12 +71,16 @@ func pick[T any](t *Target, small, full T) T {
 	return small
 }
 
-// Addresses on the loopback network: a server that counts by address tells the
-// attackers from the others.
+// Addresses of the bystander and of others that mean well, and of the attackers: in
+// a network of its own (OwnNetwork) one that is no loopback address.
 var (
 	loopback = net.IPv4(127, 0, 0, 1)
+	outside  = net.IPv4(198, 51, 100, 1) // RFC 5737
 	attacker = net.IPv4(127, 0, 0, 2)
 )
+
+// Isolated says whether attackers come from outside of the loopback network.
+func Isolated() bool { return attacker.Equal(outside) }
 
 // dialFrom connects to addr from one of this machine's addresses.
 func dialFrom(from net.IP, addr string, limit time.Duration) (net.Conn, error) {
@@ -103,15 +110,23 @@ func (t *Target) dial(addr string) (*link, error) {
 	return k, nil
 }
 
-// enter is dial for a client that has connected, with a small receive buffer: what
-// it doesn't read stays with the server.
+// enter is dial for a client that has connected.
 func (t *Target) enter(id string, expiry uint32) (*link, error) {
-	k, err := t.dial(t.Addr)
+	k, err := t.dial(t.attacked)
 	if err != nil {
 		return nil, err
 	}
-	_ = k.nc.(*net.TCPConn).SetReadBuffer(4 << 10)
 	return k, k.connect(id, expiry, attackLimit)
+}
+
+// enterDeaf is enter for a client that will not read: what is sent to it stays with
+// the server.
+func (t *Target) enterDeaf(id string) (*link, error) {
+	k, err := t.enter(id, 0)
+	if err != nil {
+		return nil, err
+	}
+	return k, k.nc.(*net.TCPConn).SetReadBuffer(4 << 10)
 }
 
 // leave closes all of the attackers' connections.
@@ -158,7 +173,8 @@ func (t *Target) hold(d time.Duration) {
 
 // Options of Run.
 type Options struct {
-	Binary  string // the built program
+	Binary  string   // the built program
+	Flags   []string // more flags of holdfast serve
 	Size    Size
 	Ceiling int64 // MiB of resident memory at which the server is killed, to protect the machine
 	Dir     string
@@ -200,8 +216,9 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	defer os.RemoveAll(dir)
 	var flags []string
 	if o.Size == Small {
-		flags = a.SmallFlags
+		flags = slices.Clone(a.SmallFlags)
 	}
+	flags = append(flags, o.Flags...)
 	s, err := startServer(o.Binary, dir, a.Descriptors[o.Size], flags)
 	if err != nil {
 		return nil, err
@@ -209,7 +226,8 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	defer s.kill()
 	ctx, cancel := context.WithTimeout(ctx, longestAttack[o.Size])
 	defer cancel()
-	t := &Target{Addr: s.addr, WebSocket: s.webSocket, Size: o.Size, ctx: ctx, server: s}
+	t := &Target{Addr: s.addr[0], WebSocket: s.webSocket[0], Size: o.Size, ctx: ctx}
+	t.attacked, t.attackedWS = s.addr[len(s.addr)-1], s.webSocket[len(s.webSocket)-1]
 	defer t.leave()
 	r := &Result{Name: a.Name, What: a.What}
 	if err := r.measure(a, t, s, o, cancel); err != nil {
@@ -371,7 +389,7 @@ func (r *Result) judge(a *Attack, size Size) {
 	if longest := a.Longest[size].duration(); r.Attacked.worst() > longest {
 		broken("a round trip of the bystander took %v, longer than %v", r.Attacked.worst().Round(time.Millisecond), longest)
 	}
-	if r.Newcomer != "" {
+	if r.Newcomer != "" && (Isolated() || !a.FromOutside) {
 		broken("a newcomer was not served: %s", r.Newcomer)
 	}
 	if r.Operator != "" {

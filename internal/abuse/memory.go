@@ -12,7 +12,7 @@ import (
 // Attacks on the memory: what the server keeps for clients.
 
 // smallPool is the memory that clients get at small size.
-var smallPool = []string{}
+var smallPool = []string{"--max-memory", "160MiB"}
 
 var memoryAttacks = []*Attack{
 	{
@@ -24,7 +24,7 @@ var memoryAttacks = []*Attack{
 		Launch: func(t *Target) error {
 			n, gets := pick(t, 80, 300), pick(t, 50, 200)
 			t.each(n, n, func(i int) error {
-				k, err := t.enter(fmt.Sprintf("unread-%d", i), 0)
+				k, err := t.enterDeaf(fmt.Sprintf("unread-%d", i))
 				if err != nil {
 					return err
 				}
@@ -125,7 +125,7 @@ var memoryAttacks = []*Attack{
 				if err != nil {
 					return err
 				}
-				return k.write(whole[:len(whole)-1], attackLimit)
+				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, attackLimit))
 			})
 			t.hold(pick(t, 300*time.Millisecond, 5*time.Second))
 			return nil
@@ -147,11 +147,11 @@ var memoryAttacks = []*Attack{
 			}
 			whole := mqtt.AppendConnect(nil, &hello)
 			t.each(n, 50, func(int) error {
-				k, err := t.dial(t.Addr)
+				k, err := t.dial(t.attacked)
 				if err != nil {
 					return err
 				}
-				return k.write(whole[:len(whole)-1], attackLimit)
+				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, attackLimit))
 			})
 			t.hold(pick(t, 300*time.Millisecond, 3*time.Second))
 			return nil
@@ -197,7 +197,7 @@ var memoryAttacks = []*Attack{
 		Launch: func(t *Target) error {
 			n := pick(t, 100, 1_000)
 			t.each(n, 50, func(i int) error {
-				k, err := t.enter(fmt.Sprintf("deaf-%d", i), 0)
+				k, err := t.enterDeaf(fmt.Sprintf("deaf-%d", i))
 				if err != nil {
 					return err
 				}

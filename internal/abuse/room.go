@@ -16,14 +16,15 @@ import (
 
 var roomAttacks = []*Attack{
 	{
-		Name:       "persistent sessions",
-		What:       "200,000 sessions that outlive their connections",
-		SmallFlags: []string{"--max-sessions", "500"},
-		Ceiling:    [2]int64{300, 1536},
+		Name:        "persistent sessions",
+		FromOutside: true,
+		What:        "200,000 sessions that outlive their connections",
+		SmallFlags:  []string{"--max-sessions", "500"},
+		Ceiling:     [2]int64{300, 1536},
 		Launch: func(t *Target) error {
 			n := pick(t, 600, 200_100)
 			t.each(n, 256, func(i int) error {
-				nc, err := dialFrom(attacker, t.Addr, attackLimit)
+				nc, err := dialFrom(attacker, t.attacked, attackLimit)
 				if err != nil {
 					return err
 				}
@@ -108,6 +109,7 @@ var roomAttacks = []*Attack{
 	},
 	{
 		Name:        "idle connections",
+		FromOutside: true,
 		What:        "idle connections up to the limit of open files (4,096), while the log grows",
 		Descriptors: [2]int{512, 4096},
 		Ceiling:     [2]int64{300, 512},
@@ -142,7 +144,7 @@ var roomAttacks = []*Attack{
 		Ceiling: [2]int64{300, 512},
 		Launch: func(t *Target) error {
 			t.each(1_500, 50, func(int) error {
-				k, err := t.dial(t.WebSocket)
+				k, err := t.dial(t.attackedWS)
 				if err != nil {
 					return err
 				}
@@ -159,7 +161,7 @@ var roomAttacks = []*Attack{
 		Launch: func(t *Target) error {
 			t.flood(16, pick(t, time.Second, 5*time.Second), func(int) (func() error, error) {
 				return func() error {
-					nc, err := dialFrom(attacker, t.Addr, attackLimit)
+					nc, err := dialFrom(attacker, t.attacked, attackLimit)
 					if err != nil {
 						return err
 					}

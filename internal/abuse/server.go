@@ -23,8 +23,8 @@ import (
 // server is one run of the program, in a process of its own.
 type server struct {
 	cmd       *exec.Cmd
-	addr      string // of MQTT over TCP
-	webSocket string
+	addr      []string // of MQTT over TCP: on the loopback network, and outside of it if Isolated
+	webSocket []string
 	control   string // path of the control socket
 	lines     atomic.Int64
 	ended     chan struct{} // closed when the process has ended
@@ -33,7 +33,7 @@ type server struct {
 	said []string // the last lines; guarded by mu
 }
 
-var listens = regexp.MustCompile(`holdfast (listening|websocket) on (127\.0\.0\.1:\d+)`)
+var listens = regexp.MustCompile(`holdfast (listening|websocket) on ((?:[\d.]+:\d+ ?)+)`)
 
 // readyIn is how long a start may take.
 const readyIn = 30 * time.Second
@@ -43,6 +43,9 @@ const readyIn = 30 * time.Second
 func startServer(binary, dir string, descriptors int, flags []string) (*server, error) {
 	data := filepath.Join(dir, "data")
 	args := append([]string{binary, "serve", "--listen", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--data", data}, flags...)
+	if Isolated() {
+		args = append(args, "--listen", outside.String()+":0", "--ws", outside.String()+":0", "--allow-anonymous")
+	}
 	if descriptors > 0 {
 		args = append([]string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors)}, args...)
 	}
@@ -83,12 +86,12 @@ func (s *server) listen(r io.Reader, ready chan struct{}) {
 		}
 		s.said = append(s.said, line)
 		s.mu.Unlock()
-		if m := listens.FindStringSubmatch(line); m != nil && s.addr == "" {
+		if m := listens.FindStringSubmatch(line); m != nil && s.addr == nil {
 			if m[1] == "websocket" {
-				s.webSocket = m[2]
+				s.webSocket = strings.Fields(m[2])
 				continue
 			}
-			s.addr = m[2]
+			s.addr = strings.Fields(m[2])
 			close(ready)
 		}
 	}

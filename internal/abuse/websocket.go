@@ -26,12 +26,12 @@ func visitWebSocket(addr string, limit time.Duration) error {
 
 // upgrade is a handshake by hand: what follows on the link are raw frames.
 func (t *Target) upgrade() (*link, error) {
-	k, err := t.dial(t.WebSocket)
+	k, err := t.dial(t.attackedWS)
 	if err != nil {
 		return nil, err
 	}
 	request := fmt.Sprintf("GET /mqtt HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n", t.WebSocket)
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n", t.attackedWS)
 	if err := k.write([]byte(request), attackLimit); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@
 //
 //	go run ./internal/abuse/attack
 //	go run ./internal/abuse/attack -only 'filters|pings'
-//	go run ./internal/abuse/attack -record docs/attacks.json -column after -into docs/reliability.md
+//	go run ./internal/abuse/attack -flags '--max-memory 2GiB' -record docs/attacks.json -column after -into docs/reliability.md
+//	go run ./internal/abuse/attack -only nothing -record docs/attacks.json -into docs/reliability.md
+//
+// The last of these runs nothing and writes the table of earlier runs anew.
 //
 // A server whose resident memory passes -ceiling is killed, to protect the machine.
 // The exit status is 1 if something did not hold.
@@ -11,11 +14,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,12 +28,15 @@ import (
 	"holdfast/internal/crashtest"
 )
 
+// binaryVariable tells the program that runs in a network of its own what was built.
+const binaryVariable = "HOLDFAST_ABUSE_BINARY"
+
 type flags struct {
 	options              abuse.Options
 	only                 string
 	small                bool
 	record, column, into string
-	program              string
+	program, flags       string
 }
 
 func main() {
@@ -36,6 +44,7 @@ func main() {
 	flag.StringVar(&f.options.Binary, "binary", "", "path of the program; empty: build it")
 	flag.StringVar(&f.program, "program", "", "what the record calls the program: a commit")
 	flag.Int64Var(&f.options.Ceiling, "ceiling", 6<<10, "MiB of resident memory at which the server is killed")
+	flag.StringVar(&f.flags, "flags", "", "more flags for holdfast serve, with spaces")
 	flag.StringVar(&f.only, "only", "", "pattern of the names of the attacks to run; empty: all")
 	flag.BoolVar(&f.small, "small", false, "small attacks on a server with small bounds, as the tests have them")
 	flag.StringVar(&f.record, "record", "", "file in which the figures of earlier runs are kept, and these added")
@@ -65,10 +74,18 @@ func (f *flags) run() (held bool, err error) {
 	}
 	defer remove()
 	if f.options.Binary == "" {
+		f.options.Binary = os.Getenv(binaryVariable)
+	}
+	if f.options.Binary == "" {
 		if f.options.Binary, err = crashtest.BuildHoldfast(dir); err != nil {
 			return false, err
 		}
 	}
+	status, ran, err := abuse.OwnNetwork(binaryVariable + "=" + f.options.Binary)
+	if err != nil || ran {
+		return status == 0, err
+	}
+	f.options.Flags = strings.Fields(f.flags)
 	f.options.Dir, f.options.Size = dir, abuse.Full
 	if f.small {
 		f.options.Size = abuse.Small
@@ -100,7 +117,7 @@ func (f *flags) run() (held bool, err error) {
 		}
 	}
 	fmt.Print(record.Markdown())
-	return held, ctx.Err()
+	return held, errors.Join(f.keep(record), ctx.Err())
 }
 
 // keep writes after each attack: a run takes minutes.
