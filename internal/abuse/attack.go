@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"holdfast/internal/mqtt"
 )
 
 // Size is how large an attack is.
@@ -31,6 +33,7 @@ type Attack struct {
 	Longest     [2]seconds // that a round trip of the bystander may take, by size
 	LinesPerSec float64    // that the server may log; 0: maxLines
 	OverWS      bool       // the newcomer comes over WebSocket as well
+	Keeps       bool       // what the attackers leave behind stays, as it should: sessions, their queues
 	FromOutside bool       // what must hold only holds if attackers are not on this machine: see Isolated
 
 	// Prepare makes what the attack needs, before anything is measured; may be nil.
@@ -191,6 +194,7 @@ type Result struct {
 	Left        int64   // when the attackers had left and the server had come to rest
 	Rest        time.Duration
 	AtRest      bool          // within restIn
+	Charged     [2]int64      // bytes that clients were charged with, as $SYS says: beforehand, and when they had left
 	Took        time.Duration // the attack
 	Lines       int64         // logged during it
 	Newcomer    string        // what kept a new client out: empty if nothing
@@ -216,7 +220,7 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	defer os.RemoveAll(dir)
 	var flags []string
 	if o.Size == Small {
-		flags = slices.Clone(a.SmallFlags)
+		flags = append([]string{"--sys-interval", "100ms"}, a.SmallFlags...)
 	}
 	flags = append(flags, o.Flags...)
 	s, err := startServer(o.Binary, dir, a.Descriptors[o.Size], flags)
@@ -259,6 +263,7 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 		return fmt.Errorf("bystander, before the attack: %w", b.err)
 	}
 	r.Idle = s.resident()
+	r.Charged[0] = charged(t.Addr)
 
 	watch := watchMemory(s, o.Ceiling<<20, breakOff)
 	lines, begun := s.lines.Load(), time.Now()
@@ -344,10 +349,45 @@ func (r *Result) rest(t *Target, s *server) {
 		}
 	}
 	r.Rest = time.Since(begun)
-	for near := r.Idle + r.Idle/2; s.resident() > near && time.Since(begun) < restIn[t.Size]; {
+	until := begun.Add(restIn[t.Size])
+	for r.Charged[1] = charged(t.Addr); s.alive() && r.Charged[1] > r.Charged[0]+leftover && time.Now().Before(until); {
 		time.Sleep(look)
+		r.Charged[1] = charged(t.Addr)
+	}
+	if t.Size == Full { // the runtime takes its time to give memory back
+		for near := r.Idle + r.Idle/2; s.resident() > near && time.Now().Before(until); {
+			time.Sleep(look)
+		}
 	}
 	r.Left = s.resident()
+}
+
+// leftover is how many bytes more may be charged than before the attack: what the
+// bystander does goes on.
+const leftover = 1 << 20
+
+// charged is how many bytes the server says that clients hold; 0 if it doesn't say.
+func charged(addr string) int64 {
+	const limit = time.Second
+	nc, err := dialFrom(loopback, addr, limit)
+	if err != nil {
+		return 0
+	}
+	k := newLink(nc)
+	defer k.close()
+	if k.connect("", 0, limit) != nil || k.subscribe(0, limit, "$SYS/broker/memory/used") != nil {
+		return 0
+	}
+	p, err := k.await(mqtt.PUBLISH, time.Now().Add(limit))
+	if err != nil {
+		return 0
+	}
+	var m mqtt.Publish
+	if m.DecodeDelivery(mqtt.V5, p.header, p.body) != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(m.Payload), 10, 64)
+	return n
 }
 
 // watchMemory looks at the resident memory, and kills the server where it passes
@@ -385,6 +425,9 @@ func (r *Result) judge(a *Attack, size Size) {
 	}
 	if ceiling := a.Ceiling[size] << 20; r.Peak > ceiling {
 		broken("%d MiB were resident, more than %d", r.Peak>>20, ceiling>>20)
+	}
+	if r.Charged[1] > r.Charged[0]+leftover && !a.Keeps {
+		broken("clients were still charged with %d KiB, with %d before the attack", r.Charged[1]>>10, r.Charged[0]>>10)
 	}
 	if longest := a.Longest[size].duration(); r.Attacked.worst() > longest {
 		broken("a round trip of the bystander took %v, longer than %v", r.Attacked.worst().Round(time.Millisecond), longest)

@@ -159,6 +159,7 @@ var memoryAttacks = []*Attack{
 	},
 	{
 		Name:       "queues of absent sessions",
+		Keeps:      true,
 		What:       "8 sessions that are away, 1,000 messages of 256 KB for each",
 		SmallFlags: smallPool,
 		Ceiling:    [2]int64{300, 2048},

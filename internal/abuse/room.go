@@ -17,6 +17,7 @@ import (
 var roomAttacks = []*Attack{
 	{
 		Name:        "persistent sessions",
+		Keeps:       true,
 		FromOutside: true,
 		What:        "200,000 sessions that outlive their connections",
 		SmallFlags:  []string{"--max-sessions", "500"},
@@ -37,6 +38,7 @@ var roomAttacks = []*Attack{
 	},
 	{
 		Name:       "total bound of the queues",
+		Keeps:      true,
 		What:       "200 sessions of one attacker fill the queues' total bound; another session waits with 500 messages of 100 KB",
 		SmallFlags: []string{"--max-total-queued-bytes", "20MiB"},
 		Ceiling:    [2]int64{400, 2048},
@@ -109,6 +111,7 @@ var roomAttacks = []*Attack{
 	},
 	{
 		Name:        "idle connections",
+		Keeps:       true, // the keys that make the log grow
 		FromOutside: true,
 		What:        "idle connections up to the limit of open files (4,096), while the log grows",
 		Descriptors: [2]int{512, 4096},
@@ -178,6 +181,7 @@ var roomAttacks = []*Attack{
 	},
 	{
 		Name:    "fencing token with a node ID of 17,000 bytes",
+		Keeps:   true, // what was stored
 		What:    "SET and STORE of 128 keys with such a token",
 		Ceiling: [2]int64{300, 512},
 		Launch: func(t *Target) error {
@@ -216,6 +220,7 @@ var roomAttacks = []*Attack{
 	},
 	{
 		Name:    "fields at their bounds and above",
+		Keeps:   true,
 		What:    "a key, a pattern, a message ID and a node ID, each at its bound and a byte above",
 		Ceiling: [2]int64{300, 512},
 		Launch:  fieldsAtTheirBounds,
