@@ -144,10 +144,10 @@ func TestScanOfADiskThatCannotBeRead(t *testing.T) {
 	for i := range 10 {
 		c.wait(fmt.Sprintf("SET k%d v", i))
 	}
-	w.restart() // which writes tables; no block of them has been read yet
-	if err := w.j.Flush(); err != nil {
+	if err := w.j.Flush(); err != nil { // to tables
 		t.Fatal(err)
 	}
+	w.restart() // after which no block of them is in memory
 	w.disk.FailReads(errors.New("medium error"))
 	c = w.client("c")
 	token := statestore.EncodeToken(nil, []byte("k*"), []byte("k3"))
