@@ -137,7 +137,7 @@ type Local struct {
 	o       Options
 	journal *journal.Journal
 	clock   Clock
-	baseMs  int64 // the wall clock when SinceStart was zero
+	baseMs  int64 // the wall clock when SinceStart was zero; it says which run this is, too
 	seed    maphash.Seed
 	memory  *slab.Memory // of the shards' tables
 	shards  [shardCount]shard
@@ -158,6 +158,7 @@ type Local struct {
 
 	remembered int64 // guarded by mu: messages, those included whose time has come
 	forgotten  int64 // guarded by mu: by the clean-up, since the start
+	steppedMs  int64 // guarded by mu: how far the wall clock was stepped forward in all; see clock.go
 	sweptMs    int64 // guarded by mu: no earlier deadline may join the index
 }
 

@@ -75,6 +75,7 @@ func (x *expiry) run(e *Local) {
 	defer failstop.End(e.o.Logger, "the expiry of keys")
 	var said warnings
 	for {
+		e.FollowClock()
 		e.ExpireDue()
 		e.warnOfClock(&said)
 		next := e.nextDeadline()

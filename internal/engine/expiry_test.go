@@ -108,6 +108,89 @@ func TestDeadlinesDoNotFollowStepsOfTheWallClock(t *testing.T) {
 	}
 }
 
+// A server that starts with its clock an hour behind, and is set right, holds no lease
+// longer for that; a step back later, or to and fro, changes nothing any more.
+func TestDeadlinesFromDiskFollowTheWallClockForward(t *testing.T) {
+	t.Parallel()
+	const hour = 3_600_000
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET lease v PX=60000")
+	a.wait("SET long v PX=7200000")
+	a.wait("SET renewed v PX=60000")
+	w.stop()
+	w.clock.advance(50_000)
+	w.clock.wallMs.Add(-hour)
+	w.start()
+	a = w.client("a")
+	a.wait("SET renewed v PX=60000") // in this run
+	a.wait("SET new v PX=60000")
+	w.clock.advance(5_000)
+
+	w.clock.wallMs.Add(hour) // 55 s after the lease was taken
+	w.e.FollowClock()
+	w.e.ExpireDue()
+	for _, key := range []string{"lease", "long", "renewed", "new"} {
+		if got := show(a.wait("GET " + key)); got != "v" {
+			t.Errorf("%s in its time: %s", key, got)
+		}
+	}
+	for _, step := range []int64{-hour, hour, -3 * hour} {
+		w.clock.wallMs.Add(step)
+		w.e.FollowClock()
+	}
+	w.clock.advance(5_000)
+	w.e.ExpireDue()
+	for key, want := range map[string]string{"lease": "nil", "long": "v", "renewed": "v", "new": "v"} {
+		if got := show(a.wait("GET " + key)); got != want {
+			t.Errorf("%s a minute after the lease was taken: %s, want %s", key, got, want)
+		}
+	}
+	w.clock.advance(50_000)
+	w.e.ExpireDue()
+	for key, want := range map[string]string{"long": "v", "renewed": "nil", "new": "nil"} {
+		if got := show(a.wait("GET " + key)); got != want {
+			t.Errorf("%s a minute later: %s, want %s", key, got, want)
+		}
+	}
+}
+
+// What was set while the clock was behind has its time after a restart as well.
+func TestDeadlinesSetBeforeTheClockWasRightSurviveARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	a.wait("SET k v PX=60000")
+	w.clock.wallMs.Add(3_600_000)
+	w.e.FollowClock()
+	w.clock.advance(50_000)
+	w.restart()
+	if got := show(w.client("a").wait("GET k")); got != "v" {
+		t.Errorf("after 50 s: %s", got)
+	}
+	w.clock.advance(10_000)
+	if got := show(w.client("a").wait("GET k")); got != "nil" {
+		t.Errorf("after 60 s: %s", got)
+	}
+}
+
+// Versions never go back, whatever the wall clock does, nor over a restart.
+func TestVersionsRiseThroughStepsOfTheWallClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	last := w.e.Stats().Last
+	for _, step := range []int64{0, -3_600_000, 7_200_000, -10_000, 1} {
+		w.clock.wallMs.Add(step)
+		w.e.FollowClock()
+		w.client("a").wait("SET k v")
+		if now := w.e.Stats().Last; now.Compare(last) <= 0 {
+			t.Errorf("after a step by %d ms: %v, and before %v", step, now, last)
+		}
+		last = w.e.Stats().Last
+		w.restart()
+	}
+}
+
 func TestWhatRanOutWhileDownIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})

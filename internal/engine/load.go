@@ -111,7 +111,10 @@ func (l *loader) take(c *chunk) {
 func (l *loader) add(key []byte, entry *statestore.Entry) {
 	sh, hash := l.e.shard(key)
 	sh.mu.Lock()
-	sh.put(record{}, key, hash, entry, hlc.Timestamp{})
+	r := sh.put(record{}, key, hash, entry, hlc.Timestamp{})
+	if entry.DeadlineMs != 0 {
+		r.setByWall()
+	}
 	sh.mu.Unlock()
 	l.keys++
 	l.bytes += size(key, entry)

@@ -49,6 +49,7 @@ const (
 	recordLarge
 	recordVersion // the version stands behind the value
 	recordToken
+	recordByWall // the deadline was read from disk: it follows the wall clock forward
 )
 
 func (r record) word(at int) uint64 { return binary.LittleEndian.Uint64(r.b[at:]) }
@@ -91,6 +92,13 @@ func (r record) deadlineMs() int64 {
 	}
 	return int64(r.word(recordHead))
 }
+
+func (r record) setDeadlineMs(ms int64) {
+	binary.LittleEndian.PutUint64(r.b[recordHead:], uint64(ms))
+}
+
+// setByWall marks a record that has a deadline: see recordByWall.
+func (r record) setByWall() { binary.LittleEndian.PutUint64(r.b, r.word(0)|recordByWall) }
 
 // place is the record's in the heap of deadlines, if it has a deadline.
 func (r record) place() int { return int(binary.LittleEndian.Uint32(r.b[recordHead+8:])) }

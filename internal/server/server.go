@@ -117,6 +117,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err := s.awaitClock(ctx); err != nil {
 		return err
 	}
+	s.engine.FollowClock() // which may have been set while it was waited for
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, Keys: cfg.Keys, Logger: s.log})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth,
