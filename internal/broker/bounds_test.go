@@ -2,6 +2,8 @@ package broker
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"net"
 	"runtime"
 	"strings"
@@ -162,5 +164,64 @@ func TestDroppedMessagesAreBounded(t *testing.T) {
 	s.mu.Unlock()
 	if queued := b.Stats().Queued.Load(); queued != 3 || live != 1 || ended || places > 4*maxGap {
 		t.Errorf("%d messages are queued, %d under way, the session has ended: %v, there are %d places; want 3, 1, false, a few", queued, live, ended, places)
+	}
+}
+
+// Expired messages go before a queue counts as full: those in memory at once, those
+// on disk only by a goroutine, which a message more may wait for.
+func TestExpiredMessagesMakeRoom(t *testing.T) {
+	t.Parallel()
+	const bound = 100
+	n := run(t, vfs.NewMem(), Limits{MaxQueued: bound})
+	b := n.broker
+	c := n.connect(mqtttest.Persistent("c"))
+	c.Subscribe("news", 1)
+	c.Disconnect()
+	publish := func(payload string, expiresAt int64) {
+		turn := b.turn()
+		defer turn.end()
+		o := outgoing{topic: []byte("news"), payload: []byte(payload), propsReady: true, qos: 1, expiresAt: expiresAt}
+		defer o.done()
+		_, batch, code := b.publishAny(turn, &o, &alongside{})
+		if code.Failed() {
+			t.Errorf("message %s was refused: %v", payload, code)
+		}
+		b.waitDurable(batch)
+	}
+	soon := b.Now() + 300
+	for range bound {
+		publish("old", soon)
+	}
+	until(t, "the messages to expire", func() bool { return b.Now() > soon })
+	publish("0", 0)
+	until(t, "expired messages to go", func() bool { return b.Stats().Queued.Load() < bound/2 })
+	for i := 1; i < bound/2; i++ {
+		publish(fmt.Sprint(i), 0)
+	}
+	got := n.connect(mqtttest.Persistent("c")).ReceiveN(bound / 2)
+	for i, m := range got {
+		if m.Payload != fmt.Sprint(i) {
+			t.Fatalf("message %d is %v", i, m)
+		}
+	}
+}
+
+// The level of the fair share lets small weights grow and cuts the large ones.
+func TestFairShareIsWhatLargeOnesAreCutTo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		weights []int64
+		room    int64
+		want    int64
+	}{
+		{nil, 100, math.MaxInt64},
+		{[]int64{10, 20}, 100, math.MaxInt64},
+		{[]int64{10, 200}, 100, 90},
+		{[]int64{60, 5, 70}, 100, 47},
+		{[]int64{50, 50, 50, 50}, 100, 25},
+	} {
+		if got := levelOf(c.weights, c.room); got != c.want {
+			t.Errorf("weights %v in %d: level %d, want %d", c.weights, c.room, got, c.want)
+		}
 	}
 }

@@ -80,7 +80,13 @@ type Broker struct {
 	claims   claims
 	lastSID  atomic.Uint64
 	payloads payloads
-	lent     lent
+
+	rejecting atomic.Int64 // sessions whose clients asked that publishes be refused when their queue is full
+	nearTotal atomic.Bool  // all queues together are near their bound, and the log has it
+	fairMu    lockrank.Mutex[lockrank.Fair]
+	fair      int64 // guarded by fairMu, as fairAt
+	fairAt    int64 // when fair was counted, on the broker's clock in ms
+	lent      lent
 
 	groupsMu lockrank.Mutex[lockrank.Groups]
 	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
@@ -117,7 +123,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b.gate = transport.NewGate(func() int64 { return b.stats.PacketsIn.Load() - b.stats.PacketsPaced.Load() })
 	b.later.b, b.later.hurried = b, true
-	b.payloads.refs = make(map[uint64]int)
+	b.payloads.refs = make(map[uint64]referred)
 	b.lent.values = make(map[*byte]int)
 	b.retained.seed = maphash.MakeSeed()
 	b.timers.wake = make(chan struct{}, 1)
@@ -129,6 +135,7 @@ func New(o Options) (*Broker, error) {
 		b.flushers.Close()
 		return nil, err
 	}
+	b.fitQueues()
 	b.loops.Add(2)
 	go func() {
 		defer failstop.End(b.log, "the broker's timers")

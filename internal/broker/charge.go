@@ -19,9 +19,10 @@ type lent struct {
 func (m *Message) Release() { m.release() }
 
 // charge charges the pool of memory with a message, of which the caller has a
-// reference, until its last reference goes; only the first call does.
+// reference, until its last reference goes; only the first call does. Retained
+// messages are the store's to charge, whose reference never goes.
 func (b *Broker) charge(m *Message, k memory.Kind) {
-	if b.memory == nil || !atomic.CompareAndSwapInt32(&m.charged, 0, int32(k)+1) {
+	if b.memory == nil || m.stamp != 0 || !atomic.CompareAndSwapInt32(&m.charged, 0, int32(k)+1) {
 		return
 	}
 	m.chargedBy = b

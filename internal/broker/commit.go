@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/failstop"
@@ -47,7 +48,7 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 	wall := b.wall()
 	number := uint64(0)
 	if len(t.saves) > 1 && sameMessage(t.saves) {
-		number = b.payloads.add(len(t.saves))
+		number = b.payloads.add(len(t.saves), int(t.saves[0].it.msg.size()))
 		t.row = appendMessage(append(t.row[:0], rowVersion), t.saves[0].it.msg, wall)
 	}
 	a := b.journal.Begin()
@@ -162,16 +163,36 @@ func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
 // payloads counts how many queues refer to each p row.
 type payloads struct {
 	mu   lockrank.Mutex[lockrank.Payloads]
-	last uint64         // number given last
-	refs map[uint64]int // by number
+	last uint64              // number given last
+	refs map[uint64]referred // by number
+
+	spared atomic.Int64 // bytes of messages that are on disk once and not for each queue; changed under mu
 }
 
-func (p *payloads) add(refs int) uint64 {
+type referred struct {
+	refs int32
+	size uint32 // bytes of the message
+}
+
+// add gives the number of a message that is in several queues.
+func (p *payloads) add(refs, size int) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	p.refs[p.last] = refs
+	p.refs[p.last] = referred{int32(refs), uint32(size)}
+	p.spared.Add(int64(refs-1) * int64(size))
 	return p.last
+}
+
+// refer adds a reference to a message that was found on disk.
+func (p *payloads) refer(number uint64, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.refs[number]
+	if r.refs > 0 {
+		p.spared.Add(int64(size))
+	}
+	p.refs[number] = referred{r.refs + 1, uint32(size)}
 }
 
 // drop takes a reference away, and says whether the row is to be deleted: in the
@@ -179,8 +200,10 @@ func (p *payloads) add(refs int) uint64 {
 func (p *payloads) drop(number uint64) (gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refs[number]--
-	if p.refs[number] > 0 {
+	r := p.refs[number]
+	if r.refs--; r.refs > 0 {
+		p.refs[number] = r
+		p.spared.Add(-int64(r.size))
 		return false
 	}
 	delete(p.refs, number)
@@ -200,76 +223,17 @@ func (p *payloads) release(j *journal.Journal, number uint64) {
 // wall is what to add to the broker's clock to get the wall clock, in ms.
 func (b *Broker) wall() int64 { return time.Now().UnixMilli() - b.Now() }
 
-// background does something for a connection that whoever noticed it must not
-// wait for.
-func (b *Broker) background(do func(t *Turn)) {
+// background does something on a goroutine of its own, which the broker's end waits
+// for. It says false if that has come.
+func (b *Broker) background(do func(t *Turn)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return
+		return false
 	}
 	b.readers.Go(func() {
 		defer failstop.End(b.log, "work for a connection")
 		b.work(do)
 	})
-}
-
-// totalFull says whether all queues together are at their bound.
-func (b *Broker) totalFull() bool {
-	return b.stats.Queued.Load() >= int64(b.limits.MaxTotalQueued) || b.stats.QueuedBytes.Load() >= b.limits.MaxTotalQueuedBytes
-}
-
-// endHeaviest makes room when all queues together have reached their bound: the
-// session that holds most goes, one whose client is away before one whose isn't.
-// If the backlog of a shared subscription is larger than all of those, its
-// members' sessions go.
-func (b *Broker) endHeaviest(t *Turn) {
-	if !b.totalFull() {
-		return
-	}
-	heaviest, most := b.heaviestSession()
-	group := b.heaviestGroup(most)
-	switch {
-	case group != nil:
-		for _, member := range *group.members.Load() {
-			b.endOverflowed(t, member.session)
-		}
-	case heaviest != nil:
-		b.endOverflowed(t, heaviest)
-	}
-}
-
-func (b *Broker) heaviestSession() (heaviest *Session, most int64) {
-	b.mu.Lock()
-	sessions := make([]*Session, 0, len(b.sessions))
-	for _, s := range b.sessions {
-		sessions = append(sessions, s)
-	}
-	b.mu.Unlock()
-	var mostAway bool
-	for _, s := range sessions {
-		s.mu.Lock()
-		bytes, away := s.bytes, s.conn == nil
-		s.mu.Unlock()
-		if bytes > 0 && (heaviest == nil || away && !mostAway || away == mostAway && bytes > most) {
-			heaviest, most, mostAway = s, bytes, away
-		}
-	}
-	return heaviest, most
-}
-
-// heaviestGroup gives the shared subscription whose backlog is largest, and
-// larger than most, or nil.
-func (b *Broker) heaviestGroup(most int64) (heaviest *shareGroup) {
-	b.groupsMu.Lock()
-	defer b.groupsMu.Unlock()
-	for _, g := range b.groups {
-		g.mu.Lock()
-		bytes := g.bytes
-		g.mu.Unlock()
-		if bytes > most {
-			heaviest, most = g, bytes
-		}
-	}
-	return heaviest
+	return true
 }

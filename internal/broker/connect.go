@@ -82,6 +82,9 @@ func (c *Conn) judge(p *mqtt.Connect) (code mqtt.ReasonCode, reason string) {
 	if !c.b.mayStay(c) {
 		return mqtt.QuotaExceeded, "the server has as many connections as it may"
 	}
+	if code, reason := c.b.judgeQueueFull(p.Raw); code.Failed() {
+		return code, reason
+	}
 	if p.HasWill {
 		return c.judgeWill(&p.Will)
 	}
@@ -253,6 +256,8 @@ func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, ok b
 		s.will = newWill(&p.Will, s.id)
 	}
 	s.expiry, s.away = p.SessionExpiry, 0
+	asked, _ := askedQueueFull(p.Raw)
+	s.ask(asked)
 	return b.saveSession(s), true
 }
 
@@ -390,6 +395,7 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 		return false
 	}
 	s.ended = true
+	s.ask(0)
 	c := s.conn
 	s.conn = nil
 	w := s.will
@@ -431,7 +437,7 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 // subscriber gets must never be silent.
 func (b *Broker) endOverflowed(t *Turn, s *Session) {
 	s.mu.Lock()
-	queued, bytes, ended := s.messages, s.bytes, s.ended
+	queued, bytes, ended := s.routed.messages, s.routed.bytes, s.ended
 	s.mu.Unlock()
 	if ended {
 		return

@@ -1,6 +1,9 @@
 package broker
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // QueueFull says what happens to a publish that finds the queue of a matching
 // session at its bound.
@@ -12,9 +15,7 @@ const (
 	EndSession QueueFull = "end-session"
 	// Reject refuses the publish (0x97) before anybody got it.
 	Reject QueueFull = "reject"
-	// DropOldest drops the oldest message that hasn't been sent. A session ends
-	// all the same when 32,767 have been dropped behind one that its client has
-	// been sent and doesn't acknowledge.
+	// DropOldest drops the oldest message that hasn't been sent.
 	DropOldest QueueFull = "drop-oldest"
 )
 
@@ -36,10 +37,11 @@ type Limits struct {
 	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
 	MaxInflightV3       int           // the same for clients before MQTT 5, which can't say how many they take; default 20
-	MaxQueued           int           // messages waiting for one session, those under way included; default 100,000. Beyond: see QueueFull
-	MaxQueuedBytes      int64         // their bytes; default 256 MiB
-	MaxTotalQueued      int           // messages waiting for all sessions together; default 4,000,000. Beyond: the session that holds most ends
-	MaxTotalQueuedBytes int64         // their bytes; default 4 GiB
+	MaxQueued           int           // messages waiting for one session, those under way included; default: no bound but that of bytes. Beyond: see QueueFull
+	MaxQueuedBytes      int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
+	MaxTotalQueued      int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
+	MaxTotalQueuedBytes int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
+	MaxQueuedMemory     int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
 	MaxNotifications    int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
 	MaxSubscriptions    int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
 	MaxTopicLevels      int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
@@ -48,6 +50,7 @@ type Limits struct {
 	MaxRetainedBytes    int64         // their bytes; default 1 GiB
 	OutputBuffer        int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
 	QueueFull           QueueFull     // default EndSession
+	KeepQueueFull       bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
 }
 
 // DefaultLimits are those of a Broker that is given none.
@@ -65,10 +68,9 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.TopicAliasMaximum, 32)
 	setDefault(&l.MaxInflight, 1024)
 	setDefault(&l.MaxInflightV3, 20)
-	setDefault(&l.MaxQueued, 100_000)
-	setDefault(&l.MaxQueuedBytes, 256<<20)
-	setDefault(&l.MaxTotalQueued, 4_000_000)
-	setDefault(&l.MaxTotalQueuedBytes, 4<<30)
+	setDefault(&l.MaxQueued, math.MaxInt)
+	setDefault(&l.MaxTotalQueued, math.MaxInt)
+	setDefault(&l.MaxQueuedMemory, 64<<20)
 	setDefault(&l.MaxNotifications, 10_000)
 	setDefault(&l.MaxSubscriptions, 10_000)
 	setDefault(&l.MaxTopicLevels, 128)

@@ -14,7 +14,7 @@ type loader struct {
 	wall     int64
 	sessions map[uint64]*Session    // by sid
 	groups   map[uint64]*shareGroup // by gid
-	sizes    map[uint64]int         // of p rows, by number
+	payloads map[uint64]stored      // what p rows hold, by number
 	wills    []*Session
 	clients  map[string]string // publishers of retained messages
 	orphans  [][]byte          // rows of sessions that have ended
@@ -38,7 +38,7 @@ type stray struct {
 func (b *Broker) load() error {
 	l := &loader{
 		b: b, wall: b.wall(), sessions: map[uint64]*Session{}, groups: map[uint64]*shareGroup{},
-		sizes: map[uint64]int{}, clients: map[string]string{},
+		payloads: map[uint64]stored{}, clients: map[string]string{},
 	}
 	for _, part := range []struct {
 		prefix byte
@@ -99,7 +99,12 @@ func (l *loader) session(key, value []byte) error {
 		return err
 	}
 	s := newSession(l.b, string(key))
-	s.sid, s.expiry, s.away, s.sentTo, s.asked = r.sid, r.expiry, r.away, r.sent, r.asked
+	s.routed.start(0)
+	s.sid, s.expiry, s.away, s.sentTo = r.sid, r.expiry, r.away, r.sent
+	if int(r.asked) >= len(queueFulls) {
+		return errRow
+	}
+	s.ask(r.asked)
 	if s.away == 0 {
 		s.away = time.Now().UnixMilli()
 	}
@@ -149,11 +154,11 @@ func (l *loader) payload(key, value []byte) error {
 	if len(value) == 0 || value[0] != rowVersion {
 		return errRow
 	}
-	var err error
-	if l.sizes[n], err = messageSize(value[1:]); err != nil {
+	m, err := storedMessage(value[1:], l.wall)
+	if err != nil {
 		return err
 	}
-	l.b.payloads.refs[n] = 0
+	l.payloads[n] = m
 	l.b.payloads.last = max(l.b.payloads.last, n)
 	return nil
 }
@@ -173,12 +178,12 @@ func (l *loader) queued(key, value []byte) error {
 	}
 	it := r.slot
 	it.seq, it.saved, it.number = seq, true, r.number
+	var m stored
 	if it.state != slotReleased {
-		size, err := l.size(&r)
-		if err != nil {
+		if m, err = l.message(&r); err != nil {
 			return err
 		}
-		it.size = uint32(size)
+		it.size = uint32(m.size)
 	}
 	if r.shared != "" {
 		it.sub = s.subs[r.shared]
@@ -187,16 +192,17 @@ func (l *loader) queued(key, value []byte) error {
 		return l.stray(key, &r)
 	}
 	if r.number != 0 {
-		l.b.payloads.refs[r.number]++
+		l.b.payloads.refer(r.number, m.size)
 	}
 	q := &s.routed
 	q.tail = seq + 1
-	s.count(&it)
+	s.count(q, &it)
 	s.orders++
 	it.order = s.orders
 	if it.state != slotReleased && it.id == 0 && !it.shared() {
 		q.middle.add(seq, int64(it.size))
 		q.middle.order = it.order
+		q.middle.expiresAt(m.expiresAt)
 		return nil
 	}
 	// A delivery under way that is to be found by its identifier, or by its group.
@@ -205,7 +211,7 @@ func (l *loader) queued(key, value []byte) error {
 		if it.msg, err = r.message(l.b.journal, l.wall); err != nil {
 			return err
 		}
-		q.inMemory += int64(it.size)
+		s.hold(q, &it)
 	}
 	if it.state == slotPending {
 		it.state = slotSent
@@ -216,16 +222,16 @@ func (l *loader) queued(key, value []byte) error {
 	return nil
 }
 
-// size gives the size of a row's message.
-func (l *loader) size(r *queueRow) (int, error) {
+// message gives what a row's message is.
+func (l *loader) message(r *queueRow) (stored, error) {
 	if r.number == 0 {
-		return messageSize(r.rest)
+		return storedMessage(r.rest, l.wall)
 	}
-	size, there := l.sizes[r.number]
+	m, there := l.payloads[r.number]
 	if !there {
-		return 0, fmt.Errorf("its message %d is missing", r.number)
+		return m, fmt.Errorf("its message %d is missing", r.number)
 	}
-	return size, nil
+	return m, nil
 }
 
 // opened makes a session's queue ready, now that all of it has been read.
@@ -387,10 +393,9 @@ func (l *loader) finish() {
 		b.scheduleWill(s)
 		s.mu.Unlock()
 	}
-	for n, refs := range b.payloads.refs {
-		if refs == 0 {
+	for n := range l.payloads {
+		if _, used := b.payloads.refs[n]; !used {
 			l.orphans = append(l.orphans, numberedKey(payloadPrefix, n))
-			delete(b.payloads.refs, n)
 		}
 	}
 	b.work(l.handBack)

@@ -49,7 +49,7 @@ func (b *Broker) SessionInfo(clientID string) (info SessionInfo, ok bool) {
 	}
 	info = SessionInfo{
 		ClientID: s.id, Since: time.UnixMilli(s.away), Subscriptions: len(s.subs),
-		Queued: s.messages, QueuedBytes: s.bytes, Expiry: int64(s.expiry),
+		Queued: s.routed.messages + s.direct.messages, QueuedBytes: s.routed.bytes + s.direct.bytes, Expiry: int64(s.expiry),
 	}
 	if s.expiry == math.MaxUint32 {
 		info.Expiry = -1

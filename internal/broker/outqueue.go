@@ -115,13 +115,25 @@ type outqueue struct {
 	live   int              // slots before next that aren't done
 	strays map[uint16]*slot // by packet identifier
 	resend []*slot          // strays to be sent again on this connection, oldest first; may have become done
-	middle onDisk
-	back   ring
-	tail   uint64 // sequence number of the next message to come
+	tail   uint64           // sequence number of the next message to come
+	*deep                   // shallow, if the queue is in memory only
 
-	inMemory    int64 // bytes of messages in memory, those under way included
-	unevictable int64 // of those, what had to stay when that was last looked at
+	messages int   // held: those under way or waiting, in memory or not
+	bytes    int64 // of them
+	inMemory int64 // bytes of messages in memory, those under way included
+	small    int64 // of those, the small ones, with their slots
+	charged  int64 // of small
 }
+
+// deep is what only a queue on disk has: idle clients are many.
+type deep struct {
+	middle      onDisk
+	back        ring
+	unevictable int64 // of inMemory, what had to stay when that was last looked at
+}
+
+// shallow is the deep of queues that are in memory only. It is never written to.
+var shallow = new(deep)
 
 // onDisk stands for messages that are on disk only: some of the sequence numbers
 // from from to to.
@@ -130,6 +142,14 @@ type onDisk struct {
 	count    int
 	bytes    int64
 	order    uint64 // slot.order of the newest
+	expires  int64  // when the first of them expires, or earlier, on the broker's clock in ms; 0: never
+}
+
+// expiresAt notes when a message expires that is added, 0: never.
+func (m *onDisk) expiresAt(ms int64) {
+	if ms != 0 && (m.expires == 0 || ms < m.expires) {
+		m.expires = ms
+	}
 }
 
 // add adds a message, with a higher sequence number than those there.
@@ -149,8 +169,9 @@ const (
 	directBase, directSpan = 32768, 32768
 )
 
-// start makes the queue, still empty, begin with a sequence number.
+// start makes a queue on disk, still empty, begin with a sequence number.
 func (q *outqueue) start(seq uint64) {
+	q.deep = new(deep)
 	q.front.reset(seq)
 	q.next, q.tail = seq, seq
 	q.middle.from, q.middle.to = seq, seq

@@ -160,7 +160,7 @@ func TestOutqueueAgainstAList(t *testing.T) {
 // neither memory nor identifiers for those that come and go after it.
 func TestDeliveryThatStaysCostsOnePlace(t *testing.T) {
 	t.Parallel()
-	q := outqueue{base: routedBase, span: routedSpan}
+	q := outqueue{base: routedBase, span: routedSpan, deep: shallow}
 	send := func() *slot {
 		q.push(slot{qos: 1}, true)
 		it := q.candidate()

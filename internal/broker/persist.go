@@ -55,6 +55,7 @@ func (b *Broker) saveSession(s *Session) journal.Seq {
 			return b.saveWill(s)
 		}
 		s.sid = b.lastSID.Add(1)
+		s.routed.start(0)
 	}
 	s.mark = s.mayHaveSent() + markAhead
 	a := b.journal.Begin()

@@ -69,26 +69,6 @@ func sameFilter(matches []*subscription) bool {
 	return true
 }
 
-// anyFull says whether a queue that o would go to is at its bound.
-func (b *Broker) anyFull(t *Turn, o *outgoing) bool {
-	t.matches = b.filters.Match(o.topic, t.matches[:0])
-	for _, sub := range t.matches {
-		if sub.session == nil {
-			if sub.group.full() {
-				return true
-			}
-			continue
-		}
-		sub.session.mu.Lock()
-		full := sub.qos > 0 && sub.session.full()
-		sub.session.mu.Unlock()
-		if full {
-			return true
-		}
-	}
-	return false
-}
-
 // needsDisk says whether o, a client's publish, would be journaled: for the sake
 // of QoS 2, as a retained message, or in the queue of a session on disk.
 func (b *Broker) needsDisk(t *Turn, o *outgoing, with *alongside) bool {

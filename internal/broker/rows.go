@@ -109,20 +109,30 @@ func decodeMessage(row []byte, wall int64) (*Message, error) {
 	return m, nil
 }
 
-// messageSize gives the size of the message that appendMessage wrote.
-func messageSize(row []byte) (int, error) {
+// stored is what has to be known of a message on disk.
+type stored struct {
+	size      int   // as Message.size
+	expiresAt int64 // on the broker's clock in ms; 0: never
+}
+
+// storedMessage reads it from what appendMessage wrote.
+func storedMessage(row []byte, wall int64) (m stored, err error) {
 	if len(row) < 8 {
-		return 0, errRow
+		return m, errRow
+	}
+	if expires := int64(binary.BigEndian.Uint64(row)); expires != 0 {
+		m.expiresAt = max(1, expires-wall)
 	}
 	row = row[8:]
 	for range 2 {
 		_, n := binary.Uvarint(row)
 		if n <= 0 {
-			return 0, errRow
+			return m, errRow
 		}
 		row = row[n:]
 	}
-	return len(row), nil
+	m.size = len(row)
+	return m, nil
 }
 
 // appendHead appends how a queue row begins: version, flags, and the packet

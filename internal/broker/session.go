@@ -3,6 +3,7 @@ package broker
 import (
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 )
 
@@ -20,43 +21,43 @@ type Session struct {
 
 	mu lockrank.Mutex[lockrank.Session] // guards everything below
 
-	conn       *Conn                    // nil while the client is away
-	detaching  *Conn                    // has been conn, and its reader isn't done with the session
-	sid        uint64                   // number on disk; 0: not on disk
-	subs       map[string]*subscription // nil: none yet
-	received   map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
-	durableTo  journal.Seq              // batches up to this one are on disk
-	sentTo     uint64                   // messages of routed before it may have been sent by an earlier run
-	marked     uint64                   // messages of routed before it may be sent: that they may have been is on disk
-	mark       uint64                   // the same, once markBatch is on disk
-	markBatch  journal.Seq
-	expiry     uint32    // Session Expiry Interval in seconds; 0: ends with its connection
-	ended      bool      // no longer in the registry
-	awaiting   bool      // Durable will be called, and sends what waits for the disk
-	loading    bool      // a goroutine reads messages back from the disk
-	passedOver bool      // a shared subscription's message found no room
-	replaying  bool      // a goroutine sends what replays names
-	asked      byte      // what the client asked for when its queue is full: an index of queueFulls; 0: nothing
-	will       *will     // of the connection, or delayed
-	expireAt   *timer    // while away
-	willAt     *timer    // while away
-	away       int64     // since when, on the wall clock in ms; 0: connected
-	routed     outqueue  // what was published by anybody
-	direct     outqueue  // what a handler sent
-	orders     uint64    // count of enqueued messages
-	inflight   int       // slots counted against receiveMax
-	receiveMax int       // the client's, bounded by our own
-	messages   int       // in both queues
-	bytes      int64     // of them
-	notices    int       // notifications in direct
-	replays    []*replay // retained messages on their way to new subscriptions
+	conn         *Conn                    // nil while the client is away
+	detaching    *Conn                    // has been conn, and its reader isn't done with the session
+	sid          uint64                   // number on disk; 0: not on disk
+	subs         map[string]*subscription // nil: none yet
+	received     map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
+	durableTo    journal.Seq              // batches up to this one are on disk
+	sentTo       uint64                   // messages of routed before it may have been sent by an earlier run
+	marked       uint64                   // messages of routed before it may be sent: that they may have been is on disk
+	mark         uint64                   // the same, once markBatch is on disk
+	markBatch    journal.Seq
+	expiry       uint32    // Session Expiry Interval in seconds; 0: ends with its connection
+	ended        bool      // no longer in the registry
+	awaiting     bool      // Durable will be called, and sends what waits for the disk
+	loading      bool      // a goroutine reads messages back from the disk
+	passedOver   bool      // a shared subscription's message found no room
+	replaying    bool      // a goroutine sends what replays names
+	asked        byte      // what the client asked for when its queue is full: an index of queueFulls; 0: nothing
+	warned, said bool      // the queue on disk is near its bound; and the log has it
+	purging      bool      // a goroutine deletes expired messages
+	will         *will     // of the connection, or delayed
+	expireAt     *timer    // while away
+	willAt       *timer    // while away
+	away         int64     // since when, on the wall clock in ms; 0: connected
+	routed       outqueue  // what was published by anybody
+	direct       outqueue  // what a handler sent
+	orders       uint64    // count of enqueued messages
+	inflight     int       // slots counted against receiveMax
+	receiveMax   int       // the client's, bounded by our own
+	notices      int       // notifications in direct
+	replays      []*replay // retained messages on their way to new subscriptions
 }
 
 func newSession(b *Broker, id string) *Session {
 	return &Session{
 		b: b, id: id,
-		routed: outqueue{base: routedBase, span: routedSpan},
-		direct: outqueue{base: directBase, span: directSpan},
+		routed: outqueue{base: routedBase, span: routedSpan, deep: shallow},
+		direct: outqueue{base: directBase, span: directSpan, deep: shallow},
 	}
 }
 
@@ -72,17 +73,12 @@ func (s *Session) subscribe(sub *subscription) {
 // durable says whether the session outlives its connection; s.mu is held.
 func (s *Session) durable() bool { return s.expiry > 0 }
 
-// full says whether the queue is at its bound; s.mu is held.
-func (s *Session) full() bool {
-	return s.messages >= s.b.limits.MaxQueued || s.bytes >= s.b.limits.MaxQueuedBytes
-}
-
 // enqueue puts a QoS 1 or 2 message, of which it takes over one reference,
 // behind those that wait. s.mu is held. What belongs on disk is sent when the
 // turn has committed it, everything else as far as it can be. At the queue's
-// bound it does what Limits.QueueFull says.
+// bound it does what the session's policy says.
 func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
-	if s.full() && !s.makeRoom(t) {
+	if s.full(t, q) && !s.makeRoom(t, q) {
 		it.msg.release()
 		return
 	}
@@ -91,10 +87,9 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 	if s.sendAtOnce(t, q, &it) {
 		return
 	}
-	t.overTotal = t.overTotal || s.b.totalFull()
 	it.size = uint32(it.msg.size())
-	s.count(&it)
-	q.inMemory += int64(it.size)
+	s.count(q, &it)
+	s.hold(q, &it)
 	if q == &s.routed && s.sid != 0 {
 		it.batch = unsaved
 		it.msg.keep()
@@ -105,6 +100,7 @@ func (s *Session) enqueue(t *Turn, q *outqueue, it slot) {
 		q.push(it, true)
 		s.pump(t)
 	}
+	s.warn(t, q)
 	s.shed(t)
 }
 
@@ -127,7 +123,7 @@ func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
 		q.sent(q.push(*it, true))
 	} else {
 		it.msg.release()
-		s.finish(it)
+		s.finish(q, it)
 	}
 	return true
 }
@@ -137,7 +133,7 @@ func (s *Session) sendAtOnce(t *Turn, q *outqueue, it *slot) bool {
 func (s *Session) respond(t *Turn, sub *subscription, m *Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || sub.gone || sub.qos == 0 || sub.id != 0 || s.full() {
+	if s.ended || sub.gone || sub.qos == 0 || sub.id != 0 || s.full(t, &s.direct) {
 		return false
 	}
 	it := slot{msg: m, qos: 1, order: s.orders + 1}
@@ -150,86 +146,48 @@ func (s *Session) respond(t *Turn, sub *subscription, m *Message) bool {
 }
 
 // count adds a slot to the levels; s.mu is held.
-func (s *Session) count(it *slot) {
+func (s *Session) count(q *outqueue, it *slot) {
 	it.held = true
-	s.level(1, int64(it.size))
+	s.level(q, 1, int64(it.size))
 }
 
 // uncount takes a slot out of the levels, if it is in; s.mu is held.
-func (s *Session) uncount(it *slot) {
+func (s *Session) uncount(q *outqueue, it *slot) {
 	if it.held {
 		it.held = false
-		s.level(-1, -int64(it.size))
+		s.level(q, -1, -int64(it.size))
 	}
 }
 
-func (s *Session) level(messages, bytes int64) {
-	s.messages += int(messages)
-	s.bytes += bytes
+func (s *Session) level(q *outqueue, messages, bytes int64) {
+	q.messages += int(messages)
+	q.bytes += bytes
 	s.b.stats.Queued.Add(messages)
 	s.b.stats.QueuedBytes.Add(bytes)
-}
-
-// makeRoom deals with a queue at its bound: it says whether a message more may
-// come. s.mu is held.
-func (s *Session) makeRoom(t *Turn) bool {
-	if s.b.limits.QueueFull == DropOldest && s.messages < 2*s.b.limits.MaxQueued {
-		return true // shed follows
-	}
-	if !s.ended {
-		t.ending = append(t.ending, s)
-	}
-	return false
-}
-
-// shed drops the oldest messages that have not been sent, if that is what is to
-// happen with a queue beyond its bound. Those on disk only are read for that.
-// s.mu is held.
-func (s *Session) shed(t *Turn) {
-	if s.b.limits.QueueFull != DropOldest {
-		return
-	}
-	for s.overfull() {
-		it := s.routed.oldestWaiting()
-		if it == nil {
-			if s.lacksOldest() {
-				t.feed = append(t.feed, s)
-			}
-			return
-		}
-		s.drop(&s.routed, it)
-		s.b.stats.Dropped.Add(1)
-	}
-}
-
-// overfull says whether the queue is beyond its bound; s.mu is held.
-func (s *Session) overfull() bool {
-	return s.messages > s.b.limits.MaxQueued || s.bytes > s.b.limits.MaxQueuedBytes
-}
-
-// lacksOldest says whether shed needs messages that are on disk only, and nobody
-// is reading them; s.mu is held.
-func (s *Session) lacksOldest() bool {
-	return s.b.limits.QueueFull == DropOldest && s.overfull() && !s.loading && s.routed.middle.count > 0 && s.routed.oldestWaiting() == nil
 }
 
 // drop finishes a slot: its message and its row go. s.mu is held.
 func (s *Session) drop(q *outqueue, it *slot) {
 	if it.saved && s.sid != 0 {
-		var key [18]byte
-		a := s.b.journal.Begin()
-		a.Delete(appendQueueKey(key[:0], s.sid, it.seq))
-		a.End(nil)
+		s.deleteRow(it.seq)
 	}
 	s.remove(q, it)
 	q.trim()
+}
+
+// deleteRow deletes a message's row; s.mu is held.
+func (s *Session) deleteRow(seq uint64) {
+	var key [18]byte
+	a := s.b.journal.Begin()
+	a.Delete(appendQueueKey(key[:0], s.sid, seq))
+	a.End(nil)
 }
 
 // remove finishes a slot whose row, if it has one, the caller sees to, and after
 // which q.trim is to follow; s.mu is held.
 func (s *Session) remove(q *outqueue, it *slot) {
 	s.letGo(q, it)
-	s.finish(it)
+	s.finish(q, it)
 	q.settle(it)
 }
 
@@ -238,18 +196,59 @@ func (s *Session) letGo(q *outqueue, it *slot) {
 	if it.msg == nil {
 		return
 	}
+	q.inMemory -= int64(it.size)
+	if it.size < chargedAlone && it.msg.stamp == 0 {
+		q.small -= slotOverhead + int64(it.size)
+		s.charge(q)
+	}
 	it.msg.release()
 	it.msg = nil
-	q.inMemory -= int64(it.size)
+}
+
+// Messages of chargedAlone bytes and more are charged to the pool of memory once,
+// however many queues hold them. Smaller ones are charged for each queue, with what
+// the slot takes, and in steps: to touch the pool's counters for each of them would
+// cost more than that is worth.
+const (
+	chargedAlone = 1 << 10
+	chargeStep   = 4 << 10
+)
+
+// hold counts a slot's message as in memory; s.mu is held.
+func (s *Session) hold(q *outqueue, it *slot) {
+	q.inMemory += int64(it.size)
+	switch {
+	case it.msg.stamp != 0: // the store of retained messages has it
+	case it.size >= chargedAlone:
+		s.b.charge(it.msg, s.kind(q))
+	default:
+		q.small += slotOverhead + int64(it.size)
+		s.charge(q)
+	}
+}
+
+func (s *Session) kind(q *outqueue) memory.Kind {
+	if q == &s.direct {
+		return memory.Replies
+	}
+	return memory.Queues
+}
+
+// charge charges what the queue holds in small messages; s.mu is held.
+func (s *Session) charge(q *outqueue) {
+	if d := q.small - q.charged; d >= chargeStep || d <= -chargeStep || q.small == 0 && d != 0 {
+		s.b.memory.Charge(s.kind(q), d)
+		q.charged = q.small
+	}
 }
 
 // finish takes a slot without a message out of everything that counts it; s.mu is
 // held.
-func (s *Session) finish(it *slot) {
+func (s *Session) finish(q *outqueue, it *slot) {
 	if it.number != 0 {
 		s.b.payloads.release(s.b.journal, it.number)
 	}
-	s.uncount(it)
+	s.uncount(q, it)
 	if it.counted {
 		s.inflight--
 	}
@@ -395,7 +394,7 @@ func (s *Session) send(t *Turn, c *Conn, q *outqueue, it *slot) bool {
 		// Nobody will ask for it again.
 		if it.held {
 			s.letGo(q, it)
-			s.uncount(it)
+			s.uncount(q, it)
 		} else {
 			m.release()
 			it.msg = nil
@@ -510,11 +509,10 @@ func (s *Session) discard() {
 	for _, q := range []*outqueue{&s.routed, &s.direct} {
 		q.each(func(it *slot) {
 			s.letGo(q, it)
-			s.finish(it)
+			s.finish(q, it)
 		})
-		s.level(-int64(q.middle.count), -q.middle.bytes)
-		*q = outqueue{base: q.base, span: q.span}
-		q.start(q.tail)
+		s.level(q, -int64(q.middle.count), -q.middle.bytes)
+		*q = outqueue{base: q.base, span: q.span, deep: shallow}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/lockrank"
+	"holdfast/internal/memory"
 )
 
 // shareGroup is a shared subscription, $share/{name}/{filter}: each message goes
@@ -127,7 +128,7 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 	if s.conn == nil || sub.gone {
 		return false
 	}
-	if min(o.qos, sub.qos) > 0 && (s.full() || !s.sharedHasRoom()) {
+	if min(o.qos, sub.qos) > 0 && (s.full(t, &s.routed) || !s.sharedHasRoom()) {
 		s.passedOver = true
 		return false
 	}
@@ -182,12 +183,21 @@ func (g *shareGroup) hasMembers() bool { return len(*g.members.Load()) > 0 }
 func (g *shareGroup) full() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.backlog) >= g.b.limits.MaxQueued || g.bytes >= g.b.limits.MaxQueuedBytes
+	l := &g.b.limits
+	return len(g.backlog) >= l.MaxQueued || loadOf(len(g.backlog), g.bytes, rowOverhead) >= min(l.MaxQueuedBytes, maxBacklogBytes)
 }
+
+// maxBacklogBytes bounds a backlog besides Limits.MaxQueuedBytes: all of it is in memory.
+const maxBacklogBytes = 256 << 20
 
 // count adds a message to the levels, or with a sign of -1 takes it out; g.mu is held.
 func (g *shareGroup) count(m *Message, sign int64) {
 	g.bytes += sign * m.size()
+	if sign > 0 && m.size() >= chargedAlone {
+		g.b.charge(m, memory.Queues)
+	} else if m.size() < chargedAlone && m.stamp == 0 {
+		g.b.memory.Charge(memory.Queues, sign*(slotOverhead+m.size()))
+	}
 	g.b.stats.Queued.Add(sign)
 	g.b.stats.QueuedBytes.Add(sign * m.size())
 }
@@ -209,7 +219,6 @@ func (g *shareGroup) add(t *Turn, m *Message) {
 			}
 		}
 	}
-	t.overTotal = t.overTotal || g.b.totalFull()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -277,7 +286,6 @@ func (g *shareGroup) pop(t *Turn, seq uint64) bool {
 // requeue puts messages, whose references it takes over, before the backlog, in
 // order, to be journaled.
 func (g *shareGroup) requeue(t *Turn, messages ...*Message) {
-	t.overTotal = t.overTotal || g.b.totalFull()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -396,7 +404,7 @@ func (g *shareGroup) anyConnectedBut(s *Session) bool {
 func (b *Broker) dispatchTo(t *Turn, s *Session) {
 	var shared []*subscription
 	s.mu.Lock()
-	if s.passedOver && !s.full() && s.sharedHasRoom() {
+	if s.passedOver && !s.full(t, &s.routed) && s.sharedHasRoom() {
 		s.passedOver = false
 		shared = s.sharedSubscriptions()
 	}

@@ -15,6 +15,7 @@ type Stats struct {
 	KeepAliveTimeouts  atomic.Int64 // connections closed because nothing was heard
 	SessionsExpired    atomic.Int64
 	SessionsOverflowed atomic.Int64 // sessions ended because their queue was full
+	NearFull           atomic.Int64 // times that a session's queue, or all together, came within a fifth of the bound
 	Dropped            atomic.Int64 // messages dropped: QoS 0 to a full output, or the oldest of a full queue
 	Expired            atomic.Int64 // messages dropped because their expiry interval passed
 	TooLarge           atomic.Int64 // messages dropped because the receiver takes no packet that large

@@ -26,12 +26,12 @@ type Turn struct {
 	notified []*Conn    // connections that got a handler's notification
 	ending   []*Session // sessions whose queue passed its bound
 
-	saves     []save     // what was enqueued and belongs on disk, until commit
-	deletes   [][]byte   // keys of rows to go with that
-	row, key  []byte     // scratch
-	feed      []*Session // sessions that wait for messages from the disk
-	overTotal bool       // all queues together are over their bound
-	hurried   bool       // others wait for this goroutine: it must not read the disk
+	saves    []save     // what was enqueued and belongs on disk, until commit
+	deletes  [][]byte   // keys of rows to go with that
+	row, key []byte     // scratch
+	feed     []*Session // sessions that wait for messages from the disk
+	nearFull []*Session // sessions whose queue has come near its bound
+	hurried  bool       // others wait for this goroutine: it must not read the disk
 
 	chain []link // scratch of route: matches of the same session
 
@@ -82,7 +82,7 @@ const fewDirty = 8
 // what could not be done under the locks of routing: sessions whose queue passed
 // its bound end, messages that wait on disk are read.
 func (t *Turn) flush() {
-	for len(t.ending)+len(t.feed)+len(t.saves) > 0 || t.overTotal {
+	for len(t.ending)+len(t.feed)+len(t.saves)+len(t.nearFull) > 0 {
 		t.b.commit(t, nil)
 		switch {
 		case len(t.ending) > 0:
@@ -93,9 +93,10 @@ func (t *Turn) flush() {
 			s := t.feed[len(t.feed)-1]
 			t.feed = t.feed[:len(t.feed)-1]
 			t.b.goOn(t, s)
-		case t.overTotal:
-			t.overTotal = false
-			t.b.endHeaviest(t)
+		case len(t.nearFull) > 0:
+			s := t.nearFull[len(t.nearFull)-1]
+			t.nearFull = t.nearFull[:len(t.nearFull)-1]
+			t.b.isNearFull(s)
 		}
 	}
 	t.count()

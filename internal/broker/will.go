@@ -45,7 +45,7 @@ func (b *Broker) publishWill(t *Turn, w *will) {
 // both with what goes alongside. It says how many subscriptions matched, which
 // batch an acknowledgement must wait for, and, if nobody got it, why.
 func (b *Broker) publishAny(t *Turn, o *outgoing, with *alongside) (matched int, batch journal.Seq, code mqtt.ReasonCode) {
-	if b.limits.QueueFull == Reject && o.qos > 0 && b.anyFull(t, o) {
+	if o.qos > 0 && b.refuses(t, o) {
 		return 0, 0, mqtt.QuotaExceeded
 	}
 	if o.retain {

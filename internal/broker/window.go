@@ -61,6 +61,7 @@ func (s *Session) evict() {
 			s.awaits(it.batch) // Durable calls again
 			break
 		}
+		q.middle.expiresAt(it.msg.expiresAt)
 		s.letGo(q, it)
 		q.evict(it)
 	}
@@ -249,7 +250,7 @@ func (s *Session) fillIn(p *page, found []loaded, whole bool) (hole string) {
 			for _, it := range q.resend {
 				if it.seq == l.seq && it.state == slotSent && it.msg == nil {
 					it.msg, l.msg = l.msg, nil
-					q.inMemory += int64(it.size)
+					s.hold(q, it)
 				}
 			}
 			continue
@@ -260,8 +261,8 @@ func (s *Session) fillIn(p *page, found []loaded, whole bool) (hole string) {
 		if !q.load(it) {
 			return ""
 		}
+		s.hold(q, &it)
 		l.msg = nil
-		q.inMemory += int64(it.size)
 	}
 	if len(p.strays) > 0 {
 		for _, it := range q.resend {

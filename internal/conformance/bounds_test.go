@@ -1,21 +1,27 @@
 package conformance
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/mqtttest"
 	"holdfast/internal/server"
 )
 
-// When all queues together are at their bound, the session that holds most ends,
-// and one whose client is away before one whose isn't.
+// When all queues together are near their bound, publishes are refused that would go
+// to the session which holds most. Nothing that was acknowledged is lost, and the
+// session that holds less still gets messages.
 func TestTotalQueueBound(t *testing.T) {
 	t.Parallel()
 	for name, bound := range map[string]func(*server.Config){
 		"messages": func(c *server.Config) { c.Limits.MaxTotalQueued = 20 },
-		"bytes":    func(c *server.Config) { c.Limits.MaxTotalQueuedBytes = 20 * int64(len("light")+1000) },
+		"bytes": func(c *server.Config) {
+			c.Limits.MaxTotalQueuedBytes = 20 * int64(len("light")+1000+64)
+			c.Limits.MaxQueuedBytes = c.Limits.MaxTotalQueuedBytes
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -26,17 +32,31 @@ func TestTotalQueueBound(t *testing.T) {
 				c.Disconnect()
 			}
 			publisher := n.connect()
-			payload := strings.Repeat("x", 1000)
-			for range 5 {
-				publisher.Publish(message{Topic: "light", Payload: payload, QoS: 1})
+			publish := func(topic string, want mqtt.ReasonCode) {
+				t.Helper()
+				ack := publisher.Offer(message{Topic: topic, Payload: strings.Repeat("x", 1000), QoS: 1})
+				wantCode(t, "PUBACK of "+topic, ack.Code, want)
+				if want != mqtt.Success {
+					wantReason(t, "PUBACK", ack.ReasonString)
+				}
 			}
-			for range 17 {
-				publisher.Publish(message{Topic: "heavy", Payload: payload, QoS: 1})
+			for range 4 {
+				publish("light", mqtt.Success)
 			}
-			light := n.connect(mqtttest.Persistent("light"))
-			wantPresent(t, light, true)
-			light.ReceiveN(5)
-			wantPresent(t, n.connect(mqtttest.Persistent("heavy")), false)
+			for range 14 {
+				publish("heavy", mqtt.Success)
+			}
+			for range 10 {
+				publish("heavy", mqtt.QuotaExceeded)
+			}
+			publish("light", mqtt.Success)
+			for topic, count := range map[string]int{"light": 5, "heavy": 14} {
+				c := n.connect(mqtttest.Persistent(topic))
+				wantPresent(t, c, true)
+				c.ReceiveN(count)
+				c.Ping()
+			}
+			publish("heavy", mqtt.Success)
 		})
 	}
 }
@@ -51,12 +71,100 @@ func TestTotalQueueBoundOfSharedSubscriptions(t *testing.T) {
 		c.Disconnect()
 	}
 	publisher := n.connect()
-	publishAll(publisher, numbered("light", 1, 5))
-	publishAll(publisher, numbered("heavy", 1, 17))
-	light := n.connect(mqtttest.Persistent("light"))
-	wantPresent(t, light, true)
-	wantPayloads(t, light.ReceiveN(5), counted(0, 5))
-	wantPresent(t, n.connect(mqtttest.Persistent("member")), false)
+	publishAll(publisher, numbered("light", 1, 4))
+	publishAll(publisher, numbered("heavy", 1, 14))
+	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "heavy", QoS: 1}).Code, mqtt.QuotaExceeded)
+	publisher.Publish(message{Topic: "light", Payload: "4", QoS: 1})
+	wantPayloads(t, n.connect(mqtttest.Persistent("light")).ReceiveN(5), counted(0, 5))
+	member := n.connect(mqtttest.Persistent("member"))
+	wantPresent(t, member, true)
+	wantPayloads(t, member.ReceiveN(14), counted(0, 14))
+}
+
+// A client that fills the bound of all queues with many sessions costs another one
+// that holds less nothing.
+func TestManySessionsThatFillTheBoundCostOthersNothing(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxTotalQueued = 1000 })
+	subscribe := func(id, topic string) {
+		c := n.connect(mqtttest.Persistent(id))
+		c.Subscribe(topic, 1)
+		c.Disconnect()
+	}
+	subscribe("honest", "honest")
+	publisher := n.connect()
+	publishAll(publisher, numbered("honest", 1, 15))
+	for i := range 50 {
+		subscribe(fmt.Sprint("greedy", i), "greedy")
+	}
+	refused := false
+	for range 100 {
+		refused = refused || publisher.Offer(message{Topic: "greedy", QoS: 1}).Code == mqtt.QuotaExceeded
+	}
+	if !refused {
+		t.Error("no publish was refused")
+	}
+	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "honest", Payload: "15", QoS: 1}).Code, mqtt.Success)
+	honest := n.connect(mqtttest.Persistent("honest"))
+	wantPresent(t, honest, true)
+	wantPayloads(t, honest.ReceiveN(16), counted(0, 16))
+}
+
+// Messages that a client has acknowledged don't count although one before them
+// isn't.
+func TestAcknowledgedMessagesDontCount(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []broker.QueueFull{broker.EndSession, broker.Reject} {
+		n := start(t, func(c *server.Config) { c.Limits.MaxQueued, c.Limits.QueueFull = 20, policy })
+		c := n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
+		c.Subscribe("news", 1)
+		publisher := n.connect()
+		publisher.Publish(message{Topic: "news", Payload: "first", QoS: 1})
+		first := c.Receive()
+		for range 200 {
+			wantCode(t, "PUBACK", publisher.Offer(message{Topic: "news", QoS: 1}).Code, mqtt.Success)
+			c.Acknowledge(c.Receive())
+			c.Ping()
+		}
+		c.Acknowledge(first)
+		c.Quiet()
+	}
+}
+
+// A session that chose so in its CONNECT has publishes refused when its queue is
+// full, before any other session gets them, also after its client has gone and the
+// server was started again.
+func TestSessionChoosesBackpressure(t *testing.T) {
+	t.Parallel()
+	chooses := func(policy string) mqtttest.Option {
+		return mqtttest.Raw(func(c *mqtt.Connect) { c.Raw = mqtt.AppendUserProp(nil, "holdfast-queue-full", policy) })
+	}
+	n := start(t, func(c *server.Config) { c.Limits.MaxQueued = 5 })
+	processor := n.connect(mqtttest.Persistent("processor"), chooses("reject"))
+	processor.Subscribe("orders", 1)
+	processor.Disconnect()
+	other := n.connect()
+	other.Subscribe("orders", 0)
+	publisher := n.connect()
+	publishAll(publisher, numbered("orders", 1, 5))
+	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "orders", QoS: 1}).Code, mqtt.QuotaExceeded)
+	wantPayloads(t, collect(other, 5), counted(0, 5))
+
+	n.restart()
+	publisher = n.connect()
+	wantCode(t, "PUBACK after a restart", publisher.Offer(message{Topic: "orders", QoS: 1}).Code, mqtt.QuotaExceeded)
+	processor = n.connect(mqtttest.Persistent("processor"), chooses("reject"))
+	wantPayloads(t, processor.ReceiveN(5), counted(0, 5))
+	processor.Ping()
+	publisher.Publish(message{Topic: "orders", Payload: "5", QoS: 1})
+	wantPayloads(t, processor.ReceiveN(1), []string{"5"})
+
+	ack := mqtttest.Refused(t, n.addr(), mqtt.ImplementationSpecificError, chooses("whatever"))
+	wantReason(t, "CONNACK", ack.ReasonString)
+	strict := start(t, func(c *server.Config) { c.Limits.KeepQueueFull = true })
+	ack = mqtttest.Refused(t, strict.addr(), mqtt.NotAuthorized, chooses("reject"))
+	wantReason(t, "CONNACK", ack.ReasonString)
+	strict.connect(chooses("end-session"))
 }
 
 // A member of a shared subscription whose queue is full is passed over, and when

@@ -11,6 +11,7 @@ type (
 	Versions     struct{}
 	Acks         struct{}
 	TopicStripe  struct{}
+	Fair         struct{}
 	Session      struct{}
 	Groups       struct{}
 	Group        struct{}
@@ -67,6 +68,8 @@ var order = []entry{
 	lock[Acks]("broker.ackRing.mu"),
 	// Held while a retained message is stored, routed and appended to the journal.
 	lock[TopicStripe]("broker.retainedStore.stripes"),
+	// Held while every session and group is looked at, some times a second at most.
+	lock[Fair]("broker.Broker.fairMu"),
 	// No two sessions are locked at once.
 	lock[Session]("broker.Session.mu"),
 	lock[Groups]("broker.Broker.groupsMu"),

@@ -50,6 +50,7 @@ func (s *Server) publishSys() {
 	for _, kind := range memory.Kinds() {
 		s.broker.PublishSys("broker/memory/"+kind.String(), strconv.FormatInt(s.memory.UsedBy(kind), 10))
 	}
+	_, storedMaximum := s.broker.QueueBounds()
 	for name, value := range map[string]int64{
 		"broker/memory/maximum":            s.maximum,
 		"broker/memory/limit":              s.memory.Limit(),
@@ -75,6 +76,9 @@ func (s *Server) publishSys() {
 		"broker/publish/messages/rejected": b.Rejected.Load() + b.Unauthorized.Load(),
 		"broker/messages/queued":           b.Queued.Load(),
 		"broker/messages/queued bytes":     b.QueuedBytes.Load(),
+		"broker/messages/stored bytes":     s.broker.StoredBytes(),
+		"broker/messages/stored maximum":   storedMaximum,
+		"broker/messages/near full":        b.NearFull.Load(),
 		"broker/retained messages/count":   int64(levels.Retained),
 		"broker/retained messages/bytes":   levels.RetainedBytes,
 		"broker/subscriptions/count":       b.Subscriptions.Load(),
