@@ -218,7 +218,7 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	var flags []string
+	flags := []string{"--sys-interval", "1s"} // to see soon what clients are charged with
 	if o.Size == Small {
 		flags = append([]string{"--sys-interval", "100ms"}, a.SmallFlags...)
 	}

@@ -3,7 +3,6 @@ package abuse
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -181,5 +180,3 @@ func (s *server) operate(limit time.Duration) error {
 	}
 	return response.Body.Close()
 }
-
-var errEnded = errors.New("the program has ended")
