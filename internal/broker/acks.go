@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 )
 
@@ -27,6 +28,7 @@ type ackRing struct {
 	head    uint64
 	tail    uint64
 	durable journal.Seq // the newest batch that was asked for and has become durable
+	waiting int64       // bytes of responses in places
 	closed  bool        // the connection is gone: acknowledgements die, responses go their way
 }
 
@@ -61,6 +63,27 @@ func (r *ackRing) put(a ack) Ticket {
 	return Ticket(r.tail - 1)
 }
 
+// chargedReplies is in which steps responses that wait are charged: a connection
+// with few touches no counter that others touch.
+const chargedReplies = 64 << 10
+
+// countReply counts bytes of responses that came, or with n below 0 went; acks.mu is
+// held.
+func (c *Conn) countReply(n int64) {
+	before := c.acks.waiting / chargedReplies
+	c.acks.waiting += n
+	if now := c.acks.waiting / chargedReplies; now != before {
+		c.b.memory.Charge(memory.Replies, (now-before)*chargedReplies)
+	}
+}
+
+// waitingBytes is how many bytes of responses wait.
+func (r *ackRing) waitingBytes() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
+}
+
 func (r *ackRing) at(i uint64) *ack { return &r.places[i&uint64(len(r.places)-1)] }
 
 // ready says whether a needs to wait for nothing but those before it; mu is held.
@@ -74,6 +97,9 @@ func (c *Conn) put(a ack) Ticket {
 	if a.typ == mqtt.PUBACK || a.typ == mqtt.PUBREC && a.code.Failed() {
 		c.receiving.Add(1)
 		a.counted = true
+	}
+	if a.response != nil {
+		c.countReply(a.response.size())
 	}
 	return c.acks.put(a)
 }
@@ -103,6 +129,9 @@ func (c *Conn) release(t *Turn, k Ticket, fill func(*ack)) {
 	defer r.mu.Unlock()
 	a := r.at(uint64(k))
 	fill(a)
+	if a.response != nil && !r.closed {
+		c.countReply(a.response.size())
+	}
 	if r.closed {
 		c.respond(t, a)
 		return
@@ -120,6 +149,9 @@ func (c *Conn) emitReady(t *Turn) {
 			return
 		}
 		c.write(t, a)
+		if a.response != nil {
+			c.countReply(-a.response.size())
+		}
 		c.respond(t, a)
 		*a = ack{}
 		r.head++
@@ -259,6 +291,9 @@ func (c *Conn) respondReady(t *Turn) {
 	r := &c.acks
 	for i := r.head; i < r.tail; i++ {
 		if a := r.at(i); r.ready(a) {
+			if a.response != nil {
+				c.countReply(-a.response.size())
+			}
 			c.respond(t, a)
 		}
 	}

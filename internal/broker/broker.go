@@ -136,7 +136,8 @@ func New(o Options) (*Broker, error) {
 		return nil, err
 	}
 	b.fitQueues()
-	b.loops.Add(2)
+	b.loops.Add(3)
+	go func() { defer b.loops.Done(); b.relieve() }()
 	go func() {
 		defer failstop.End(b.log, "the broker's timers")
 		b.timers.serve(b.Now, b.stop)

@@ -32,6 +32,7 @@ type Conn struct {
 	receiveMax int           // QoS 1 and 2 deliveries that may be under way
 	maxPacket  int           // largest packet the client takes; 0: any
 
+	inputSeen int32 // of the goroutine of relieve: what HeldInput was when it looked last
 	acks      ackRing
 	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
 	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
@@ -247,22 +248,42 @@ func (c *Conn) waitForRoom(t *Turn) error {
 		c.tr.Flush()
 		c.b.waitDurable(c.b.journal.Last()) // whatever an acknowledgement waits for is in there
 	}
-	if c.tr.Size() >= l.OutputBuffer {
+	most := l.OutputBuffer
+	if size := c.tr.Size(); size > tightOutput && c.b.memory.Tight() {
+		most = min(most, tightOutput)
+	}
+	if c.tr.Size() >= most {
 		t.flush()
 		c.tr.Flush()
 		t.leaveGate()
 		c.reads.Store(uint32(readerWaitsForClient))
-		err := c.tr.WaitOutput(l.OutputBuffer)
+		err := c.tr.WaitOutput(most)
 		c.reads.Store(uint32(readerWorks))
 		if err != nil {
 			return errGone
 		}
+	}
+	if n := len(c.tr.Buffered()); n >= tightInput && c.b.memory.Tight() {
+		// This client sends as fast as we read. What it sends is to become no
+		// more traffic than others get rid of in the meantime.
+		t.flush()
+		c.tr.Flush()
+		t.leaveGate()
+		time.Sleep(tightPause)
 	}
 	if len(t.dirty) > maxDirty {
 		t.flush()
 	}
 	return nil
 }
+
+// While memory is tight, a reader lets its client take what it has asked for first,
+// and takes no more than tightInput bytes from it in each tightPause.
+const (
+	tightOutput = 4 << 10
+	tightInput  = 4 << 10
+	tightPause  = 2 * time.Millisecond
+)
 
 // spareAcks is how many acknowledgements may wait for the disk beyond those that
 // Receive Maximum and inflight account for: of SUBSCRIBE, of what is sent again.

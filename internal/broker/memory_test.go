@@ -135,3 +135,37 @@ func TestLatePayloadIsNotWhatWasReadMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// At the bound the connections that hold most are closed, not one that holds
+// little; the bystander is served all the while.
+func TestReliefClosesTheConnectionsThatHoldMost(t *testing.T) {
+	t.Parallel()
+	const limit, hogs, size = 64 << 20, 8, 8 << 20
+	n := runWith(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size}, memory.NewPool(limit))
+	publisher, bystander := n.connect(), n.connect()
+	bystander.Subscribe("echo", 1)
+	holder := n.deaf() // holds something, but less than the others
+	holder.Subscribe("some", 0)
+	for range 40 {
+		bystander.Publish(message{Topic: "some", Payload: strings.Repeat("s", 1000)})
+	}
+
+	for i := range hogs { // each with a message of its own
+		id := string(rune('a' + i))
+		hog := n.deaf()
+		hog.Subscribe(id, 1)
+		publisher.Publish(message{Topic: id, QoS: 1, Payload: strings.Repeat("x", size)})
+		bystander.Publish(message{Topic: "echo", QoS: 1, Payload: "x"})
+		bystander.Receive()
+	}
+	until(t, "memory to be below its bound", func() bool { return !n.memory.Over() })
+	if n.broker.stats.Relieved.Load() == 0 {
+		t.Error("no connection was closed although what clients don't take passes the bound")
+	}
+	for range 40 {
+		if m := holder.Expect(mqtt.PUBLISH).Publish; m.Topic != "some" {
+			t.Fatalf("the connection that holds little got %v", m)
+		}
+	}
+	bystander.Ping()
+}

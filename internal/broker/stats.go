@@ -22,6 +22,7 @@ type Stats struct {
 	Rejected           atomic.Int64 // publishes refused at a bound
 	Unauthorized       atomic.Int64 // publishes refused for lack of permission
 	Wills              atomic.Int64 // wills published
+	Relieved           atomic.Int64 // connections closed because they held most when memory was at its bound
 	Panics             atomic.Int64 // connections closed because of a defect
 	Queued             atomic.Int64 // QoS 1 and 2 messages kept in sessions' queues: not those that were sent and would not be sent again
 	QueuedBytes        atomic.Int64 // their bytes

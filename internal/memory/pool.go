@@ -171,6 +171,15 @@ func (p *Pool) Over() bool {
 	return p != nil && (p.traffic.Load() > p.limit/8*trafficEighths || p.state.Load()+p.traffic.Load() > p.limit)
 }
 
+// Excess is how many bytes of traffic must go until memory isn't tight any more.
+func (p *Pool) Excess() int64 {
+	if p == nil {
+		return 0
+	}
+	traffic, all := p.traffic.Load(), p.state.Load()+p.traffic.Load()
+	return max(0, traffic-p.limit/8*tightEighths, all-p.limit/8*7)
+}
+
 // Relief gives a token whenever traffic has passed its bound; whoever takes it
 // makes room until Over says false. A nil Pool's never gives one.
 func (p *Pool) Relief() <-chan struct{} {

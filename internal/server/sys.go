@@ -66,6 +66,7 @@ func (s *Server) publishSys() {
 		"broker/connections/takeovers":     b.Takeovers.Load(),
 		"broker/connections/maximum":       int64(s.broker.MaxConnections()),
 		"broker/connections/timeouts":      b.KeepAliveTimeouts.Load(),
+		"broker/connections/relieved":      b.Relieved.Load(),
 		"broker/connections/failed":        b.Panics.Load(),
 		"broker/messages/received":         b.PacketsIn.Load(),
 		"broker/publish/messages/received": b.MessagesIn.Load(),

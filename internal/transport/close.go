@@ -3,6 +3,7 @@ package transport
 import (
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ func (c *Conn) WaitOutput(limit int) error {
 	if c.waiter == nil {
 		c.waiter = sync.NewCond(&c.mu)
 	}
-	c.waitLimit = limit
+	c.waitLimit = int32(min(limit, math.MaxInt32))
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
 	for !c.shut {

@@ -82,8 +82,8 @@ type Conn struct {
 	// is.
 	in          []byte
 	r, w        int
-	readN       int          // result of the last readable
 	readErr     error        // result of the last readable
+	readN       int32        // result of the last readable
 	inputHeld   atomic.Int32 // bytes of in that the pool of memory is charged with; written by the reader
 	readSize    int32
 	outputLimit int32
@@ -106,13 +106,12 @@ type Conn struct {
 	shut      bool        // mu: no output is accepted any more
 	broken    bool        // mu: a write failed
 	closed    bool        // mu: the socket is closed, or about to be
-	waitLimit int         // mu: what WaitOutput waits to get below
+	waitLimit int32       // mu: what WaitOutput waits to get below
 	waiter    *sync.Cond  // mu: made at the first WaitOutput that has to wait
 	deadline  *time.Timer // mu: closes what Shut could not finish in time
 
 	sending  chunk // the writer's: taken from queue and out, being written; its p is nil if there is none
 	sent     int   // the writer's: how much of sending.p the socket has
-	writeN   int   // the writer's: result of the last system call
 	writeErr error // the writer's: result of the last system call
 
 	size    atomic.Int64 // bytes in queue, out and sending that the socket doesn't have
@@ -122,6 +121,8 @@ type Conn struct {
 	gone    atomic.Bool  // the same, or a write failed
 
 	interrupted atomic.Bool // Interrupt was called
+
+	writeN int32 // the writer's: result of the last system call
 
 	places [2]place // in the flushers' queues
 }

@@ -118,7 +118,7 @@ func (c *Conn) chargeInput(n int32) bool {
 // How long a packet that grows waits for memory: while the pool is tight, so that
 // it doesn't get to its bound, and then at the bound for others to be closed.
 const (
-	tightPatience = 500 * time.Millisecond
+	tightPatience = 50 * time.Millisecond
 	boundPatience = 2 * time.Second
 	memoryPause   = 5 * time.Millisecond
 )
@@ -151,9 +151,8 @@ func (c *Conn) Connected() {
 	c.inputHeld.Store(held)
 }
 
-// Held is how many bytes wait here, for the rest of a packet or for the peer to take
-// them.
-func (c *Conn) Held() int64 { return int64(c.inputHeld.Load()) + c.size.Load() }
+// HeldInput is how many bytes are charged for a packet that waits for its rest.
+func (c *Conn) HeldInput() int { return int(c.inputHeld.Load()) }
 
 // moveInput moves what is buffered into a buffer of at least size bytes.
 func (c *Conn) moveInput(size int) {
@@ -190,7 +189,7 @@ func (c *Conn) fillRaw() (int, error) {
 	if err := c.raw.Read(c.readable); err != nil {
 		return 0, err
 	}
-	return c.readN, c.readErr
+	return int(c.readN), c.readErr
 }
 
 // Interrupt has Fill return what the peer has sent already, and then ErrInterrupted
@@ -222,7 +221,7 @@ func (c *Conn) fillNow() (int, error) {
 	if !ready {
 		return 0, ErrInterrupted
 	}
-	return c.readN, c.readErr
+	return int(c.readN), c.readErr
 }
 
 // readReady is called by RawConn.Read, first at once and then whenever the
@@ -237,7 +236,7 @@ func (c *Conn) readReady(fd uintptr) bool {
 	}
 	n, again, err := readOnce(fd, c.in[c.w:])
 	if !again {
-		c.readN, c.readErr = n, err
+		c.readN, c.readErr = int32(n), err
 		return true
 	}
 	c.waited = true

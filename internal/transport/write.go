@@ -350,7 +350,7 @@ func (c *Conn) push(mayDrain bool) {
 			c.fail(err)
 			return
 		}
-		if !c.wrote(c.writeN) {
+		if !c.wrote(int(c.writeN)) {
 			break
 		}
 	}
@@ -370,7 +370,7 @@ func (c *Conn) drain() {
 		var err error
 		if c.raw != nil {
 			if err = c.raw.Write(writable); err == nil {
-				n, err = c.writeN, c.writeErr
+				n, err = int(c.writeN), c.writeErr
 			}
 		} else {
 			p := c.sending.p
@@ -536,6 +536,6 @@ func (c *Conn) writeReady(fd uintptr) bool {
 	} else {
 		n, again, err = gatherOnce(fd, c.sending.p[c.sent:], c.sending.next)
 	}
-	c.writeN, c.writeErr = n, err
+	c.writeN, c.writeErr = int32(n), err
 	return !again
 }
