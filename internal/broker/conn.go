@@ -19,11 +19,12 @@ import (
 // Conn is one client's network connection. Its reader goroutine owns the fields
 // that say so; the rest is set before the connection becomes known to others.
 type Conn struct {
-	b        *Broker
-	tr       *transport.Conn
-	session  *Session
-	reserved bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
-	reader   sync.WaitGroup // until the reader is gone and the session detached
+	b         *Broker
+	tr        *transport.Conn
+	session   *Session
+	reserved  bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
+	inputSeen int32          // of the goroutine of relieve: what HeldInput was when it looked last
+	reader    sync.WaitGroup // until the reader is gone and the session detached
 
 	clientID   string
 	since      time.Time     // when CONNECT was accepted
@@ -32,7 +33,6 @@ type Conn struct {
 	receiveMax int           // QoS 1 and 2 deliveries that may be under way
 	maxPacket  int           // largest packet the client takes; 0: any
 
-	inputSeen int32 // of the goroutine of relieve: what HeldInput was when it looked last
 	acks      ackRing
 	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
 	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
