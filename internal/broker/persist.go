@@ -147,11 +147,12 @@ func (b *Broker) deleteSession(s *Session, keepWill bool) journal.Seq {
 	m := s.routed.middle
 	a.DeleteRange(numberedKey(queuePrefix, s.sid), queueKey(s.sid, m.from))
 	a.DeleteRange(queueKey(s.sid, m.to), afterNumber(queuePrefix, s.sid))
+	batch := a.End(nil)
 	if m.count > 0 {
 		b.deleteLater(s.sid, m)
 	}
 	s.sid = 0
-	return a.End(nil)
+	return batch
 }
 
 // deleteLater deletes messages that are on disk only, of a session or group that

@@ -49,7 +49,7 @@ func end(log *slog.Logger, stack io.Writer, exit func(int), patience time.Durati
 	if log == nil {
 		log = slog.Default()
 	}
-	trace, said := debug.Stack(), make(chan struct{})
+	trace, said := fmt.Appendf(nil, "panic: %v\n\n%s", p, debug.Stack()), make(chan struct{}) // as Go itself would
 	go func() {
 		log.Error("giving up: the server has a defect, please report this with the stack that follows; a restart loses nothing that was acknowledged",
 			append([]any{"panic", fmt.Sprint(p)}, args...)...)
