@@ -140,25 +140,67 @@ func TestCheck(t *testing.T) {
 	holdfastAlone(t, "check", "--data", data).want(t, "killed", 0,
 		data+" is sound: 1 keys (6 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
 
-	logs, err := filepath.Glob(filepath.Join(data, "*.journal"))
-	if err != nil || len(logs) != 1 {
-		t.Fatal(logs, err)
-	}
-	content, err := os.ReadFile(logs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[len(bytes.TrimRight(content, "\x00"))-1] ^= 1 // zeros are ahead of it
-	if err := os.WriteFile(logs[0], content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	// Given one wrong bit at the end of what a killed server left, it is mended.
+	flipBit(t, newestLog(t, data), func(written int) int { return written - 1 })
 	got := holdfastAlone(t, "check", "--data", data)
-	if got.code != 1 || !strings.HasPrefix(got.out, "problem: "+filepath.Base(logs[0])) || !strings.Contains(got.err, "1 problems found") {
+	if got.code != 0 || !strings.HasPrefix(got.out, "note: "+filepath.Base(newestLog(t, data))) || !strings.Contains(got.out, data+" is sound: 1 keys (6 bytes)") {
+		t.Errorf("a wrong bit at the end: %+v", got)
+	}
+	d = serveIn(t, data)
+	d.run("get", "k").want(t, "get", 0, "value", "")
+	d.run("set", "k", "other").want(t, "set", 0, "", "")
+	d.stop(syscall.SIGTERM)
+
+	// Given one in a batch that a clean stop has said to be on the disk, it is damage.
+	flipBit(t, newestLog(t, data), func(written int) int { return written - 22 }) // in front of what the stop wrote
+	got = holdfastAlone(t, "check", "--data", data)
+	if got.code != 1 || !strings.HasPrefix(got.out, "problem: "+filepath.Base(newestLog(t, data))) || !strings.Contains(got.err, "1 problems found") {
 		t.Errorf("a flipped bit: %+v", got)
 	}
 	d = startIn(t, data)
-	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "data directory is damaged: "+data+": "+filepath.Base(logs[0])) {
+	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "data directory is damaged: "+data+": "+filepath.Base(newestLog(t, data))) {
 		t.Errorf("serve with a flipped bit: status %d, it said:\n%s", code, d.log())
+	}
+}
+
+// A log that has been deleted is missed, whether the server was stopped or killed.
+func TestDeletedLogIsMissed(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	d := serveIn(t, data)
+	d.run("set", "k", "value").want(t, "set", 0, "", "")
+	d.stop(syscall.SIGKILL)
+	if err := os.Remove(newestLog(t, data)); err != nil {
+		t.Fatal(err)
+	}
+	if got := holdfastAlone(t, "check", "--data", data); got.code != 1 || !strings.Contains(got.out, "the log is missing") {
+		t.Errorf("check: %+v", got)
+	}
+	d = startIn(t, data)
+	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "the log is missing") {
+		t.Errorf("serve: status %d, it said:\n%s", code, d.log())
+	}
+}
+
+func newestLog(t *testing.T, data string) string {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(data, "*.journal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	return logs[len(logs)-1]
+}
+
+// flipBit flips a bit of a log, in the byte that at says, of those that are no zeros ahead.
+func flipBit(t *testing.T, path string, at func(written int) int) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[at(len(bytes.TrimRight(content, "\x00")))] ^= 1
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -122,6 +122,9 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 		*m = merging{}
 	}
 	_ = merged.Set(appliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
+	if j.log != nil {                                                           // its first segment has been begun: an older program may have written those before
+		_ = merged.Set(loggedKey, nil, nil)
+	}
 	return to.Apply(merged, pebble.NoSync)
 }
 

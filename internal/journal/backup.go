@@ -19,7 +19,7 @@ const backupLook = 50 * time.Millisecond
 // Backup writes a copy of the database, as it is at one moment, into the
 // directory dest, which must not exist or be empty. Everything that was
 // acknowledged before the call is in it, and of each batch all or nothing. First
-// what is in memory is written as tables, so the copy needs no log; Close doesn't wait
+// what is in memory is written as tables, so the copy gets a log of nothing; Close doesn't wait
 // for that. Reading and writing go on meanwhile. On the same file system tables are
 // linked instead of copied, which costs neither time nor space; they are never
 // written to again. The copy is made in a directory inside dest and moved up when
@@ -45,6 +45,9 @@ func (j *Journal) Backup(dest string, progress func(Progress)) (done Progress, e
 		err := j.Flush()
 		if err == nil {
 			err = j.db.Checkpoint(partial)
+		}
+		if err == nil {
+			err = makeLog(fsys, partial)
 		}
 		ended <- err
 	}()

@@ -39,7 +39,7 @@ func Check(o Options, progress func(Progress)) (*Journal, []Damage, error) {
 	if _, err := inspect(o.FS, o.Dir, l); err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
-	damage, err := findDamage(o.FS, o.Dir, l)
+	damage, _, err := findDamage(o.FS, o.Dir, l)
 	if err := errors.Join(err, l.Close()); err != nil {
 		return nil, nil, fmt.Errorf("data directory %s cannot be read: %w", o.Dir, err)
 	}
@@ -52,6 +52,10 @@ func Check(o Options, progress func(Progress)) (*Journal, []Damage, error) {
 	}
 	return j, append(damage, j.checkTables(progress)...), nil
 }
+
+// Mended is what was wrong in one bit at the end of the log or the manifest, where a power
+// cut leaves torn writes, and is read as it should be. A start writes it so.
+func (j *Journal) Mended() []Damage { return j.mended }
 
 // plain is an error's text without what Pebble's errors carry for machines.
 func plain(err error) string {

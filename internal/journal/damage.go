@@ -25,9 +25,13 @@ import (
 //
 // So log and manifest are read here before Pebble is let in. A chunk of the manifest
 // that does not match is damage if any other chunk follows, because it is synced
-// record by record; or if flipping one single bit makes it match. That is how even
-// the very last chunk is told from a torn one, which matches after a flip by chance
-// once in ten thousand times.
+// record by record. The very last chunk may be torn instead. If flipping one single bit
+// makes it match, it is mended: a start writes that bit, and a check reads the manifest
+// as if it had been written. That is right in both cases. If the bit of a durable record
+// went wrong, this is the record. If a write was cut off, then all that the record names
+// was on the disk before the write began. By chance a chunk that was torn matches after
+// a flip once in ten thousand times; Pebble then refuses the record for what is in it, as it
+// would refuse damage.
 
 // ErrDamaged: the directory holds data that does not match its checksums.
 var ErrDamaged = errors.New("data directory is damaged")
@@ -60,8 +64,8 @@ const (
 
 // manifestReader reads a manifest as far as it is sound.
 type manifestReader struct {
-	file vfs.File
-	name string
+	file       vfs.File
+	path, name string
 }
 
 // verdict is what a place in a block turned out to be.
@@ -93,13 +97,13 @@ func chunk(b []byte, p int) (v verdict, end int) {
 func mask(crc uint32) uint32   { return bits.RotateLeft32(crc, 17) + checksumDelta }
 func unmask(sum uint32) uint32 { return bits.RotateLeft32(sum-checksumDelta, 15) }
 
-// read looks for damage; nil: there is none.
-func (r *manifestReader) read() (*Damage, error) {
+// read looks for damage, and for what is to be mended at the end.
+func (r *manifestReader) read() (*Damage, *mend, error) {
 	buf := make([]byte, blockBytes)
 	for off := int64(0); ; off += blockBytes {
 		b, err := r.block(buf, off)
 		if err != nil || len(b) == 0 {
-			return nil, err
+			return nil, nil, err
 		}
 		for p := 0; p < len(b); {
 			v, end := chunk(b, p)
@@ -120,19 +124,26 @@ func (r *manifestReader) block(buf []byte, off int64) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// judge decides whether the invalid chunk at b[p:] is damage or the torn end.
-func (r *manifestReader) judge(b []byte, off int64, p int) (*Damage, error) {
+// judge decides whether the invalid chunk at b[p:] is damage or the torn end, and
+// whether that can be mended.
+func (r *manifestReader) judge(b []byte, off int64, p int) (*Damage, *mend, error) {
 	d := &Damage{File: r.name, Offset: off + int64(p)}
-	if bit, found := flippedChunkBit(b, p); found {
-		d.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, off+int64(bit/8))
-		return d, nil
-	}
+	bit, found := flippedChunkBit(b, p)
 	follows, err := r.followed(b, off, p)
-	if err != nil || !follows {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case follows && found:
+		d.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, off+int64(bit/8))
+		return d, nil, nil
+	case follows:
+		d.What = "it does not match its checksum, and more was written after it"
+		return d, nil, nil
+	case found:
+		d.What = fmt.Sprintf("bit %d of byte %d is wrong in the last record, as a write that was cut off may leave it; the record is whole with that bit flipped", bit%8, off+int64(bit/8))
+		return nil, &mend{Damage: *d, path: r.path, at: off + int64(bit/8), with: b[bit/8] ^ 1<<(bit%8)}, nil
 	}
-	d.What = "it does not match its checksum, and more was written after it"
-	return d, nil
+	return nil, nil, nil
 }
 
 // followed says whether a sound chunk comes behind b[p:].
@@ -195,56 +206,140 @@ func wrongBit(n int, wrong uint64, high, low *crc32.Table) (bit int, found bool)
 	return 0, false
 }
 
+// mend is a byte of a file that is to be another.
+type mend struct {
+	Damage
+	path string
+	at   int64
+	with byte
+}
+
+// write mends the file itself.
+func (m *mend) write(fsys vfs.FS) error {
+	f, err := fsys.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte{m.with}, m.at)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// mendedFS is a file system on which a file reads as if it had been mended.
+type mendedFS struct {
+	vfs.FS
+	mend *mend
+}
+
+func (fsys mendedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fsys.FS.Open(name, opts...)
+	if err != nil || name != fsys.mend.path {
+		return f, err
+	}
+	return &mendedFile{File: f, mend: fsys.mend}, nil
+}
+
+type mendedFile struct {
+	vfs.File
+	mend *mend
+	at   int64 // of the next Read
+}
+
+func (f *mendedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.patch(p[:n], f.at)
+	f.at += int64(n)
+	return n, err
+}
+
+func (f *mendedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	f.patch(p[:n], off)
+	return n, err
+}
+
+func (f *mendedFile) patch(p []byte, off int64) {
+	if i := f.mend.at - off; i >= 0 && i < int64(len(p)) {
+		p[i] = f.mend.with
+	}
+}
+
 // findDamage reads the manifest that is in force, and what the tables leave to the log.
-func findDamage(fsys vfs.FS, dir string, lock *pebble.Lock) (found []Damage, err error) {
+// m is what is to be mended in the manifest.
+func findDamage(fsys vfs.FS, dir string, lock *pebble.Lock) (found []Damage, m *mend, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil || !desc.Exists {
-		return nil, err
+		return nil, nil, err
 	}
-	d, err := readManifest(fsys, desc.ManifestFilename)
+	d, m, err := readManifest(fsys, desc.ManifestFilename)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if d != nil {
-		return []Damage{*d}, nil // without it nobody knows where the log is to be read from
+		return []Damage{*d}, nil, nil // without it nothing says where the log is to be read from
+	}
+	if m != nil {
+		fsys = mendedFS{fsys, m}
 	}
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock,
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}, // an error says so too
 	})
 	if err != nil {
-		return nil, nil // whoever opens it will say why
+		return nil, m, nil // whoever opens it will say why
 	}
-	applied, err := readApplied(db.NewIter(nil))
-	disguise, disguiseErr := readDisguise(db)
-	err = errors.Join(err, disguiseErr, db.Close())
+	state, err := readLogState(db)
+	err = errors.Join(err, db.Close())
 	if pebble.IsCorruptionError(err) {
-		return []Damage{{File: dir, Offset: -1, What: "a table: " + plain(err)}}, nil
+		return []Damage{{File: dir, Offset: -1, What: "a table: " + plain(err)}}, m, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	log, err := recoverLog(fsys, dir, applied, disguise)
-	return log.damage, err
+	log, err := recoverLog(fsys, dir, state)
+	return log.damage, m, err
 }
 
-func readManifest(fsys vfs.FS, path string) (*Damage, error) {
+func readManifest(fsys vfs.FS, path string) (*Damage, *mend, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	r := manifestReader{file: f, name: fsys.PathBase(path)}
+	r := manifestReader{file: f, path: path, name: fsys.PathBase(path)}
 	return r.read()
 }
 
-// refuseDamage is findDamage for a start: what is damaged is not opened.
-func refuseDamage(fsys vfs.FS, dir string, lock *pebble.Lock) error {
-	found, err := findDamage(fsys, dir, lock)
+// refuseDamage is findDamage for a start: what is damaged is not opened, and only what
+// is not is mended.
+func (j *Journal) refuseDamage() error {
+	fsys, dir := j.o.FS, j.o.Dir
+	found, m, err := findDamage(fsys, dir, j.lock)
 	if err != nil {
 		return fmt.Errorf("data directory %s cannot be read: %w", dir, err)
 	}
-	return refusal(dir, found)
+	if err := refusal(dir, found); err != nil || m == nil {
+		return err
+	}
+	j.sayMended([]Damage{m.Damage})
+	if j.o.ReadOnly {
+		j.o.FS = mendedFS{fsys, m}
+		return nil
+	}
+	if err := m.write(fsys); err != nil {
+		return fmt.Errorf("%s cannot be mended: %w", m.path, err)
+	}
+	return nil
+}
+
+// sayMended notes what the start has made whole.
+func (j *Journal) sayMended(what []Damage) {
+	j.mended = append(j.mended, what...)
+	for _, d := range what {
+		j.o.Logger.Warn("mended the end of what was written before a crash", "dir", j.o.Dir, "file", d.File, "offset", d.Offset, "what", d.What)
+	}
 }
 
 // refusal says what is damaged; nil: nothing.

@@ -21,6 +21,7 @@
 //	m|format   version of this layout, written when the directory is created
 //	m|applied  the last batch whose rows are in the database
 //	m|disguise  what the numbers of batches in the log are XORed with
+//	m|logged   present: there is a log, always with a segment
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)
 //	r|len|key|message     state store: a remembered message of a key

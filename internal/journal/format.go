@@ -210,22 +210,45 @@ func isEmpty(db *pebble.DB) (bool, error) {
 	return !some, errors.Join(it.Error(), it.Close())
 }
 
-// writeFormat writes the format record and the log's disguise, and to a table whatever
-// is in the database. Pebble tries a table again for ever; so if it does not come, the
-// journal fails.
-func (j *Journal) writeFormat(db *pebble.DB) error {
+// readLogState reads what the tables say of the log.
+func readLogState(db pebble.Reader) (s logState, err error) {
+	if s.applied, err = readApplied(db.NewIter(nil)); err != nil {
+		return s, err
+	}
+	if s.disguise, err = readDisguise(db); err != nil {
+		return s, err
+	}
+	_, closer, err := db.Get(loggedKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s cannot be read: %w", loggedKey, err)
+	}
+	s.logged = true
+	return s, closer.Close()
+}
+
+// writeFormat writes the format record, the log's disguise, and that there is a log, and
+// to a table whatever is in the database. Pebble tries a table again for ever; so if it
+// does not come, the journal fails.
+func (j *Journal) writeFormat() error {
+	if err := makeLog(j.o.FS, j.o.Dir); err != nil {
+		return err
+	}
 	var disguise [8]byte
 	_, _ = rand.Read(disguise[:]) // does not fail
-	b := db.NewBatch()
+	b := j.db.NewBatch()
 	defer b.Close()
 	err := errors.Join(
 		b.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), nil),
 		b.Set(disguiseKey, disguise[:], nil),
-		db.Apply(b, pebble.NoSync))
+		b.Set(loggedKey, nil, nil),
+		j.db.Apply(b, pebble.NoSync))
 	if err != nil {
 		return err
 	}
-	written, err := db.AsyncFlush()
+	written, err := j.db.AsyncFlush()
 	if err != nil {
 		return err
 	}

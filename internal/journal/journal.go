@@ -79,6 +79,7 @@ type Journal struct {
 
 	thrifty *thriftyFS // o.FS
 	uptime  *uptime
+	mended []Damage // what the start made whole
 
 	space space
 
@@ -203,7 +204,7 @@ func (j *Journal) openDB(damaged bool) error {
 		return err
 	}
 	if !damaged {
-		if err := refuseDamage(o.FS, o.Dir, j.lock); err != nil {
+		if err := j.refuseDamage(); err != nil {
 			return err
 		}
 	}
@@ -219,10 +220,10 @@ func (j *Journal) openDB(damaged bool) error {
 		return fmt.Errorf("database in %s cannot be opened: %w", o.Dir, err)
 	}
 	version, err := readFormat(db, o.Dir)
-	if err == nil && version < formatVersion && !o.ReadOnly {
-		err = j.writeFormat(db)
-	}
 	j.db = db
+	if err == nil && version < formatVersion && !o.ReadOnly {
+		err = j.writeFormat()
+	}
 	if err == nil {
 		err = j.readLog(damaged)
 	}
@@ -255,15 +256,11 @@ func (j *Journal) openPebble() (db *pebble.DB, err error) {
 // readLog reads what the log has beyond the tables: into the database, or, to change
 // nothing, into a view of it. Then it begins the log anew.
 func (j *Journal) readLog(damaged bool) error {
-	applied, err := readApplied(j.db.NewIter(nil))
+	state, err := readLogState(j.db)
 	if err != nil {
 		return err
 	}
-	disguise, err := readDisguise(j.db)
-	if err != nil {
-		return err
-	}
-	found, err := recoverLog(j.o.FS, j.o.Dir, applied, disguise)
+	found, err := recoverLog(j.o.FS, j.o.Dir, state)
 	if err != nil {
 		return err
 	}
@@ -272,6 +269,7 @@ func (j *Journal) readLog(damaged bool) error {
 			return err
 		}
 	}
+	j.sayMended(found.mended)
 	j.base = found.last
 	if j.o.ReadOnly {
 		view := j.db.NewIndexedBatch()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,8 @@ import (
 //	sums      8   of all that follows, to the frame's end (see sums)
 //	length    4   of the rows
 //	number    8   of the batch, disguised: one more than that of the frame before
-//	unsynced  4   batches, this one and those before, not known to be on the disk by then
+//	unsynced  4   batches, this one and those before, not known to be on the disk by then;
+//	              the highest bit: the room ahead is less than usual
 //	rows          as Pebble encodes those of a batch
 //
 // all of it little-endian. The numbers go on from one run of the program to the
@@ -38,7 +40,16 @@ import (
 // A file that grows with every write makes every fsync write its length as well.
 // So a segment is extended by zeros, a good deal at a time, and one that isn't
 // needed any more is used again, under its new name, with what it held. What is
-// there beyond the last frame therefore is zeros, or frames with lower numbers.
+// there beyond the last frame therefore is zeros, or frames with lower numbers. And
+// there is always something: whenever a frame is durable, minExtent bytes more are,
+// unless the disk is full, which the next frames say. So a file that was cut off is told
+// from one whose last write was (see recoverLog).
+//
+// When the next segment has been begun a mark is put at the end of the one before: a
+// frame without rows and with nothing unsynced, which no other has, and with the number
+// of the batch that the next segment begins with. It is no batch, and nothing waits for
+// it; it shows that a segment is missing. That there is a log at all is said in the row
+// loggedKey. From the moment that Pebble has that row there always is a segment.
 //
 // That there is old content matters where a start looks for what was written behind a
 // place that is damaged. Rows are what clients sent, so there could be frames among
@@ -52,6 +63,7 @@ import (
 
 const (
 	frameHeader  = 24
+	tightRoom    = 1 << 31 // of the field unsynced
 	segmentTail  = ".journal"
 	spareSegment = "spare" + segmentTail
 	// segmentBytes is where the next segment begins, unless the disk is small.
@@ -68,6 +80,7 @@ const (
 var (
 	appliedKey  = []byte("m|applied")
 	disguiseKey = []byte("m|disguise")
+	loggedKey   = []byte("m|logged")
 )
 
 // disguise is what the numbers in a directory's frames are XORed with.
@@ -98,6 +111,7 @@ type writeLog struct {
 	// extent is up to where the current segment's file has been written; the
 	// committer's.
 	extent int64
+	tight  bool   // the current segment could not be extended once; the committer's
 	limit  int64  // of a segment, in bytes
 	frame  []byte // scratch of the committer
 
@@ -132,19 +146,41 @@ func (j *Journal) startLog(found recovered) (*writeLog, error) {
 			return nil, fmt.Errorf("%s could not be synced: %w", found.segments[n-1].name(), err)
 		}
 	}
-	for _, name := range append(found.obsolete, spareSegment) { // may hold what nobody acknowledged
-		if err := fsys.Remove(fsys.PathJoin(j.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	// There is a segment at every moment. One of the same name is replaced.
+	next := segment{first: l.last + 1}.name()
+	obsolete := slices.DeleteFunc(slices.Clone(found.obsolete), func(name string) bool { return name == next })
+	var kept []string
+	if n := len(obsolete); n > 0 && len(found.segments) == 0 {
+		obsolete, kept = obsolete[:n-1], obsolete[n-1:]
+	}
+	if err := j.removeAll(append(obsolete, spareSegment)); err != nil { // may hold what was never acknowledged
+		return nil, err
 	}
 	s, err := l.place()
 	if err == nil {
 		err = l.begin(s)
 	}
+	if err == nil {
+		err = j.removeAll(kept)
+	}
+	if err != nil {
+		return l, err
+	}
+	found.mark(fsys, j.o.Dir, s.first)
 	if len(l.segments) > maxSegments { // each start begins one, however little it writes
 		j.wantTables()
 	}
-	return l, err
+	return l, nil
+}
+
+// removeAll removes files of the data directory that may not be there.
+func (j *Journal) removeAll(names []string) error {
+	for _, name := range names {
+		if err := j.o.FS.Remove(j.o.FS.PathJoin(j.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // place gives the next segment its place in the directory. All before it are on the
@@ -181,24 +217,39 @@ func (l *writeLog) begin(s segment) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	l.file, l.size, l.extent = f, 0, info.Size()
+	l.file, l.size, l.extent, l.tight = f, 0, info.Size(), false
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.segments = append(l.segments, s)
 	return nil
 }
 
-// makeSegment makes a file with room for a few batches.
+// makeSegment makes a file with room for a few batches, durably.
 func makeSegment(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(zeros[:minExtent], 0)
+	if _, err = f.WriteAt(zeros[:minExtent], 0); err == nil {
+		err = f.Sync()
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, fsys.Remove(name))
 	}
 	return nil
+}
+
+// makeLog makes a log of no batches, durably, for a database that has all its rows in
+// tables: there is always a log.
+func makeLog(fsys vfs.FS, dir string) error {
+	spare := fsys.PathJoin(dir, spareSegment)
+	if err := makeSegment(fsys, spare); err != nil {
+		return err
+	}
+	if err := fsys.Rename(spare, fsys.PathJoin(dir, segment{first: 1}.name())); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
 }
 
 // append writes a batch's rows, and sees to it that they are on the disk if sync is
@@ -214,11 +265,17 @@ func (l *writeLog) append(rows []byte, sync bool) error {
 	l.mu.Unlock()
 	l.last++
 	l.frame = l.appendFrame(l.frame[:0], l.last, synced, rows)
+	if l.tight {
+		l.frame = markTight(l.frame)
+	}
 	if err := l.write(l.frame, l.size); err != nil {
 		return err
 	}
 	l.size += int64(len(l.frame))
-	if err := l.extend(); err != nil && !isNoRoom(err) {
+	switch err := l.extend(); {
+	case isNoRoom(err):
+		l.tight = true
+	case err != nil:
 		return err
 	}
 	if cap(l.frame) > maxKeptFrame {
@@ -242,6 +299,19 @@ func (d disguise) appendFrame(dst []byte, number, synced uint64, rows []byte) []
 	dst = append(dst, rows...)
 	binary.LittleEndian.PutUint64(dst[at:], sums(dst[at+8:]))
 	return dst
+}
+
+// appendMark appends the frame that ends a segment, when one has been begun with this batch.
+func (d disguise) appendMark(dst []byte, next uint64) []byte {
+	return d.appendFrame(dst, next, next, nil)
+}
+
+// markTight makes a frame say that its segment has less room ahead than usual.
+func markTight(frame []byte) []byte {
+	unsynced := frame[20:24]
+	binary.LittleEndian.PutUint32(unsynced, binary.LittleEndian.Uint32(unsynced)|tightRoom)
+	binary.LittleEndian.PutUint64(frame, sums(frame[8:]))
+	return frame
 }
 
 var zeros [maxExtent]byte
@@ -303,7 +373,7 @@ func (l *writeLog) next() error {
 	if isNoRoom(err) {
 		return nil
 	}
-	full := l.file
+	full, end, room := l.file, l.size, l.extent-l.size
 	l.mu.Lock()
 	l.segments[len(l.segments)-1].large = l.extent > max(2*l.limit, maxExtent)
 	l.mu.Unlock()
@@ -312,6 +382,9 @@ func (l *writeLog) next() error {
 	}
 	if err != nil {
 		return fmt.Errorf("%s could not be begun: %w", s.name(), err)
+	}
+	if room >= frameHeader {
+		_, _ = full.WriteAt(l.appendMark(nil, s.first), end) // nothing is lost without it
 	}
 	l.mu.Lock()
 	many := len(l.segments) > maxSegments

@@ -241,7 +241,7 @@ func TestNobodyCanPlantFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := files.but(last, append(bytes.Clone(content), planted...)).open(t)
+			got, err := files.but(last, withRoom(append(bytes.Clone(content), planted...))).open(t)
 			if err != nil || len(got) != rows || !isPrefix(got, rows) {
 				t.Errorf("%d rows of %d, %v", len(got), rows, err)
 			}
@@ -406,7 +406,7 @@ func TestWhatWasBehindATornEndNeverComesBack(t *testing.T) {
 	}
 	clear(log[size : 2*size])
 	mem = vfs.NewCrashableMem()
-	planted := files.but(name, log).plant(t)
+	planted := files.but(name, withRoom(log)).plant(t)
 	if _, err := vfs.Clone(planted, mem, "data", "data", vfs.CloneSync); err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +525,7 @@ func recoverShort(t testing.TB, fs *vfs.MemFS, segments [][]byte, applied uint64
 			t.Fatal(err)
 		}
 	}
-	r, err := recoverLog(fs, "data", applied, shortDisguise)
+	r, err := recoverLog(fs, "data", logState{disguise: shortDisguise, applied: applied})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +575,7 @@ func FuzzRecoverLog(f *testing.F) {
 		sealFrames(first, 1)
 		sealFrames(second, batchesEach+1)
 		recoverShort(t, fs, [][]byte{first, second}, uint64(applied))
-		r, err := recoverLog(fs, "data", uint64(applied), shortDisguise)
+		r, err := recoverLog(fs, "data", logState{disguise: shortDisguise, applied: uint64(applied)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ const maxProblems = 100
 type Report struct {
 	Problems  []string // what is wrong, for a person to read
 	More      int      // problems beyond those
+	Notes     []string // what is no problem, and worth knowing
 	Store     engine.Inventory
 	Broker    broker.Inventory
 	Unchecked bool // the rows could not be looked at
@@ -66,6 +67,9 @@ func Check(cfg Config, progress func(journal.Progress)) (*Report, error) {
 	}
 	if j == nil {
 		return r, nil
+	}
+	for _, d := range j.Mended() {
+		r.Notes = append(r.Notes, d.String())
 	}
 	if r.Store, err = engine.Check(j, r.add); err != nil {
 		r.add(fmt.Sprintf("not all keys can be read: %v", err))

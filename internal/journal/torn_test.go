@@ -1,0 +1,318 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"holdfast/internal/journal/journaltest"
+)
+
+// sectorBytes is what a disk writes as a whole, or not at all.
+const sectorBytes = 512
+
+// unsynced is the last frame of a segment that was used before: what the power cut found
+// there, and what was being written.
+func unsynced(t *testing.T) (files tree, name string, before, after []byte, rows map[string]string) {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	disk := journaltest.NewDisk(mem)
+	j := mustOpen(t, Options{FS: disk, Fatal: func(error) {}})
+	value := func(n int) string { return fmt.Sprintf("%01000d%01000d", n, n) } // over several sectors
+	rows = map[string]string{}
+	write := func(n int) {
+		key := fmt.Sprintf("k%04d", n)
+		putAndWait(j, key, value(n))
+		rows[key] = value(n)
+	}
+	j.log.limit = 5000
+	for n := range 2 {
+		write(n)
+	}
+	for n := 2; len(segmentsOf(t, mem)) < 2 || slices.Contains(segmentsOf(t, mem), (segment{first: 1}).name()); n++ {
+		write(n)
+		if err := errors.Join(j.Flush(), j.trimLog()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 100; j.log.size == 0 || !strings.Contains(string(segmentRest(t, mem, j)), "k0"); n += 2 {
+		write(n)
+	}
+	names := segmentsOf(t, mem)
+	name = names[len(names)-1]
+	before, _ = readFile(mem, "data/"+name)
+	before = bytes.Clone(before)
+	disk.Hold()
+	put(j, "k0003", value(3), nil)
+	disk.AwaitSync()
+	files = readTree(t, mem)
+	after = bytes.Clone(files[name])
+	disk.Release(errFault)
+	_ = j.Close()
+	return files, name, before, after, rows
+}
+
+// segmentRest is what the current segment has beyond its end.
+func segmentRest(t *testing.T, fs vfs.FS, j *Journal) []byte {
+	t.Helper()
+	names := segmentsOf(t, fs)
+	content, err := readFile(fs, "data/"+names[len(names)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content[j.log.size:]
+}
+
+// Of the last write a power cut leaves any sectors, also all but one whose old content
+// differs in a single bit. The start goes on, with that batch or without it, and whatever
+// it goes on with stays.
+func TestEverySectorOfTheLastWrite(t *testing.T) {
+	t.Parallel()
+	files, name, before, after, rows := unsynced(t)
+	var changed []int // the sectors that were being written
+	for at := 0; at < len(after); at += sectorBytes {
+		if !bytes.Equal(before[at:at+sectorBytes], after[at:at+sectorBytes]) {
+			changed = append(changed, at)
+		}
+	}
+	if len(changed) < 3 {
+		t.Fatalf("%d sectors were being written", len(changed))
+	}
+	for written := range 1 << len(changed) {
+		torn := bytes.Clone(before)
+		for i, at := range changed {
+			if written&(1<<i) != 0 {
+				copy(torn[at:at+sectorBytes], after[at:at+sectorBytes])
+			}
+		}
+		left := files.but(name, torn)
+		got, err := left.open(t)
+		if err != nil || len(got) < len(rows) || len(got) > len(rows)+1 {
+			t.Fatalf("with the sectors %b of %d: %d rows of %d, %v", written, len(changed), len(got), len(rows), err)
+		}
+		for key, value := range rows {
+			if key != "k0003" && got[key] != value {
+				t.Errorf("with the sectors %b: row %s is %q", written, key, got[key])
+			}
+		}
+	}
+}
+
+// A batch at the end in which one bit is wrong may have been acknowledged: it is mended
+// and written again, and stays.
+func TestTheLastBatchIsMended(t *testing.T) {
+	t.Parallel()
+	killed, _, rows := grown(t)
+	name := lastLog(t, killed)
+	ends := frameEnds(killed[name])
+	for bit := ends[len(ends)-2] * 8; bit < ends[len(ends)-1]*8; bit += 7 {
+		content := bytes.Clone(killed[name])
+		content[bit/8] ^= 1 << (bit % 8)
+		fs := killed.but(name, content).plant(t)
+
+		look, damage, err := Check(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}, nil)
+		if err != nil || len(damage) > 0 || len(look.Mended()) != 1 || !strings.Contains(look.Mended()[0].String(), fmt.Sprintf("bit %d of byte %d", bit%8, bit/8)) {
+			t.Fatalf("Check: damage %v, mended %v, %v", damage, look.Mended(), err)
+		}
+		mustClose(t, look)
+		for start := range 2 {
+			j := mustOpen(t, Options{FS: fs})
+			if mended := len(j.Mended()); mended != 1-start {
+				t.Errorf("start %d mended %d batches", start, mended)
+			}
+			got := map[string]string{}
+			if err := j.Iterate([]byte("k"), []byte("l"), func(k, v []byte) bool { got[string(k)] = string(v); return true }); err != nil || !sameRows(got, rows) {
+				t.Fatalf("bit %d: start %d has %d rows of %d, %v", bit, start, len(got), len(rows), err)
+			}
+			mustClose(t, j)
+		}
+	}
+}
+
+// The same holds for the last record of the manifest.
+func TestTheLastRecordOfTheManifestIsMended(t *testing.T) {
+	t.Parallel()
+	killed, _, rows := grown(t)
+	for name, content := range killed {
+		if !strings.HasPrefix(name, "MANIFEST") {
+			continue
+		}
+		for bit := len(content)*8 - 1; bit > len(content)*8-200; bit -= 13 {
+			wrong := bytes.Clone(content)
+			wrong[bit/8] ^= 1 << (bit % 8)
+			fs := killed.but(name, wrong).plant(t)
+			look, damage, err := Check(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}, nil)
+			if err != nil || len(damage) > 0 || len(look.Mended()) != 1 || !sameRows(rowsIn(t, look), rows) {
+				t.Fatalf("Check: damage %v, %v", damage, err)
+			}
+			mustClose(t, look)
+			if now := readTree(t, fs)[name]; !bytes.Equal(now, wrong) {
+				t.Error("the check has written")
+			}
+			j := mustOpen(t, Options{FS: fs})
+			if !sameRows(rowsIn(t, j), rows) || len(j.Mended()) != 1 {
+				t.Errorf("bit %d: %d rows of %d", bit, len(rowsIn(t, j)), len(rows))
+			}
+			mustClose(t, j)
+		}
+	}
+}
+
+func rowsIn(t testing.TB, j *Journal) map[string]string {
+	t.Helper()
+	rows := map[string]string{}
+	if err := j.Iterate([]byte("k"), []byte("l"), func(k, v []byte) bool { rows[string(k)] = string(v); return true }); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// A log that is missing, all of it or the newest of it, or that was cut short, is not
+// taken for one that ends early.
+func TestAMissingLogIsSaid(t *testing.T) {
+	t.Parallel()
+	files, rows := severalSegments(t)
+	names := segmentsOf(t, files.plant(t))
+	last := names[len(names)-1]
+	without := func(names ...string) tree {
+		left := files.but("", nil)
+		delete(left, "")
+		for _, name := range names {
+			delete(left, name)
+		}
+		return left
+	}
+	fresh := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: fresh})
+	new := readTree(t, fresh.CrashClone(vfs.CrashCloneCfg{}))
+	mustClose(t, j)
+	delete(new, lastLog(t, new))
+	_, stopped, _ := grown(t)
+	stoppedLast := lastLog(t, stopped)
+	for name, left := range map[string]tree{
+		"all of it":                         without(names...),
+		"all of a new one":                  new,
+		"the newest":                        without(last),
+		"the two newest":                    without(names[len(names)-2:]...),
+		"the end":                           files.but(last, files[last][:len(written(files[last]))]),
+		"the newest, cut to nothing":        files.but(last, nil),
+		"the newer half after a clean stop": stopped.but(stoppedLast, stopped[stoppedLast][:len(written(stopped[stoppedLast]))/2]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := left.open(t); !errors.Is(err, ErrDamaged) {
+				t.Errorf("a start has %d rows of %d, %v", len(got), rows, err)
+			}
+			look, damage, err := Check(Options{Dir: "data", FS: left.plant(t), Logger: slog.New(slog.DiscardHandler)}, nil)
+			if err != nil || len(damage) == 0 {
+				t.Fatalf("Check: %v, %v", damage, err)
+			}
+			mustClose(t, look)
+		})
+	}
+}
+
+// Where a full disk keeps the log from having room ahead, a crash is no damage.
+func TestCrashWithoutRoomAhead(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail) && op.Offset >= minExtent {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	j := mustOpen(t, Options{FS: fs})
+	for n := range 20 {
+		key := fmt.Sprintf("k%02d", n)
+		putAndWait(j, key, strings.Repeat("v", 1000))
+		left := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})
+		if got := content(t, left); len(got) != n+1 {
+			t.Errorf("%d rows of %d", len(got), n+1)
+		}
+		mustClose(t, left)
+	}
+	mustClose(t, j)
+}
+
+// tornSeeds is how many power cuts TestTornSectors simulates for each durability.
+const tornSeeds = 12
+
+// The power fails during writes and fsyncs of the log, and of each sector that was written
+// since the last fsync the disk has the old content or the new: any of them. Each life
+// begins on what the last one left. With Sync all that was acknowledged is there, and whatever
+// the durability, each start succeeds, and what is there is the first part of what was written.
+func TestTornSectors(t *testing.T) {
+	t.Parallel()
+	for _, d := range []Durability{Sync, SyncEvery(MinSyncInterval), NoSync} {
+		for seed := range uint64(tornSeeds) {
+			t.Run(fmt.Sprintf("%s/%d", d, seed), func(t *testing.T) {
+				t.Parallel()
+				tornLives(t, d, seed)
+			})
+		}
+	}
+}
+
+func tornLives(t *testing.T, d Durability, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 17))
+	l := &ledger{size: []int{300, 700, 1500}[seed%3]} // all frames alike: stale ones lie where new ones come
+	c := crash{left: vfs.NewCrashableMem()}
+	for range 6 {
+		c = l.liveUntilTorn(t, c, d, rng)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// liveUntilTorn opens what a power cut left, looks what it is, and writes until the next
+// one, at some operation on the log.
+func (l *ledger) liveUntilTorn(t *testing.T, c crash, d Durability, rng *rand.Rand) (next crash) {
+	t.Helper()
+	crashed := make(chan struct{})
+	var steps, found atomic.Int64
+	var mu sync.Mutex // the rng's
+	found.Store(c.least)
+	at := 1 + rng.Int64N(120)
+	fs := errorfs.Wrap(c.left, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !changesDisk(op) || !strings.HasSuffix(op.Path, segmentTail) || steps.Add(1) != at {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		next.least, next.before = found.Load(), fmt.Sprintf("operation %d on %s", op.Kind, op.Path)
+		if d.KeepsAcknowledged() {
+			next.least = max(next.least, l.acked.Load())
+		}
+		next.left = journaltest.TearSectors(c.left, "data", segmentTail, rng)
+		next.most = l.appended.Load()
+		close(crashed)
+		return nil
+	}))
+	l.acked.Store(c.least)
+	l.appended.Store(c.most)
+	j := mustOpen(t, Options{FS: fs, Durability: d})
+	defer mustClose(t, j)
+	pairs := l.audit(t, j)
+	if pairs < c.least || pairs > c.most {
+		t.Fatalf("after a power cut at %s: %d pairs, want from %d to %d", c.before, pairs, c.least, c.most)
+	}
+	l.acked.Store(pairs)
+	l.appended.Store(pairs)
+	found.Store(pairs)
+	j.log.limit = 20_000
+	l.load(t, j, crashed)
+	return next
+}
