@@ -13,8 +13,9 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DIR --data NEW",
 		Short: "Make a data directory of a backup",
-		Long: `Copy the backup in DIR into the data directory NEW, which must not exist, or be
-empty: nothing is ever overwritten. The copy is verified, as by holdfast check,
+		Long: `Copy the backup in DIR into the data directory NEW, which must not exist, be
+empty, or hold a restore that was cut off: nothing else is overwritten. Each file is
+held against the list in the backup, and the copy is verified, as by holdfast check,
 before it is put in its place. Then start a server with --data NEW.`,
 		Example: `  holdfast restore /backups/today --data /var/lib/holdfast
   holdfast serve --data /var/lib/holdfast`,

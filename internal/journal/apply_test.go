@@ -177,7 +177,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		<-goesOn
 		least := l.acked.Load()
 		dir := fmt.Sprintf("backups/%d", n)
-		if _, err := j.Backup(dir, nil); err != nil {
+		if _, err := j.Backup(dir, false, nil); err != nil {
 			t.Fatal(err)
 		}
 		most := l.appended.Load()

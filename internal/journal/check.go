@@ -17,7 +17,8 @@ type Progress struct {
 }
 
 // Check reads everything that is in a data directory that nobody has open, and
-// says what does not match its checksums or contradicts itself. It writes
+// says what does not match its checksums or contradicts itself, or is not as the list of
+// files of a backup has it. It writes
 // nothing. The journal that it returns is open for reading, for the owners of
 // the rows to look at them; nil if the damage is such that it cannot be. An
 // error means that the directory could not be checked: it is in use
@@ -32,6 +33,9 @@ func Check(o Options, progress func(Progress)) (*Journal, []Damage, error) {
 		}
 		return nil, nil, fmt.Errorf("data directory %s cannot be read: %w", o.Dir, err)
 	}
+	if err := refuseCopy(o.FS, o.Dir, true); err != nil {
+		return nil, nil, err
+	}
 	l, err := lock(o.FS, o.Dir)
 	if err != nil {
 		return nil, nil, err
@@ -40,10 +44,12 @@ func Check(o Options, progress func(Progress)) (*Journal, []Damage, error) {
 		return nil, nil, errors.Join(err, l.Close())
 	}
 	damage, _, err := findDamage(o.FS, o.Dir, l)
+	damaged := len(damage) > 0
+	damage = append(damage, checkList(o.FS, o.Dir)...)
 	if err := errors.Join(err, l.Close()); err != nil {
 		return nil, nil, fmt.Errorf("data directory %s cannot be read: %w", o.Dir, err)
 	}
-	j, err := open(o, len(damage) > 0)
+	j, err := open(o, damaged)
 	if err != nil {
 		if errors.Is(err, ErrLocked) || len(damage) == 0 && (errors.Is(err, ErrForeign) || errors.Is(err, ErrNewerFormat)) {
 			return nil, nil, err

@@ -268,7 +268,7 @@ func (f *mendedFile) patch(p []byte, off int64) {
 
 // findDamage reads the manifest that is in force, and what the tables leave to the log.
 // m is what is to be mended in the manifest.
-func findDamage(fsys vfs.FS, dir string, lock *pebble.Lock) (found []Damage, m *mend, err error) {
+func findDamage(fsys vfs.FS, dir string, lock *dirLock) (found []Damage, m *mend, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil || !desc.Exists {
 		return nil, nil, err
@@ -284,7 +284,7 @@ func findDamage(fsys vfs.FS, dir string, lock *pebble.Lock) (found []Damage, m *
 		fsys = mendedFS{fsys, m}
 	}
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock,
+		FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock.file,
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}, // an error says so too
 	})
 	if err != nil {

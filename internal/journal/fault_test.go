@@ -169,7 +169,7 @@ func TestCloseDuringABackupWithoutRoom(t *testing.T) {
 	d.armed.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := j.Backup("copy", nil)
+		_, err := j.Backup("copy", false, nil)
 		ended <- err
 	}()
 	<-d.tried

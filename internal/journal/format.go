@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -44,20 +45,52 @@ var (
 	ErrClosed = errors.New("journal is closed")
 )
 
+// dirLock is the right to use a directory: its file LOCK, and where the system can do
+// that the directory itself, which stays locked when the file is deleted.
+type dirLock struct {
+	file *pebble.Lock
+	dir  *os.File // nil: only the file is locked
+
+	path  string      // of the file, if only that is locked
+	named os.FileInfo // what had that path then
+}
+
 // lock creates the directory if need be and locks it against other processes.
-func lock(fsys vfs.FS, dir string) (*pebble.Lock, error) {
+func lock(fsys vfs.FS, dir string) (*dirLock, error) {
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, fmt.Errorf("data directory %s cannot be created: %w", dir, err)
 	}
-	l, err := pebble.LockDirectory(dir, fsys)
+	l := &dirLock{}
+	var err error
+	onMachine := vfs.Root(fsys) == vfs.Default
+	if onMachine {
+		l.dir, err = lockDir(dir)
+	}
+	if err == nil {
+		l.file, err = pebble.LockDirectory(dir, fsys)
+	}
+	if err == nil && onMachine {
+		l.watchFile(dir)
+	}
 	if err == nil {
 		return l, nil
+	}
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
 	}
 	var perr *fs.PathError
 	if errors.As(err, &perr) {
 		return nil, fmt.Errorf("data directory %s cannot be locked: %w", dir, err)
 	}
 	return nil, fmt.Errorf("%w: another process has %s open; stop it or choose another directory (%v)", ErrLocked, dir, err)
+}
+
+func (l *dirLock) Close() error {
+	err := l.file.Close()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
+	}
+	return err
 }
 
 // makeDir creates dir for its owner only, and syncs the directories above it:
@@ -101,7 +134,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 
 // inspect looks at a directory before Pebble opens it, because opening writes.
 // It returns whether there is a database in it.
-func inspect(fsys vfs.FS, dir string, lock *pebble.Lock) (exists bool, err error) {
+func inspect(fsys vfs.FS, dir string, lock *dirLock) (exists bool, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
@@ -146,8 +179,8 @@ func expected(name string) bool {
 
 // checkReadOnly makes sure that a database of an older Pebble format is ours
 // before an ordinary open raises its format for good.
-func checkReadOnly(fsys vfs.FS, dir string, lock *pebble.Lock) error {
-	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock})
+func checkReadOnly(fsys vfs.FS, dir string, lock *dirLock) error {
+	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock.file})
 	if err != nil {
 		return fmt.Errorf("%w: the database in %s cannot be opened: %w", ErrForeign, dir, err)
 	}

@@ -74,7 +74,8 @@ type Journal struct {
 	o     Options
 	db    *pebble.DB
 	cache *pebble.Cache
-	lock  *pebble.Lock
+	lock  *dirLock
+	links *linkFS
 	meta  []byte
 
 	thrifty *thriftyFS // o.FS
@@ -138,7 +139,7 @@ type Journal struct {
 }
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
-// ErrNewerFormat, ErrForeign or ErrDamaged, each with a sentence on what to do, or with
+// ErrNewerFormat, ErrForeign, ErrBackup or ErrDamaged, each with a sentence on what to do, or with
 // what Pebble or the file system say.
 func Open(o Options) (*Journal, error) {
 	o.setDefaults()
@@ -156,6 +157,9 @@ func open(o Options, damaged bool) (*Journal, error) {
 		j.SetMeta(o.Meta)
 	}
 	var err error
+	if err := refuseCopy(o.FS, o.Dir, o.ReadOnly); err != nil {
+		return nil, err
+	}
 	if j.lock, err = lock(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
@@ -248,6 +252,7 @@ func (j *Journal) openPebble() (db *pebble.DB, err error) {
 		}
 	}()
 	j.cache = pebble.NewCache(cacheBytes)
+	j.links = &linkFS{FS: j.o.FS}
 	po := j.pebbleOptions()
 	po.Cache = j.cache
 	return pebble.Open(j.o.Dir, po)
@@ -358,8 +363,8 @@ const (
 // each key.
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
-		FS:                          j.o.FS,
-		Lock:                        j.lock,
+		FS:                          j.links,
+		Lock:                        j.lock.file,
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,
 		Logger:                      pebbleLogger{j},
@@ -396,6 +401,7 @@ func (j *Journal) start() {
 	go j.runWatchdog()
 	j.ending, j.end = context.WithCancel(context.Background())
 	j.running.Go(j.runSpace)
+	j.running.Go(j.runPresence)
 	j.running.Go(j.runReclaim)
 	j.running.Go(j.runApplier)
 	if j.o.Durability.mode == modeInterval {

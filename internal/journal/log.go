@@ -114,6 +114,7 @@ type writeLog struct {
 	tight  bool   // the current segment could not be extended once; the committer's
 	limit  int64  // of a segment, in bytes
 	frame  []byte // scratch of the committer
+	id     fileID // scratch, guarded by syncing
 
 	syncing  lockrank.Mutex[lockrank.Syncing] // held over an fsync, and while a segment is closed
 	file     vfs.File                         // the current segment; the committer changes it, with syncing held
@@ -351,6 +352,9 @@ func (l *writeLog) sync() error {
 	l.mu.Unlock()
 	if l.failed == nil && synced < target {
 		l.failed = l.file.SyncData()
+		if l.failed == nil && !l.id.hasName(l.file) {
+			l.failed = errRemoved
+		}
 	}
 	if l.failed != nil {
 		return l.failed

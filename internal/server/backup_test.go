@@ -70,7 +70,7 @@ func TestBackupAndRestore(t *testing.T) {
 			}
 		}
 	})
-	done, err := Backup(context.Background(), data, copied, noProgress)
+	done, err := Backup(context.Background(), data, copied, false, noProgress)
 	close(stop)
 	wg.Wait()
 	if err != nil || done.Files < 4 || done.Bytes == 0 {
@@ -107,18 +107,28 @@ func TestBackupRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "thesis.doc"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Backup(context.Background(), data, filepath.Join(dir, "b"), noProgress); !errors.Is(err, ErrNotRunning) {
+	if _, err := Backup(context.Background(), data, filepath.Join(dir, "b"), false, noProgress); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("with no server: %v", err)
 	}
 	s := startIn(t, data)
-	if _, err := Backup(context.Background(), data, full, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := Backup(context.Background(), data, full, false, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("into a full directory: %v", err)
 	}
 	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress); !errors.Is(err, journal.ErrLocked) {
 		t.Errorf("restoring a running server's directory: %v", err)
 	}
+	copied := filepath.Join(dir, "copied")
+	if _, err := Backup(context.Background(), data, copied, false, noProgress); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(Config{Listen: []string{"127.0.0.1:0"}, DataDir: copied}); !errors.Is(err, journal.ErrBackup) || !strings.Contains(err.Error(), "holdfast restore "+copied+" --data NEW") {
+		t.Errorf("starting on a backup: %v", err)
+	}
 	stopServer(t, s)
-	if _, _, err := Restore(data, full, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress); err == nil || !strings.Contains(err.Error(), "not a backup") {
+		t.Errorf("restoring a stopped server's directory: %v", err)
+	}
+	if _, _, err := Restore(copied, full, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("restoring into a full directory: %v", err)
 	}
 	if _, _, err := Restore(full, filepath.Join(dir, "new"), noProgress); err == nil || !strings.Contains(err.Error(), "not a backup") {
@@ -132,7 +142,7 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 	data, copied, restored := filepath.Join(dir, "data"), filepath.Join(dir, "backup"), filepath.Join(dir, "restored")
 	s := startIn(t, data)
 	fill(t, s.Addrs()[0].String())
-	if _, err := Backup(context.Background(), data, copied, noProgress); err != nil {
+	if _, err := Backup(context.Background(), data, copied, false, noProgress); err != nil {
 		t.Fatal(err)
 	}
 	tables, _ := filepath.Glob(filepath.Join(copied, "*.sst"))
@@ -169,7 +179,7 @@ func TestControlSocket(t *testing.T) {
 	}
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	stale.Close()
-	if _, err := Backup(context.Background(), data, filepath.Join(data, "b"), noProgress); !errors.Is(err, ErrNotRunning) {
+	if _, err := Backup(context.Background(), data, filepath.Join(data, "b"), false, noProgress); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("through a stale socket: %v", err)
 	}
 	s := startIn(t, data)

@@ -33,7 +33,8 @@ const controlPath = "/v1/backup"
 const maxSocketPath = 103
 
 type backupRequest struct {
-	Dir string // absolute
+	Dir    string // absolute
+	Copies bool   `json:",omitempty"` // of all files, no links
 }
 
 type backupLine struct {
@@ -112,7 +113,7 @@ func (s *Server) serveBackup(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	flush := http.NewResponseController(w)
 	s.log.Info("a backup begins", "to", q.Dir)
-	done, err := s.journal.Backup(q.Dir, func(p journal.Progress) {
+	done, err := s.journal.Backup(q.Dir, q.Copies, func(p journal.Progress) {
 		_ = lines.Encode(backupLine{Progress: p}) // who asked may have gone; the backup goes on
 		_ = flush.Flush()
 	})
@@ -130,14 +131,15 @@ func (s *Server) serveBackup(w http.ResponseWriter, r *http.Request) {
 var ErrNotRunning = errors.New("no server can be reached")
 
 // Backup asks the server that runs on dataDir for a backup into dir, which must
-// not exist or be empty; the server writes it. Everything that the server has
+// not exist, be empty, or hold a backup that was cut off; the server writes it, with links
+// to its own files where that can be, or copies of all. Everything that the server has
 // acknowledged before the call is in it.
-func Backup(ctx context.Context, dataDir, dir string, progress func(journal.Progress)) (journal.Progress, error) {
+func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func(journal.Progress)) (journal.Progress, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return journal.Progress{}, err
 	}
-	body, err := postBackup(ctx, dataDir, dir)
+	body, err := postBackup(ctx, dataDir, backupRequest{Dir: dir, Copies: copies})
 	if err != nil {
 		return journal.Progress{}, err
 	}
@@ -157,9 +159,9 @@ func Backup(ctx context.Context, dataDir, dir string, progress func(journal.Prog
 	return journal.Progress{}, errors.New("the server has gone before the backup was done")
 }
 
-func postBackup(ctx context.Context, dataDir, dir string) (io.ReadCloser, error) {
+func postBackup(ctx context.Context, dataDir string, q backupRequest) (io.ReadCloser, error) {
 	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(backupRequest{Dir: dir})) }()
+	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(q)) }()
 	body, err := askControl(ctx, dataDir, http.MethodPost, controlPath, reader)
 	if errors.Is(err, ErrNotRunning) {
 		err = fmt.Errorf("%w (A stopped server's directory can be copied as it is.)", err)
