@@ -181,7 +181,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		most := l.appended.Load()
-		left := mustOpen(t, Options{FS: fs, Dir: dir})
+		left := mustOpen(t, Options{FS: fs, Dir: dir, ReadOnly: true})
 		if pairs := l.audit(t, left); pairs < least || pairs > most {
 			t.Errorf("backup %d has %d pairs, want from %d to %d", n, pairs, least, most)
 		}

@@ -166,7 +166,7 @@ func vacant(fsys vfs.FS, dir string) (cut []string, err error) {
 		}
 	}
 	for _, name := range names {
-		if name == "lost+found" || name == partialName {
+		if name == "lost+found" || name == partialName || name == "LOCK" {
 			continue
 		}
 		size, was := moved[name]

@@ -307,6 +307,14 @@ func (d disguise) appendMark(dst []byte, next uint64) []byte {
 	return d.appendFrame(dst, next, next, nil)
 }
 
+// writeMark puts a mark behind the last frame of a segment, durably.
+func writeMark(f vfs.File, mark []byte, end int64) error {
+	if _, err := f.WriteAt(mark, end); err != nil {
+		return err
+	}
+	return f.SyncData()
+}
+
 // markTight makes a frame say that its segment has less room ahead than usual.
 func markTight(frame []byte) []byte {
 	unsynced := frame[20:24]
@@ -388,7 +396,7 @@ func (l *writeLog) next() error {
 		return fmt.Errorf("%s could not be begun: %w", s.name(), err)
 	}
 	if room >= frameHeader {
-		_, _ = full.WriteAt(l.appendMark(nil, s.first), end) // nothing is lost without it
+		_ = writeMark(full, l.appendMark(nil, s.first), end) // nothing is lost without it
 	}
 	l.mu.Lock()
 	many := len(l.segments) > maxSegments

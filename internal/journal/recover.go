@@ -374,7 +374,7 @@ func (r recovered) mark(fsys vfs.FS, dir string, next uint64) {
 		return // nothing is lost without it
 	}
 	if info, err := f.Stat(); err == nil && info.Size() >= r.end+frameHeader {
-		_, _ = f.WriteAt(r.appendMark(nil, next), r.end)
+		_ = writeMark(f, r.appendMark(nil, next), r.end)
 	}
 	_ = f.Close()
 }
