@@ -80,8 +80,7 @@ type Journal struct {
 
 	thrifty *thriftyFS // o.FS
 	uptime  *uptime
-	mended []Damage // what the start made whole
-	mended  []Damage   // what the start made whole
+	mended  []Damage // what the start made whole
 
 	space space
 
