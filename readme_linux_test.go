@@ -141,7 +141,7 @@ serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]d ;;
 esac'
 go() {
 	case "$*" in
-	"run ./cmd/holdfast serve") ./real serve --listen 127.0.0.1:%[2]d ;;
+	"run ./cmd/holdfast serve --log-level warn") ./real serve --log-level warn --listen 127.0.0.1:%[2]d ;;
 	"build -o holdfast ./cmd/holdfast")
 		[ "$CGO_ENABLED" = 0 ] || echo "this builds a program that needs the machine's libraries"
 		echo "$wrapper" >holdfast && chmod +x holdfast ;;

@@ -57,6 +57,7 @@ var holding = []string{
 	"unfinished CONNECT",
 	"queues of absent sessions",
 	"subscribers that don't read",
+	"total bound of the queues",
 	"idle connections",
 	"unfinished handshakes",
 	"failing connections",

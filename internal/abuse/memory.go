@@ -125,7 +125,7 @@ var memoryAttacks = []*Attack{
 				if err != nil {
 					return err
 				}
-				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, attackLimit))
+				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, 5*time.Second))
 			})
 			t.hold(pick(t, 300*time.Millisecond, 5*time.Second))
 			return nil
@@ -151,7 +151,7 @@ var memoryAttacks = []*Attack{
 				if err != nil {
 					return err
 				}
-				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, attackLimit))
+				return k.write(whole[:len(whole)-1], pick(t, 500*time.Millisecond, 5*time.Second))
 			})
 			t.hold(pick(t, 300*time.Millisecond, 3*time.Second))
 			return nil
