@@ -126,6 +126,7 @@ func New(o Options) (*Broker, error) {
 	b.payloads.refs = make(map[uint64]referred)
 	b.lent.values = make(map[*byte]int)
 	b.retained.seed = maphash.MakeSeed()
+	b.retained.owners.byClient = make(map[string]holding)
 	b.timers.wake = make(chan struct{}, 1)
 	b.claims.held = make(map[string]chan struct{})
 	if b.limits.ReceiveMaximum > 65535 || b.limits.MaxInflight > 65535 || b.limits.TopicAliasMaximum > 65535 {

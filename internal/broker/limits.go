@@ -25,32 +25,34 @@ var queueFulls = []QueueFull{"", EndSession, Reject, DropOldest}
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
-	MaxConnections      int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
-	LoopbackConnections int           // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
-	MaxSessions         int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
-	MaxSessionExpiry    time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
-	MaxPacketSize       int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
-	MaxKeepAlive        time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
-	ConnectTimeout      time.Duration // from accepting a connection to its CONNECT; default 10 s
-	TakeoverWait        time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
-	ReceiveMaximum      int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
-	TopicAliasMaximum   int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
-	MaxInflight         int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
-	MaxInflightV3       int           // the same for clients before MQTT 5, which can't say how many they take; default 20
-	MaxQueued           int           // messages waiting for one session, those under way included; default: no bound but that of bytes. Beyond: see QueueFull
-	MaxQueuedBytes      int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
-	MaxTotalQueued      int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
-	MaxTotalQueuedBytes int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
-	MaxQueuedMemory     int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
-	MaxNotifications    int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
-	MaxSubscriptions    int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
-	MaxTopicLevels      int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
-	MaxClientID         int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
-	MaxRetained         int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
-	MaxRetainedBytes    int64         // their bytes; default 1 GiB
-	OutputBuffer        int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
-	QueueFull           QueueFull     // default EndSession
-	KeepQueueFull       bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
+	MaxConnections         int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
+	LoopbackConnections    int           // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
+	MaxSessions            int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
+	MaxSessionExpiry       time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
+	MaxPacketSize          int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
+	MaxKeepAlive           time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
+	ConnectTimeout         time.Duration // from accepting a connection to its CONNECT; default 10 s
+	TakeoverWait           time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
+	ReceiveMaximum         int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
+	TopicAliasMaximum      int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
+	MaxInflight            int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
+	MaxInflightV3          int           // the same for clients before MQTT 5, which can't say how many they take; default 20
+	MaxQueued              int           // messages waiting for one session, those under way included; default: no bound but that of bytes. Beyond: see QueueFull
+	MaxQueuedBytes         int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
+	MaxTotalQueued         int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
+	MaxTotalQueuedBytes    int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
+	MaxQueuedMemory        int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
+	MaxNotifications       int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
+	MaxSubscriptions       int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
+	MaxTopicLevels         int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
+	MaxClientID            int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
+	MaxRetained            int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
+	MaxRetainedBytes       int64         // their bytes; default 1 GiB
+	MaxClientRetained      int           // retained messages that one client has published last; default 0: no bound but MaxRetained. Beyond: PUBACK 0x97
+	MaxClientRetainedBytes int64         // their bytes; default 0: no bound but MaxRetainedBytes
+	OutputBuffer           int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
+	QueueFull              QueueFull     // default EndSession
+	KeepQueueFull          bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
 }
 
 // DefaultLimits are those of a Broker that is given none.

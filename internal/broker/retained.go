@@ -22,6 +22,7 @@ type retainedStore struct {
 	stamps  atomic.Uint64 // order in which messages were stored
 	count   atomic.Int64  // messages, without the broker's own on $SYS
 	bytes   atomic.Int64  // their bytes
+	owners  retainedOwners
 }
 
 // counts says whether a retained message counts against the bounds, and is on disk.
@@ -32,6 +33,7 @@ func (r *retainedStore) note(m *Message, sign int64) {
 	if counts(m.topic()) {
 		r.count.Add(sign)
 		r.bytes.Add(sign * m.retainedSize())
+		r.owners.add(m.publisher, sign, sign*m.retainedSize())
 	}
 }
 
@@ -54,12 +56,7 @@ func (b *Broker) store(o *outgoing) bool {
 	}
 	old, had := r.names.Get(o.topic)
 	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload) + len(o.publisher))
-	if had {
-		size -= old.retainedSize()
-	} else if counts(o.topic) && r.count.Load() >= int64(b.limits.MaxRetained) {
-		return false
-	}
-	if size > 0 && counts(o.topic) && r.bytes.Load()+size > b.limits.MaxRetainedBytes {
+	if counts(o.topic) && !b.mayRetain(o.publisher, old, size) {
 		return false
 	}
 	m := o.kept()

@@ -19,6 +19,7 @@ type (
 	WildFilters  struct{}
 	Names        struct{}
 	NameList     struct{}
+	Retainers    struct{}
 	Payloads     struct{}
 	Timers       struct{}
 	Registry     struct{}
@@ -79,6 +80,7 @@ var order = []entry{
 	lock[WildFilters]("topic.wildTrie.mu"),
 	lock[Names]("topic.nameShard.mu"),
 	lock[NameList]("topic.nameList.mu"),
+	lock[Retainers]("broker.retainedOwners.mu"),
 	lock[Payloads]("broker.payloads.mu"),
 	lock[Timers]("broker.timers.mu"),
 	lock[Registry]("broker.Broker.mu"),
