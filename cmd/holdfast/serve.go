@@ -107,7 +107,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.SortFlags = false
 	f.StringArrayVar(&cfg.Listen, "listen", cfg.Listen, "`HOST:PORT` to listen on for MQTT; may be repeated")
 	f.StringArrayVar(&cfg.WebSocket, "ws", nil, "`HOST:PORT` to listen on for MQTT over WebSocket; may be repeated")
-	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect; may be repeated")
+	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.Var(bytesValue{&cfg.DiskReserve}, "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")

@@ -27,6 +27,7 @@ type (
 	Output       struct{}
 	Lent         struct{}
 	FlushQueue   struct{}
+	Handshakes   struct{}
 	Gate         struct{}
 	SlabMemory   struct{}
 	SlabMappings struct{}
@@ -88,6 +89,7 @@ var order = []entry{
 	lock[Output]("transport.Conn.mu"),
 	lock[Lent]("broker.lent.mu"),
 	lock[FlushQueue]("transport.flushQueue.mu"),
+	lock[Handshakes]("transport.handshakeListener.mu"),
 	lock[Gate]("transport.Gate.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),

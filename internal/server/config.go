@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Listen         []string // TCP addresses, HOST:PORT; port 0: any free one
 	WebSocket      []string // addresses for MQTT over WebSocket
-	AllowOrigins   []string // web origins that browsers may connect from, as host patterns; loopback listeners accept loopback pages anyway
+	AllowOrigins   []string // web origins whose pages may connect, as host patterns; no other page may, not even to a loopback listener
 	DataDir        string
 	Durability     journal.Durability // when a write counts as durable; zero value: after its fsync
 	DiskReserve    int64              // bytes of the disk to keep free; default the smaller of 256 MiB and 5 %

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"holdfast/internal/lockrank"
 )
 
 // Defaults of [WebSocketOptions].
@@ -34,16 +38,16 @@ type WebSocketOptions struct {
 	TLS *tls.Config
 	// AllowOrigins are the web pages that may connect: host patterns as of
 	// path.Match ("app.example.com", "*.example.com"), with a scheme if it
-	// matters ("https://app.example.com"), or "*" for every page there is. A
-	// page from the listener's own host may always. If it is empty and the
-	// listener is on a loopback address, every page may. Clients that are no
+	// matters ("https://app.example.com"), or "*" for every page there is. No
+	// other page may, wherever the listener is: whatever page a person looks at
+	// could otherwise use a broker on their own machine. Clients that are no
 	// browsers send no origin and are not asked.
 	AllowOrigins []string
 	// HandshakeTimeout bounds the time from accepting a socket to the end of its
 	// HTTP request. 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds how many handshakes are under way at once; sockets
-	// over it are closed. 0 means DefaultMaxHandshakes.
+	// MaxHandshakes bounds how many handshakes are under way at once; beyond,
+	// the oldest of the address that has most is ended. 0 means DefaultMaxHandshakes.
 	MaxHandshakes int
 	// Logger gets what goes wrong before a connection exists, at debug level.
 	// nil means slog.Default().
@@ -92,14 +96,13 @@ func ServeWebSocket(ln net.Listener, o WebSocketOptions) *WebSocketListener {
 		options: o,
 		accept: websocket.AcceptOptions{
 			Subprotocols:       []string{subprotocol},
-			OriginPatterns:     o.AllowOrigins,
-			InsecureSkipVerify: anyOrigin(ln.Addr(), o.AllowOrigins),
+			InsecureSkipVerify: true, // ServeHTTP has asked allowed
 		},
 		conns:  make(chan net.Conn),
 		closed: make(chan struct{}),
 		served: make(chan struct{}),
 	}
-	ln = &handshakeListener{Listener: ln, slots: make(chan struct{}, o.MaxHandshakes)}
+	ln = &handshakeListener{Listener: ln, most: o.MaxHandshakes, hosts: make(map[string][]*handshakeConn)}
 	if o.TLS != nil {
 		config := o.TLS.Clone()
 		config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrade
@@ -127,13 +130,29 @@ func ServeWebSocket(ln net.Listener, o WebSocketOptions) *WebSocketListener {
 	return l
 }
 
-// anyOrigin reports whether pages of every origin may connect.
-func anyOrigin(addr net.Addr, allow []string) bool {
-	if slices.Contains(allow, "*") {
+// allowed reports whether a page of this origin may connect. An empty one is that of
+// a client that is no browser.
+//
+// The page's own host says nothing: this server has no pages, and the name of a
+// foreign page may be made to lead to a loopback address after it was loaded.
+func (l *WebSocketListener) allowed(origin string) bool {
+	if origin == "" {
 		return true
 	}
-	tcp, ok := addr.(*net.TCPAddr)
-	return len(allow) == 0 && ok && tcp.IP.IsLoopback()
+	u, err := url.Parse(origin)
+	if err != nil {
+		return false
+	}
+	for _, pattern := range l.options.AllowOrigins {
+		name := strings.ToLower(u.Host)
+		if strings.Contains(pattern, "://") {
+			name = strings.ToLower(u.Scheme) + "://" + name
+		}
+		if ok, err := path.Match(strings.ToLower(pattern), name); ok && err == nil || pattern == "*" {
+			return true
+		}
+	}
+	return false
 }
 
 // Accept waits for the next connection. It returns net.ErrClosed after Close.
@@ -177,6 +196,11 @@ func (l *WebSocketListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return true
 	}
 	accept.OnPongReceived = func(context.Context, []byte) { c.idle.add() }
+	if origin := r.Header.Get("Origin"); isUpgrade(r) && !l.allowed(origin) {
+		l.options.Logger.Debug("WebSocket handshake refused: the page's origin is not allowed", "remote", r.RemoteAddr, "origin", origin)
+		http.Error(w, "pages of this origin may not connect: start the server with --ws-origin for it", http.StatusForbidden)
+		return
+	}
 	ws, err := websocket.Accept(w, r, &accept)
 	if err != nil {
 		l.options.Logger.Debug("WebSocket handshake refused", "remote", r.RemoteAddr, "err", err)
@@ -218,33 +242,85 @@ func rememberSocket(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, socketKey{}, c)
 }
 
-// handshakeListener bounds the handshakes that are under way.
+// handshakeListener bounds the handshakes that are under way. When there are too
+// many, the oldest of the address that has most is ended in favour of the new one:
+// an honest handshake takes milliseconds.
 type handshakeListener struct {
 	net.Listener
-	slots chan struct{}
+	most int
+
+	mu    lockrank.Mutex[lockrank.Handshakes]
+	hosts map[string][]*handshakeConn // under way, the oldest first; guarded by mu
+	count int                         // guarded by mu
 }
 
 func (l *handshakeListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	h := &handshakeConn{Conn: c, listener: l, host: hostOf(c.RemoteAddr())}
+	l.begin(h)
+	return h, nil
+}
+
+// begin counts a handshake and ends another one if there are too many.
+func (l *handshakeListener) begin(h *handshakeConn) {
+	l.mu.Lock()
+	var victim *handshakeConn
+	if l.count >= l.most {
+		most := ""
+		for host, conns := range l.hosts {
+			if len(conns) > len(l.hosts[most]) {
+				most = host
+			}
 		}
-		select {
-		case l.slots <- struct{}{}:
-			return &handshakeConn{Conn: c, slots: l.slots}, nil
-		default:
-			_ = c.Close()
-		}
+		victim = l.hosts[most][0]
+		l.remove(victim)
+	}
+	l.hosts[h.host] = append(l.hosts[h.host], h)
+	l.count++
+	l.mu.Unlock()
+	if victim != nil {
+		_ = victim.Close()
 	}
 }
 
-// handshakeConn holds a slot until its handshake is over.
+// end says that a handshake is over.
+func (l *handshakeListener) end(h *handshakeConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(h)
+}
+
+// remove takes a handshake out, if it is still in; mu is held.
+func (l *handshakeListener) remove(h *handshakeConn) {
+	conns := l.hosts[h.host]
+	i := slices.Index(conns, h)
+	if i < 0 {
+		return
+	}
+	l.count--
+	if l.hosts[h.host] = slices.Delete(conns, i, i+1); len(conns) == 1 {
+		delete(l.hosts, h.host)
+	}
+}
+
+// hostOf is the address without its port.
+func hostOf(addr net.Addr) string {
+	host, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	return host
+}
+
+// handshakeConn counts as a handshake until that is over.
 type handshakeConn struct {
 	net.Conn
-	slots  chan struct{}
-	once   sync.Once
-	silent int // the reader's: bytes read since there were data in them
+	listener *handshakeListener
+	host     string
+	silent   int // the reader's: bytes read since there were data in them
 }
 
 func (c *handshakeConn) Read(p []byte) (int, error) {
@@ -256,14 +332,13 @@ func (c *handshakeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *handshakeConn) release() { c.once.Do(func() { <-c.slots }) }
-
-// handshakeOver gives the slot back once a connection was upgraded or has ended.
+// handshakeOver ends a handshake once its connection was upgraded or has ended.
 func handshakeOver(c net.Conn, state http.ConnState) {
 	if state != http.StateHijacked && state != http.StateClosed {
 		return
 	}
-	below(c).release()
+	h := below(c)
+	h.listener.end(h)
 }
 
 // below finds the listener's own connection below c.

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,7 @@ func TestWebSocketHandshake(t *testing.T) {
 	t.Parallel()
 	loopback := listenWebSocket(t, WebSocketOptions{})
 	strict := listenWebSocket(t, WebSocketOptions{AllowOrigins: []string{"app.example.com"}})
+	schemed := listenWebSocket(t, WebSocketOptions{AllowOrigins: []string{"https://*.example.com"}})
 	open := listenWebSocket(t, WebSocketOptions{AllowOrigins: []string{"*"}})
 	origin := func(o string) http.Header { return http.Header{"Origin": {o}} }
 	for _, c := range []struct {
@@ -116,10 +118,13 @@ func TestWebSocketHandshake(t *testing.T) {
 		{"one of several subprotocols", loopback, "/mqtt", &websocket.DialOptions{Subprotocols: []string{"mqttv3.1", "mqtt"}}, 101},
 		{"no subprotocol", loopback, "/mqtt", nil, 400}, // [MQTT-6.0.0-3]
 		{"another subprotocol", loopback, "/mqtt", &websocket.DialOptions{Subprotocols: []string{"chat"}}, 400},
-		{"any page on loopback", loopback, "/", mqttDial(origin("http://localhost:3000")), 101},
+		{"a page on loopback", loopback, "/", mqttDial(origin("http://localhost:3000")), 403},
+		{"a page whose name leads to loopback", loopback, "/", mqttDial(origin("http://" + loopback.Addr().String())), 403},
+		{"a page without a name", loopback, "/", mqttDial(origin("null")), 403},
 		{"no page", strict, "/", mqttDial(nil), 101},
 		{"an allowed page", strict, "/", mqttDial(origin("https://app.example.com")), 101},
-		{"its own page", strict, "/", mqttDial(origin("http://" + strict.Addr().String())), 101},
+		{"an allowed page with its scheme", schemed, "/", mqttDial(origin("https://app.example.com")), 101},
+		{"the same page without TLS", schemed, "/", mqttDial(origin("http://app.example.com")), 403},
 		{"a foreign page", strict, "/", mqttDial(origin("https://evil.example.com")), 403},
 		{"any page when all are allowed", open, "/", mqttDial(origin("https://evil.example.com")), 101},
 	} {
@@ -152,27 +157,6 @@ func TestWebSocketPlainRequestIsToldWhatThisIs(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("status %d", resp.StatusCode)
-	}
-}
-
-func TestAnyOriginOnlyOnLoopback(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		ip    string
-		allow []string
-		want  bool
-	}{
-		{"127.0.0.1", nil, true},
-		{"::1", nil, true},
-		{"0.0.0.0", nil, false},
-		{"::", nil, false},
-		{"192.0.2.1", nil, false},
-		{"192.0.2.1", []string{"*"}, true},
-		{"127.0.0.1", []string{"app.example.com"}, false},
-	} {
-		if got := anyOrigin(&net.TCPAddr{IP: net.ParseIP(c.ip)}, c.allow); got != c.want {
-			t.Errorf("anyOrigin(%s, %v) = %v", c.ip, c.allow, got)
-		}
 	}
 }
 
@@ -273,6 +257,32 @@ func TestWebSocketHandshakeIsBounded(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// Handshakes that don't end keep nobody out: the oldest goes.
+func TestUnfinishedWebSocketHandshakesKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	const most = 20
+	l := listenWebSocket(t, WebSocketOptions{HandshakeTimeout: patience, MaxHandshakes: most})
+	var silent []net.Conn
+	for range 3 * most {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		c.Write([]byte("GET / HTTP/1.1\r\n"))
+		silent = append(silent, c)
+	}
+	ws, _, err := websocket.Dial(context.Background(), "ws://"+l.Addr().String(), mqttDial(nil))
+	if err != nil {
+		t.Fatalf("%d unfinished handshakes keep another client out: %v", len(silent), err)
+	}
+	ws.CloseNow()
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest handshake was not ended: %v", err)
+	}
 }
 
 func isReset(err error) bool { return strings.Contains(err.Error(), "reset") }
