@@ -95,6 +95,36 @@ var timeAttacks = []*Attack{
 		},
 	},
 	{
+		Name:    "SCANs without a pause",
+		What:    "16 clients SCAN for * and 254 times [ab] over 1,000 keys of 32 KB, as fast as they can",
+		Ceiling: [2]int64{300, 512},
+		Prepare: func(t *Target) error {
+			k, err := enter(t.Addr, "prepare", attackLimit)
+			if err != nil {
+				return err
+			}
+			defer k.close()
+			for i := range pick(t, 100, 1_000) {
+				if _, err := k.ask(attackLimit, "SET", fmt.Sprint(strings.Repeat("ab", 16<<10), i), "value"); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Launch: func(t *Target) error {
+			t.flood(16, floodFor(t), func(i int) (func() error, error) {
+				k, err := t.enter(fmt.Sprintf("scans-%d", i), 0)
+				if err != nil {
+					return nil, err
+				}
+				go k.drain()
+				publish, _ := k.command(nil, []byte("SCAN"), []byte("*"+strings.Repeat("[ab]", 254)+"c*"))
+				return func() error { return k.write(publish, attackLimit) }, nil
+			})
+			return nil
+		},
+	},
+	{
 		Name:    "overlapping filters",
 		What:    "8,192 filters of one client that match the same topic, and a flood of messages to it",
 		Ceiling: [2]int64{400, 1024},

@@ -57,6 +57,22 @@ func (t *Turn) pace(owed int) {
 	t.paced = t.work
 }
 
+// Work counts work of a Handler in units of about a microsecond. If that has become
+// much, others are let to work first, before it returns. Called within Handle, between
+// pieces of work, with no lock held; a Handler that waits for what another one may hold
+// while it calls Work calls Rest before.
+func (t *Turn) Work(units int) {
+	t.work += units
+	owed := 0
+	if t.self != nil {
+		owed = t.self.owed
+	}
+	t.pace(owed)
+}
+
+// Rest is called by a Handler before it waits.
+func (t *Turn) Rest() { t.leaveGate() }
+
 // endPacing ends a reader's turn; what it has appended has been written.
 func (c *Conn) endPacing(t *Turn) {
 	t.leaveGate()

@@ -29,6 +29,9 @@ type Origin struct {
 	// Gone says that replies can't reach the client any more: work that only reads
 	// is given up. It is asked often, from one goroutine at a time; nil: it never is.
 	Gone func() bool
+	// Work is told of the work that a SCAN has done, in units of about a microsecond,
+	// between two rows: it may let others work before it returns. nil: nothing is told.
+	Work func(units int)
 }
 
 // Sink hears of changes to the keys that its session watches. Its methods are

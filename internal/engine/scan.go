@@ -144,8 +144,17 @@ func (p *page) visit(row, value []byte) bool {
 		p.keys = append(p.keys, bytes.Clone(key))
 		p.bytes += len(key)
 	}
+	if work := p.s.origin.Work; work != nil {
+		work(1 + len(key)/matchedPerUnit + len(value)/readPerUnit)
+	}
 	return true
 }
+
+// Work that a row takes besides a microsecond, in bytes per microsecond.
+const (
+	matchedPerUnit = 64 // of a key, with a long pattern
+	readPerUnit    = 4 << 10
+)
 
 func (p *page) full() bool {
 	o := &p.s.e.o

@@ -273,3 +273,20 @@ func TestScanEndsWithItsConnection(t *testing.T) {
 		t.Errorf("%d keys, want all 10", len(keys))
 	}
 }
+
+// A SCAN tells of its work, so that its connection can let others work in between.
+func TestScanTellsOfItsWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.client("a")
+	for i := range 10 {
+		a.wait(fmt.Sprintf("SET k%d v", i))
+	}
+	a.wait("SET l" + strings.Repeat("k", 64*matchedPerUnit) + " v")
+	var told []int
+	c := &client{w: w, name: "c", Session: w.e.Open(Origin{ID: "c", Work: func(units int) { told = append(told, units) }})}
+	c.wait("SCAN *")
+	if want := []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 65}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+}

@@ -16,6 +16,7 @@ type endpoint struct {
 	sv      *Service
 	conn    *broker.Conn
 	session engine.Session
+	turn    *broker.Turn // of the SCAN under way
 }
 
 // Close implements broker.Endpoint.
@@ -103,8 +104,15 @@ func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 		return // the answer would be all that comes of it
 	}
 	cmd.Denied = !ep.permitted(cmd)
+	if cmd.Verb == statestore.Scan {
+		ep.turn = r.turn
+		ep.turn.Rest() // it may wait for its place
+	}
 	ep.session.Do(cmd, r)
 }
+
+// work is what the engine tells of a SCAN's work.
+func (ep *endpoint) work(units int) { ep.turn.Work(units) }
 
 // parse reads the command, and those properties of the request that belong to it.
 func (ep *endpoint) parse(r *request, p *mqtt.Publish) statestore.Fault {

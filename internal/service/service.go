@@ -83,7 +83,7 @@ func (sv *Service) Stats() *Stats { return &sv.stats }
 // Open implements broker.Handler: the store's side of one connection.
 func (sv *Service) Open(c *broker.Conn) broker.Endpoint {
 	ep := &endpoint{sv: sv, conn: c}
-	ep.session = sv.engine.Open(engine.Origin{ID: c.ClientID(), Verified: true, Sink: ep, Gone: c.Gone})
+	ep.session = sv.engine.Open(engine.Origin{ID: c.ClientID(), Verified: true, Sink: ep, Gone: c.Gone, Work: ep.work})
 	return ep
 }
 

@@ -21,6 +21,7 @@ type finder struct {
 	last   uint64   // the last element's bit, in the last word
 	starts []rune   // of each interval but the first, which begins at 0
 	masks  []uint64 // of each interval: words of them
+	ascii  []int32  // the intervals of ASCII, which are looked up most
 }
 
 // stackWords is how many words of bits a search has on its stack.
@@ -31,6 +32,10 @@ func newFinder(s *segment) finder {
 	s.eachRange(func(_ int, low, high rune) { f.starts = append(f.starts, low, high+1) })
 	slices.Sort(f.starts)
 	f.starts = slices.Compact(f.starts)
+	f.ascii = make([]int32, utf8.RuneSelf)
+	for r := range f.ascii {
+		f.ascii[r] = int32(f.interval(rune(r)))
+	}
 	f.masks = make([]uint64, (len(f.starts)+1)*f.words)
 	s.eachRange(func(element int, low, high rune) {
 		for i := f.interval(low); i < f.interval(high+1); i++ {
@@ -107,12 +112,16 @@ func (f *finder) search(key, literal []byte) (end int, ok bool) {
 			}
 			at += i
 		}
-		r, width := rune(key[at]), 1
-		if r >= utf8.RuneSelf {
+		i, width := 0, 1
+		if c := key[at]; c < utf8.RuneSelf {
+			i = int(f.ascii[c])
+		} else {
+			var r rune
 			r, width = utf8.DecodeRune(key[at:])
+			i = f.interval(r)
 		}
 		at += width
-		i := f.interval(r) * f.words
+		i *= f.words
 		idle = f.advance(state, f.masks[i:i+f.words])
 		if state[f.words-1]&f.last != 0 {
 			return at, true
