@@ -158,6 +158,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(bytesValue{&l.MaxClientRetainedBytes}, "max-retained-bytes-per-client", "bytes of those messages (default: no bound but --max-retained-bytes)")
 	f.Var(intBytesValue{&l.OutputBuffer}, "output-buffer", "bytes buffered for a connection before its messages wait in the queue (default 64KiB)")
 	f.DurationVar(&l.ConnectTimeout, "connect-timeout", 10*time.Second, "time that a new connection has for its CONNECT")
+	f.DurationVar(&l.PacketTimeout, "packet-timeout", 2*time.Minute, "time that a client has for one packet, from its first byte to its last")
 	f.DurationVar(&l.TakeoverWait, "takeover-wait", time.Second, "time that the server takes for what a client had sent over its old connection when it connects again")
 	f.DurationVar(&cfg.SysInterval, "sys-interval", 10*time.Second, "how often $SYS topics are brought up to date")
 }

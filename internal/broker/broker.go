@@ -224,8 +224,9 @@ func (b *Broker) sweep() {
 	}
 }
 
-// checkSilence closes the connection if its client has been silent for too long. The
-// sweep's.
+// checkSilence closes the connection if its client has been silent for too long, or has
+// been sending one packet for too long: bytes of it keep a connection alive, as a large
+// packet may take its time on a slow line, but not for ever. The sweep's.
 func (c *Conn) checkSilence(now int64) {
 	connected := c.connected.Load()
 	heard := connected && c.heard.Load()
@@ -234,6 +235,9 @@ func (c *Conn) checkSilence(now int64) {
 	}
 	if heard || c.heldUp() {
 		c.active.Store(now)
+	}
+	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen || readerState(c.reads.Load()) != readerListens {
+		c.unfinishedSeen, c.unfinishedSince = n, now
 	}
 	silent := time.Duration(now-c.active.Load()) * time.Millisecond
 	switch {
@@ -244,6 +248,9 @@ func (c *Conn) checkSilence(now int64) {
 	case c.keepAlive > 0 && silent > c.keepAlive+c.keepAlive/2:
 		c.b.stats.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
+	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.limits.PacketTimeout && c.unfinishedSeen != 0:
+		c.b.stats.KeepAliveTimeouts.Add(1)
+		c.Disconnect(mqtt.KeepAliveTimeout, "a packet was begun and not sent to its end in time")
 	}
 }
 

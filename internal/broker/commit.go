@@ -26,6 +26,9 @@ type alongside struct {
 	will     uint64   // number of the row of the will that this was; 0: it has none
 	owed     []byte   // key of a replay's row; nil: none
 	owedRow  []byte
+
+	mute       bool // the publisher can't be told that a message isn't retained
+	unretained bool // by publishAny: the message was to be retained, and there was no room
 }
 
 // How a publish gets to disk.

@@ -41,20 +41,24 @@ type Conn struct {
 	wantsPlace atomic.Bool   // the reader waits for receiving to fall
 	placeFreed chan struct{} // of capacity 1: it has fallen since; made by the reader before it sets wantsPlace
 
-	reads     atomic.Uint32 // a readerState
-	untaken   atomic.Int64  // output that the client had not taken when the sweep looked last
-	heard     atomic.Bool   // the client has sent bytes since the sweep looked
-	active    atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
-	replaced  atomic.Bool   // the client has another connection now: this one ends with what has come
-	stopping  atomic.Bool
-	ending    atomic.Pointer[ending] // nil: not known yet
-	connected atomic.Bool            // CONNECT was accepted: session and all that it settled are set
+	reads           atomic.Uint32 // a readerState
+	untaken         atomic.Int64  // output that the client had not taken when the sweep looked last
+	heard           atomic.Bool   // the client has sent bytes since the sweep looked
+	active          atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
+	unfinished      atomic.Uint32 // which packet the reader waits for the rest of; 0: for none
+	unfinishedSeen  uint32        // the sweep's: what it saw of that last
+	unfinishedSince int64         // the sweep's: when it saw that first, on the broker's clock
+	replaced        atomic.Bool   // the client has another connection now: this one ends with what has come
+	stopping        atomic.Bool
+	ending          atomic.Pointer[ending] // nil: not known yet
+	connected       atomic.Bool            // CONNECT was accepted: session and all that it settled are set
 
 	version     mqtt.Version
-	bridge      bool // the client is a broker that connects as a bridge
-	problemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
-	graceful    bool // reader: the client said goodbye, so no will
-	decoding    bool // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
+	bridge      bool   // the client is a broker that connects as a bridge
+	problemInfo bool   // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	handled     uint32 // reader: packets, to tell one unfinished packet from the next
+	graceful    bool   // reader: the client said goodbye, so no will
+	decoding    bool   // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
 
 	owed     int      // reader: work done without waiting for the client, see pace.go
 	aliasIn  []string // reader: topic aliases of the client
@@ -120,12 +124,15 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		}
 	}()
 	need, left := 0, takeoverBytes
+	handled := c.handled
 	for !toConnect || c.session == nil {
 		if c.replaced.Load() && left <= 0 {
 			c.takenOver()
 			return false
 		}
 		before := len(c.tr.Buffered())
+		c.noteUnfinished(before > 0, c.handled != handled)
+		handled = c.handled
 		c.decoding = true
 		c.reads.Store(uint32(readerListens))
 		err := c.tr.Fill(need)
@@ -165,6 +172,17 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 	return true
 }
 
+// noteUnfinished tells the sweep, before the reader waits for input, whether a packet
+// has been begun, and whether it is another one than at the last time.
+func (c *Conn) noteUnfinished(is, another bool) {
+	switch n := c.unfinished.Load(); {
+	case !is && n != 0:
+		c.unfinished.Store(0)
+	case is && (n == 0 || another):
+		c.unfinished.Store(c.handled<<1 | 1)
+	}
+}
+
 // handleBuffered handles every whole packet that has been read, then writes
 // once. need is the length of a packet of which only a part is there.
 func (c *Conn) handleBuffered() (need int, err error) {
@@ -202,6 +220,7 @@ func (c *Conn) handlePackets(t *Turn) (need int, err error) {
 		c.pace(t)
 		c.decoding = true // until the packet's handler has decoded it
 		t.packetsIn++
+		c.handled++
 		t.work += 1 + n/bytesPerUnit
 		err = c.handle(t, header, body)
 		c.decoding = false
@@ -340,16 +359,14 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 			return err
 		}
 		c.decoding = false
-		c.subscribe(t, &p)
-		return nil
+		return c.subscribe(t, &p)
 	case mqtt.UNSUBSCRIBE:
 		var p mqtt.Unsubscribe
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
 		c.decoding = false
-		c.unsubscribe(t, &p)
-		return nil
+		return c.unsubscribe(t, &p)
 	case mqtt.PINGREQ:
 		if len(body) > 0 {
 			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
@@ -397,6 +414,9 @@ func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
 // disconnected handles the client's DISCONNECT.
 func (c *Conn) disconnected(t *Turn, p *mqtt.Disconnect) error {
 	s := c.session
+	if !p.Code.FromClient() { // [MQTT-3.14.2-1]
+		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a DISCONNECT with a reason code that only servers send"}
+	}
 	if p.HasSessionExpiry {
 		s.mu.Lock()
 		forbidden := s.expiry == 0 && p.SessionExpiry != 0 // [MQTT-3.14.2-2]
@@ -606,6 +626,9 @@ func (c *Conn) append(reason string, encode func(dst []byte, reason string) []by
 	out = encode(out, reason)
 	if reason != "" && c.maxPacket > 0 && len(out)-before > c.maxPacket {
 		out = encode(out[:before], "")
+	}
+	if c.maxPacket > 0 && len(out)-before > c.maxPacket {
+		out = out[:before] // the refusal of a CONNECT whose client takes next to nothing
 	}
 	c.tr.SetOut(out)
 }

@@ -37,6 +37,9 @@ func (c *Conn) connect(t *Turn, body []byte) error {
 		c.clientID = string(p.ClientID)
 	}
 	c.negotiate(p, &ack)
+	if c.maxPacket > 0 && len(mqtt.AppendConnack(nil, c.version, &ack)) > c.maxPacket { // [MQTT-3.1.2-24]
+		return c.refuse(t, mqtt.PacketTooLarge, "the CONNACK is larger than the client's Maximum Packet Size")
+	}
 	return c.b.attach(t, c, p, &ack)
 }
 
@@ -97,6 +100,12 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
 	case c.b.handled(w.Topic) || c.b.protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
 		return mqtt.NotAuthorized, "not authorized for the will's topic"
+	case namesNoResponseTopic(&w.Props):
+		return mqtt.ProtocolError, "the will's response topic is empty"
+	case c.TooManyLevels(w.Props.ResponseTopic):
+		return mqtt.TopicNameInvalid, "the will's response topic has too many levels"
+	case notAsFormatted(&w.Props, w.Payload):
+		return mqtt.PayloadFormatInvalid, "the will's Payload Format Indicator promises UTF-8 and its payload is not"
 	}
 	return mqtt.Success, ""
 }

@@ -33,6 +33,7 @@ type Limits struct {
 	MaxKeepAlive           time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
 	ConnectTimeout         time.Duration // from accepting a connection to its CONNECT; default 10 s
 	TakeoverWait           time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
+	PacketTimeout          time.Duration // from the first byte of a packet to its last; default 2 minutes. Beyond: DISCONNECT 0x8D
 	ReceiveMaximum         int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
 	TopicAliasMaximum      int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight            int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
@@ -46,9 +47,9 @@ type Limits struct {
 	MaxSubscriptions       int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
 	MaxTopicLevels         int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
 	MaxClientID            int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
-	MaxRetained            int           // retained messages; default 1,000,000. Beyond: PUBACK 0x97
+	MaxRetained            int           // retained messages; default 1,000,000. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxRetainedBytes       int64         // their bytes; default 1 GiB
-	MaxClientRetained      int           // retained messages that one client has published last; default 0: no bound but MaxRetained. Beyond: PUBACK 0x97
+	MaxClientRetained      int           // retained messages that one client has published last; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxClientRetainedBytes int64         // their bytes; default 0: no bound but MaxRetainedBytes
 	OutputBuffer           int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
 	QueueFull              QueueFull     // default EndSession
@@ -66,6 +67,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxPacketSize, 4<<20+1<<10)
 	setDefault(&l.ConnectTimeout, 10*time.Second)
 	setDefault(&l.TakeoverWait, time.Second)
+	setDefault(&l.PacketTimeout, 2*time.Minute)
 	setDefault(&l.ReceiveMaximum, 1024)
 	setDefault(&l.TopicAliasMaximum, 32)
 	setDefault(&l.MaxInflight, 1024)

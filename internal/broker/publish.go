@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"unicode/utf8"
+
 	"holdfast/internal/journal"
 	"holdfast/internal/mqtt"
 )
@@ -10,6 +12,8 @@ var (
 	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "four times as many QoS 2 publishes wait for their PUBREL as the server's Receive Maximum allows"}
 	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
 	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
+	errResponseTopic  = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the response topic is empty"}
+	errPayloadFormat  = &mqtt.Error{Code: mqtt.PayloadFormatInvalid, Reason: "the Payload Format Indicator promises UTF-8 and the payload is not"}
 	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
 )
 
@@ -22,6 +26,9 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 	c.decoding = false
 	if err := c.resolveAlias(p); err != nil {
 		return err
+	}
+	if namesNoResponseTopic(&p.Props) && !c.b.handled(p.Topic) { // a handler has an answer of its own
+		return errResponseTopic
 	}
 	t.messagesIn++
 	switch p.QoS {
@@ -40,6 +47,9 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 		}
 	}
 	answer, batch, answered := c.accept(t, p)
+	if p.QoS == 0 && answer.code == mqtt.PayloadFormatInvalid {
+		return errPayloadFormat // the only way to say so (MQTT 5, section 3.3.2.3.2)
+	}
 	if answered || p.QoS == 0 {
 		return nil
 	}
@@ -119,6 +129,10 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	switch {
 	case topicLevels(p.Topic) > b.limits.MaxTopicLevels:
 		return ack{code: mqtt.TopicNameInvalid, reason: "the topic name has too many levels"}, 0, false
+	case c.TooManyLevels(p.Props.ResponseTopic):
+		return ack{code: mqtt.TopicNameInvalid, reason: "the response topic has too many levels"}, 0, false
+	case notAsFormatted(&p.Props, p.Payload):
+		return ack{code: mqtt.PayloadFormatInvalid, reason: errPayloadFormat.Reason}, 0, false
 	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
 		b.stats.Unauthorized.Add(1)
 		return ack{code: mqtt.NotAuthorized, reason: "not authorized for this topic"}, 0, false
@@ -129,7 +143,7 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
 	}
 	defer func() { o.done(); *o = outgoing{} }()
-	with := alongside{}
+	with := alongside{mute: c.version < mqtt.V5}
 	if p.QoS == 2 {
 		with.received, with.id = c.session.onDisk(), p.PacketID
 	}
@@ -142,6 +156,12 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	}
 	matched, batch, code := b.publishAny(t, o, &with)
 	switch {
+	case with.unretained:
+		b.stats.Rejected.Add(1)
+		if with.mute {
+			return ack{}, batch, false
+		}
+		return ack{code: code, reason: "the message was delivered, but not retained: the server holds as many retained messages as it may"}, batch, false
 	case code == mqtt.QuotaExceeded:
 		b.stats.Rejected.Add(1)
 		return ack{code: code, reason: "no room for this message"}, 0, false
@@ -149,6 +169,18 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 		return ack{code: mqtt.NoMatchingSubscribers}, batch, false
 	}
 	return ack{}, batch, false
+}
+
+// namesNoResponseTopic says whether there is a Response Topic and it is empty: a topic
+// name has at least one character [MQTT-4.7.3-1].
+func namesNoResponseTopic(p *mqtt.PublishProps) bool {
+	return p.HasResponseTopic && len(p.ResponseTopic) == 0
+}
+
+// notAsFormatted says whether the payload isn't the UTF-8 that its Payload Format
+// Indicator promises. U+0000 may be in it: it is no string of the protocol's.
+func notAsFormatted(p *mqtt.PublishProps, payload []byte) bool {
+	return p.PayloadFormat == 1 && !utf8.Valid(payload)
 }
 
 // resolveAlias learns a topic alias, or puts the topic that it stands for in its

@@ -21,7 +21,10 @@ type subscription struct {
 }
 
 // subscribe handles SUBSCRIBE [MQTT-3.8.4].
-func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
+func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) error {
+	if c.ackTooLarge(len(p.Subscriptions)) {
+		return errAckTooLarge
+	}
 	codes := make([]mqtt.ReasonCode, len(p.Subscriptions))
 	var reason string
 	var fresh []*subscription
@@ -66,6 +69,7 @@ func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) {
 			sub.group.dispatch(t)
 		}
 	}
+	return nil
 }
 
 // subscribeOne judges one filter of a SUBSCRIBE and inserts it. replay is not nil
@@ -156,7 +160,10 @@ func validFilter(filter string) bool {
 }
 
 // unsubscribe handles UNSUBSCRIBE [MQTT-3.10.4].
-func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) {
+func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) error {
+	if c.ackTooLarge(len(p.Filters)) {
+		return errAckTooLarge
+	}
 	s := c.session
 	codes := make([]mqtt.ReasonCode, len(p.Filters))
 	var gone []*subscription
@@ -184,7 +191,19 @@ func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) {
 	answer := ack{typ: mqtt.UNSUBACK, id: p.PacketID, codes: codes}
 	if seq := c.b.deleteSubscriptions(s, gone); seq != 0 {
 		c.acknowledgeWhenDurable(t, answer, seq)
-		return
+		return nil
 	}
 	c.acknowledge(t, answer)
+	return nil
+}
+
+// errAckTooLarge ends the connection of a client that asks for more at once than it
+// lets itself be answered. Its own packet was larger.
+var errAckTooLarge = &mqtt.Error{Code: mqtt.PacketTooLarge, Reason: "the acknowledgement would be larger than the client's Maximum Packet Size"}
+
+// ackTooLarge says whether a SUBACK or UNSUBACK with so many codes and nothing else is
+// larger than the client takes [MQTT-3.1.2-24].
+func (c *Conn) ackTooLarge(codes int) bool {
+	const fixed = 1 + 4 + 2 + 1 // header, remaining length at its longest, packet identifier, no properties
+	return c.maxPacket > 0 && fixed+codes > c.maxPacket && len(mqtt.AppendSuback(nil, c.version, 1, make([]mqtt.ReasonCode, codes), "")) > c.maxPacket
 }

@@ -34,16 +34,22 @@ func (b *Broker) publishWill(t *Turn, w *will) {
 	o := w.message.routed()
 	defer o.done()
 	b.stats.Wills.Add(1)
-	if _, _, code := b.publishAny(t, &o, &alongside{will: w.number}); code.Failed() {
+	with := alongside{will: w.number}
+	if _, _, code := b.publishAny(t, &o, &with); code.Failed() {
 		b.stats.Rejected.Add(1)
-		b.log.Warn("a will found no room", "topic", string(o.topic))
+		b.log.Warn("a will found no room", "topic", string(o.topic), "delivered", with.unretained)
 		b.commit(t, &alongside{will: w.number}) // or it would be published after the next start
 	}
 }
 
 // publishAny routes a message, stores it if it is to be retained, and journals
 // both with what goes alongside. It says how many subscriptions matched, which
-// batch an acknowledgement must wait for, and, if nobody got it, why.
+// batch an acknowledgement must wait for, and, if no subscriber got it, why.
+//
+// A message that can't be retained for lack of room goes to its subscribers all the
+// same, and with.unretained says so: that others fill the store of retained messages
+// must not keep a device from telling what it has to tell. What was retained before it
+// stays.
 func (b *Broker) publishAny(t *Turn, o *outgoing, with *alongside) (matched int, batch journal.Seq, code mqtt.ReasonCode) {
 	if o.qos > 0 && b.refuses(t, o) {
 		return 0, 0, mqtt.QuotaExceeded
@@ -52,13 +58,16 @@ func (b *Broker) publishAny(t *Turn, o *outgoing, with *alongside) (matched int,
 		stripe := b.retained.stripe(o.topic)
 		stripe.Lock()
 		defer stripe.Unlock()
-		if !b.store(o) {
-			return 0, 0, mqtt.QuotaExceeded
-		}
-		if counts(o.topic) {
+		switch {
+		case !b.store(o):
+			with.unretained, code = true, mqtt.QuotaExceeded
+			if !with.mute {
+				with.received = 0 // a failure in PUBREC ends the handshake [MQTT-4.3.3-9]
+			}
+		case counts(o.topic):
 			with.retained = o.kept()
 		}
 	}
 	matched = b.route(t, o)
-	return matched, b.commit(t, with), mqtt.Success
+	return matched, b.commit(t, with), code
 }

@@ -259,3 +259,33 @@ func TestFiltersOfOneSubscribeAreBounded(t *testing.T) {
 		t.Errorf("got QoS %d, want the last one granted", m.QoS)
 	}
 }
+
+// What finds the retained store full is delivered all the same, and what was retained
+// on its topic stays. A client of MQTT 5 is told; one before it can't be, and must not
+// be made to send the message again and again.
+func TestDeliveredAlthoughTheRetainedStoreIsFull(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxRetainedBytes = 100 })
+	s := n.connect(mqtttest.Persistent("live"))
+	s.Subscribe("full/#", 2)
+	n.connect(mqtttest.ClientID("publisher")).Publish(message{Topic: "full/a", Payload: "kept", QoS: 1, Retain: true})
+	s.Receive()
+	large := message{Topic: "full/a", Payload: strings.Repeat("x", 200), Retain: true}
+	for qos := byte(0); qos <= 2; qos++ {
+		large.QoS = qos
+		c := n.connect()
+		if ack := c.Offer(large); qos > 0 {
+			wantCode(t, "acknowledgement", ack.Code, mqtt.QuotaExceeded)
+			wantReason(t, "acknowledgement", ack.ReasonString)
+		}
+		old := n.connect(mqtttest.V311())
+		old.Publish(large)
+		wantPayloads(t, collect(s, 2), []string{large.Payload, large.Payload})
+		// The packet identifier of a refused QoS 2 publish is free again.
+		c.Publish(message{Topic: "full/b", Payload: "next", QoS: 2, PacketID: 1})
+		wantPayloads(t, collect(s, 1), []string{"next"})
+	}
+	late := n.connect()
+	late.Subscribe("full/#", 1)
+	wantPayloads(t, collect(late, 1), []string{"kept"})
+}

@@ -123,5 +123,16 @@ func (c ReasonCode) String() string {
 // Failed reports whether c says that the operation failed.
 func (c ReasonCode) Failed() bool { return c >= 0x80 }
 
+// FromClient reports whether a client may send a DISCONNECT with c (MQTT 5, table 3-10).
+func (c ReasonCode) FromClient() bool {
+	switch c {
+	case NormalDisconnection, DisconnectWithWill, UnspecifiedError, MalformedPacket, ProtocolError, ImplementationSpecificError,
+		TopicNameInvalid, ReceiveMaximumExceeded, TopicAliasInvalid, PacketTooLarge, MessageRateTooHigh, QuotaExceeded,
+		AdministrativeAction, PayloadFormatInvalid:
+		return true
+	}
+	return false
+}
+
 // ValidIn reports whether a packet of type t may carry c.
 func (c ReasonCode) ValidIn(t Type) bool { return reasons[c].in>>t&1 != 0 }
