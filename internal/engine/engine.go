@@ -151,6 +151,10 @@ type Local struct {
 	watches atomic.Int64
 	loaded  time.Duration // what loading took
 
+	settlingMu  lockrank.Mutex[lockrank.Settling]
+	settling    []settled // guarded by settlingMu: in the order of batches
+	settledFrom int       // guarded by settlingMu: those before it are done with
+
 	mu    lockrank.Mutex[lockrank.Versions]
 	last  hlc.Timestamp // guarded by mu: the last version issued
 	keys  int64         // guarded by mu

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -89,6 +90,7 @@ func (e *Local) countRemembered() error {
 // there may be others. The engine does it by itself in time; tests that have
 // stopped it and moved their clock call it.
 func (e *Local) ForgetDue() (more bool) {
+	e.dropApplied(math.MaxInt) // those after which no other change came
 	due, err := e.dueMessages(min(e.nowMs(), e.clock.WallMs()))
 	for _, row := range due {
 		e.journal.Admit()

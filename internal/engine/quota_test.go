@@ -257,7 +257,7 @@ func TestMemoryBoundsTheStore(t *testing.T) {
 	// What is remembered is charged until the disk has it.
 	b := w.client("b")
 	b.wantBounds("STORE k v m - CTX="+text(kib), none)
-	w.settle()
+	w.overlaid()
 	if got := pool.UsedBy(budget.Remembered); got != 0 {
 		t.Errorf("%d bytes are charged for a message that is on disk", got)
 	}

@@ -23,10 +23,11 @@ import (
 // nobody else can remember the same message. A GET or SET never takes a stripe, and
 // neither does the journal's committer, so neither waits for a read.
 //
-// The disk does not have what was appended a moment ago. Until a change is
-// complete it is therefore also in the stripe's overlay, with the batch that it
-// rides in, for the reply of who finds it there to wait for; and from then on it
-// is on disk for everybody.
+// The database does not have what was appended a moment ago. Until a change has been
+// applied to it (package journal, apply.go) the change is therefore also in the stripe's
+// overlay, with the batch that it rides in, for the reply of a command that finds it
+// there to wait for. A look-up that had everything applied first would do so for nearly
+// every message, and for the rows of all others: that was half of a message's cost.
 //
 // A STORE is one append: the key's row, the message's, and one in the index of
 // deadlines, by which the message is forgotten in time (forget.go).
@@ -39,7 +40,7 @@ type stripe struct {
 	mu lockrank.Mutex[lockrank.KeyStripe] // held over a look-up, never by the committer
 
 	overlayMu lockrank.Mutex[lockrank.Overlay] // held for a look at overlay only
-	overlay   map[string]*memory               // guarded by overlayMu: by row, changes that are not complete
+	overlay   map[string]*memory               // guarded by overlayMu: by row, changes that the database may not have
 }
 
 // memory is what is remembered under one row: a change under way, or what the
@@ -166,7 +167,7 @@ func (e *Local) recall(st *stripe, row []byte) (*memory, error) {
 	if m != nil {
 		return m, nil
 	}
-	// Nothing joins the overlay while mu is held, and what has left it is on disk.
+	// Nothing joins the overlay while mu is held, and what has left it was applied.
 	value, found, err := e.journal.Probe(nil, row)
 	if err != nil || !found {
 		return nil, err
@@ -181,25 +182,65 @@ func (e *Local) recall(st *stripe, row []byte) (*memory, error) {
 // remember puts what the turn has decided into the overlay, before the change is
 // appended: it may be complete before the append returns. The stripe's mu is held.
 func (t *turn) remember(st *stripe, diskMs int64) {
-	t.stripe, t.memory = st, &memory{memo: t.res.Memo, diskMs: diskMs}
+	row := string(t.memoRow)
+	t.stripe, t.memory, t.overlayRow = st, &memory{memo: t.res.Memo, diskMs: diskMs}, row
 	t.e.o.Memory.Charge(budget.Remembered, t.memoryCost())
 	st.overlayMu.Lock()
 	defer st.overlayMu.Unlock()
 	if st.overlay == nil {
 		st.overlay = map[string]*memory{}
 	}
-	st.overlay[string(t.memoRow)] = t.memory
+	st.overlay[row] = t.memory
 }
 
-// settleMemo takes the change out of the overlay when it is complete, unless a
-// newer one has taken its place.
-func (t *turn) settleMemo() {
-	t.e.o.Memory.Credit(budget.Remembered, t.memoryCost())
-	st := t.stripe
-	st.overlayMu.Lock()
-	defer st.overlayMu.Unlock()
-	if st.overlay[string(t.memoRow)] == t.memory {
-		delete(st.overlay, string(t.memoRow))
+// settleMemo notes that the change is complete, and takes those out of the overlays that
+// have been applied since. The committer's.
+func (t *turn) settleMemo(batch journal.Seq) {
+	e := t.e
+	e.settlingMu.Lock()
+	e.settling = append(e.settling, settled{batch, t.stripe, t.overlayRow, t.memory, t.memoryCost()})
+	e.settlingMu.Unlock()
+	e.dropApplied(settleAtOnce)
+}
+
+// settled is a change that is complete, and may not have been applied.
+type settled struct {
+	batch  journal.Seq
+	stripe *stripe
+	row    string
+	memory *memory
+	cost   int64
+}
+
+// settleAtOnce bounds how many changes each new one takes out of the overlays: more than
+// one, so that they don't grow.
+const settleAtOnce = 4
+
+// dropApplied takes changes that have been applied out of the overlays, oldest first, at
+// most so many. One that a newer change has taken the place of has left already.
+func (e *Local) dropApplied(most int) {
+	applied := e.journal.Applied()
+	for range most {
+		e.settlingMu.Lock()
+		if e.settledFrom == len(e.settling) || e.settling[e.settledFrom].batch > applied {
+			e.settlingMu.Unlock()
+			return
+		}
+		s := e.settling[e.settledFrom]
+		e.settling[e.settledFrom] = settled{}
+		e.settledFrom++
+		if 2*e.settledFrom >= len(e.settling) {
+			n := copy(e.settling, e.settling[e.settledFrom:])
+			clear(e.settling[n:])
+			e.settling, e.settledFrom = e.settling[:n], 0
+		}
+		e.settlingMu.Unlock()
+		s.stripe.overlayMu.Lock()
+		if s.stripe.overlay[s.row] == s.memory {
+			delete(s.stripe.overlay, s.row)
+		}
+		s.stripe.overlayMu.Unlock()
+		e.o.Memory.Credit(budget.Remembered, s.cost)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -43,8 +44,10 @@ func (w *world) rows(prefix string) (n int) {
 	return n
 }
 
-// overlaid counts the messages that are in memory.
+// overlaid counts the messages that are in memory once everything has been applied.
 func (w *world) overlaid() (n int) {
+	w.rows("r") // a reader has what is durable applied
+	w.e.dropApplied(math.MaxInt)
 	for i := range w.e.stripes {
 		st := &w.e.stripes[i]
 		st.overlayMu.Lock()
@@ -273,6 +276,33 @@ func TestDeniedMessageCommandsDoNothing(t *testing.T) {
 	w.wantRemembered(0)
 }
 
+// Looking up messages has nothing applied to the database, be they new or stored a
+// moment ago, and however often they change; and when everything has been applied
+// nothing is kept of them.
+func TestLookUpsOfMessagesApplyNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	before := w.j.Applied()
+	for i := range 100 {
+		m := fmt.Sprint("m", i)
+		c.want("0 nil nil", fmt.Sprint("LOAD k", i, " ", m))
+		c.want("OK", fmt.Sprint("STORE k", i, " a ", m, " -"))
+		c.want("1 nil nil", fmt.Sprint("LOAD k", i, " ", m))
+		c.want("1", fmt.Sprint("DONE k", i, " ", m))
+		c.want("2 nil nil", fmt.Sprint("LOAD k", i, " ", m))
+	}
+	if got := w.j.Applied(); got != before {
+		t.Errorf("batches up to %d were applied", got)
+	}
+	if n := w.overlaid(); n != 0 || w.j.Applied() == before {
+		t.Errorf("%d messages are kept in memory although they were applied", n)
+	}
+	c.want("2 nil nil", "LOAD k7 m7")
+	w.crash()
+	w.client("c").want("2 nil nil", "LOAD k7 m7")
+}
+
 // A row that cannot be read must not look like a new message.
 func TestUnreadableMessageIsAnError(t *testing.T) {
 	t.Parallel()
@@ -280,7 +310,7 @@ func TestUnreadableMessageIsAnError(t *testing.T) {
 	a := w.j.Begin()
 	a.Set(appendMemoRow(nil, []byte("k"), []byte("m")), []byte{99})
 	a.End(nil)
-	w.settle()
+	w.rows("r") // which has it applied
 	c := w.client("c")
 	for _, text := range []string{"LOAD k m", "STORE k a m -", "DONE k m"} {
 		c.want(statestore.Unreadable.Error(), text)
@@ -296,7 +326,7 @@ func TestLoadAfterTheEnd(t *testing.T) {
 	c.store("OK", "k", "a", "m", "")
 	e := w.e
 	w.stop()
-	c.want(statestore.Unreadable.Error(), "LOAD k m")
+	c.want(statestore.Unreadable.Error(), "LOAD k another")
 	if e.ForgetDue() {
 		t.Error("there is more to forget")
 	}

@@ -33,12 +33,13 @@ type turn struct {
 	row []byte // the key as it is on disk
 
 	// Of a change to what is remembered for a message only, else zero.
-	stripe   *stripe
-	memory   *memory // the change
-	memoRow  []byte  // where it is on disk
-	indexRow []byte  // the row of the index that goes with it, empty for none; then the one that comes
-	indexMs  int64   // the deadline by which the index is to have a new one
-	found    bool    // the disk had one before
+	stripe     *stripe
+	memory     *memory // the change
+	memoRow    []byte  // where it is on disk
+	overlayRow string  // the same, as the overlay has it
+	indexRow   []byte  // the row of the index that goes with it, empty for none; then the one that comes
+	indexMs    int64   // the deadline by which the index is to have a new one
+	found      bool    // the disk had one before
 }
 
 // maxKeptRow and maxKeptValue bound the memory that an idle turn holds on to.
@@ -107,9 +108,9 @@ func (t *turn) answer(batch journal.Seq) {
 // The watchers are those of the moment of the change. That none of them is told
 // after its STOP was answered follows from the order of waiters: the answer to
 // STOP waits for the key's last change. That leaves sessions that were closed.
-func (t *turn) Durable(journal.Seq) {
+func (t *turn) Durable(batch journal.Seq) {
 	if t.memory != nil {
-		t.settleMemo()
+		t.settleMemo(batch)
 	}
 	if t.own != nil {
 		t.tell(t.own)

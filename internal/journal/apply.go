@@ -93,6 +93,7 @@ func (j *Journal) applyPending() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.applied = target
+	j.appliedTo.Store(uint64(target))
 	j.moved.Broadcast()
 	return nil
 }

@@ -85,6 +85,7 @@ type Journal struct {
 	space space
 
 	complete       atomic.Uint64 // written under mu
+	appliedTo      atomic.Uint64 // applied; written under mu
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
@@ -476,8 +477,11 @@ func (j *Journal) Get(key []byte) (value []byte, found bool, err error) {
 // Pebble does not ask that level's bloom filters unless it is told to, and that is
 // where nearly all rows are. Probe asks them all; of a hundred look-ups of what
 // is not there, ninety-nine touch no data block.
+//
+// Unlike Get it has nothing applied, and sees only what was (see Applied): the caller
+// keeps the changes that are younger.
 func (j *Journal) Probe(dst, key []byte) (value []byte, found bool, err error) {
-	if err := j.beginRead(); err != nil {
+	if _, err := j.addReader(); err != nil {
 		return dst, false, err
 	}
 	defer j.endRead()
@@ -506,22 +510,26 @@ func seekExact(it *pebble.Iterator, key []byte) bool {
 // beginRead and endRead keep Close from taking the database away: Pebble
 // panics on a reader that comes, or stays, after it was closed.
 func (j *Journal) beginRead() error {
-	j.mu.Lock()
-	if j.closing {
-		j.mu.Unlock()
-		return ErrClosed
+	behind, err := j.addReader()
+	if err != nil || !behind {
+		return err
 	}
-	j.readers++
-	behind := j.applied < j.durable
-	j.mu.Unlock()
-	if !behind {
-		return nil
-	}
-	err := j.applyPending()
-	if err != nil {
+	if err = j.applyPending(); err != nil {
 		j.endRead()
 	}
 	return err
+}
+
+// addReader is beginRead for a reader that can do without what is not applied; behind
+// says that there is some.
+func (j *Journal) addReader() (behind bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closing {
+		return false, ErrClosed
+	}
+	j.readers++
+	return j.applied < j.durable, nil
 }
 
 func (j *Journal) endRead() {

@@ -178,6 +178,9 @@ func (j *Journal) batch(s Seq) *batch {
 // returned; so are all before it.
 func (j *Journal) Complete() Seq { return Seq(j.complete.Load()) }
 
+// Applied is the newest batch whose rows, and those of all before it, Probe sees.
+func (j *Journal) Applied() Seq { return Seq(j.appliedTo.Load()) }
+
 // Last is the newest batch that anything was appended to. What Iterate or Get
 // returned was appended in this batch or before it, if Last is asked after.
 func (j *Journal) Last() Seq {

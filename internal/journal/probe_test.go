@@ -118,6 +118,13 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	a.Set([]byte("r|oneandmore"), []byte("2"))
 	a.End(nil)
 	j.WaitDurable()
+	before := j.Applied()
+	if _, found, err := j.Probe(nil, []byte("r|one")); found || err != nil || j.Applied() != before {
+		t.Errorf("before it is applied: %v, %v, and %d was applied", found, err, j.Applied())
+	}
+	if err := j.settle(); err != nil {
+		t.Fatal(err)
+	}
 	for key, want := range map[string]string{"r|one": "1", "r|oneandmore": "2", "r|on": "", "r|onea": "", "r|z": ""} {
 		value, found, err := j.Probe([]byte("> "), []byte(key))
 		if err != nil || found != (want != "") || string(value) != "> "+want {
@@ -127,7 +134,9 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	a = j.Begin()
 	a.Delete([]byte("r|one"))
 	a.End(nil)
-	j.WaitDurable()
+	if err := j.settle(); err != nil {
+		t.Fatal(err)
+	}
 	if _, found, err := j.Probe(nil, []byte("r|one")); found || err != nil {
 		t.Errorf("after its deletion: %v, %v", found, err)
 	}

@@ -7,6 +7,7 @@ type (
 	KeyStripe    struct{}
 	Shard        struct{}
 	StoreSession struct{}
+	Settling     struct{}
 	Overlay      struct{}
 	Versions     struct{}
 	Acks         struct{}
@@ -62,6 +63,7 @@ var order = []entry{
 	// so that replies keep the order of the changes.
 	lock[Shard]("engine.shard.mu"),
 	lock[StoreSession]("engine.session.mu"),
+	lock[Settling]("engine.Local.settlingMu"),
 	lock[Overlay]("engine.stripe.overlayMu"),
 	lock[Versions]("engine.Local.mu"), // the rules of a write run under it
 
