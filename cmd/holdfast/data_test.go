@@ -244,3 +244,35 @@ func TestBackupAndRestore(t *testing.T) {
 	d.run("get", "k").want(t, "get", 1, "", "no such key")
 	holdfastAlone(t, "backup", filepath.Join(dir, "second"), "--data", data)
 }
+
+// A start refuses a damaged directory; what can be read of it is salvaged into another one.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, saved, again := filepath.Join(dir, "data"), filepath.Join(dir, "saved"), filepath.Join(dir, "again")
+	d := serveIn(t, data)
+	d.run("set", "one", "first").want(t, "set", 0, "", "")
+	d.run("set", "two", "second").want(t, "set", 0, "", "")
+	holdfastAlone(t, "salvage", data, "--data", saved).want(t, "in use", 2, "", "another process has "+data+" open")
+	d.stop(syscall.SIGTERM)
+	holdfastAlone(t, "salvage", data, "--data", saved).want(t, "of what is whole", 0,
+		saved+" holds what was salvaged: 2 keys (17 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
+
+	// Given two wrong bytes in the first batch, it alone is lost.
+	path := newestLog(t, data)
+	flipBit(t, path, func(int) int { return 26 })
+	flipBit(t, path, func(int) int { return 28 })
+	if code := startIn(t, data).stop(syscall.SIGTERM); code != 2 {
+		t.Errorf("serve on what is damaged: status %d", code)
+	}
+	got := holdfastAlone(t, "salvage", data, "--data", again)
+	if got.code != 1 || !strings.HasPrefix(got.out, "lost: "+filepath.Base(path)+", at byte 0: batches 1 to 1 can't be read\n") {
+		t.Errorf("salvage: %+v", got)
+	}
+	if got := holdfastAlone(t, "check", "--data", again); got.code != 0 {
+		t.Errorf("check: %+v", got)
+	}
+	d = serveIn(t, again)
+	d.run("get", "two").want(t, "get", 0, "second", "")
+	d.run("get", "one").want(t, "get", 1, "", "no such key")
+}

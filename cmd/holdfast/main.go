@@ -91,7 +91,7 @@ not applied, 2 error.`,
 	c.addFlags(root.Flags())
 	root.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "version" })
 	root.AddCommand(
-		newServeCommand(), newCheckCommand(), newBackupCommand(), newRestoreCommand(), newSessionCommand(),
+		newServeCommand(), newCheckCommand(), newBackupCommand(), newRestoreCommand(), newSalvageCommand(), newSessionCommand(),
 		newGetCommand(&c), newSetCommand(&c), newDelCommand(&c), newVDelCommand(&c),
 		newWatchCommand(&c), newScanCommand(&c), newLockCommand(&c),
 		newVersionCommand(),

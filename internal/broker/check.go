@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -32,6 +33,32 @@ type checker struct {
 // and calls report for each that a start would trip over. An error means that
 // not all could be read.
 func Check(j *journal.Journal, report func(what string)) (Inventory, error) {
+	return check(j, func(_ []byte, what string) { report(what) })
+}
+
+// Repair takes out of a salvaged journal the broker's rows that a start would trip over,
+// and calls report for each. Nothing else may use the journal.
+func Repair(j *journal.Journal, report func(what string)) error {
+	for {
+		var rows [][]byte
+		if _, err := check(j, func(row []byte, what string) {
+			report(what)
+			rows = append(rows, bytes.Clone(row))
+		}); err != nil || len(rows) == 0 {
+			return err
+		}
+		for _, row := range rows { // others may refer to them: then the next round finds those
+			j.Admit()
+			a := j.Begin()
+			a.Delete(row)
+			a.End(nil)
+		}
+		j.WaitDurable()
+	}
+}
+
+// check is Check, whose report also gets the row.
+func check(j *journal.Journal, report func(row []byte, what string)) (Inventory, error) {
 	c := checker{sessions: map[uint64]string{}, groups: map[uint64]bool{}, payloads: map[uint64]int{}}
 	var errs []error
 	for _, part := range []struct {
@@ -51,7 +78,7 @@ func Check(j *journal.Journal, report func(what string)) (Inventory, error) {
 	} {
 		err := j.Iterate([]byte{part.prefix, '|'}, []byte{part.prefix, '|' + 1}, func(key, value []byte) bool {
 			if err := part.row(key[2:], value); err != nil {
-				report(fmt.Sprintf("%s with key %q: %v", part.what, key[2:], err))
+				report(key, fmt.Sprintf("%s with key %q: %v", part.what, key[2:], err))
 			}
 			return true
 		})

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/engine"
+	"holdfast/internal/journal"
+)
+
+// Salvage copies what can be read in the data directory of cfg, which no server has open,
+// into a data directory that doesn't exist yet, or is empty: a server starts on that, and
+// Check has nothing to say of it. The report is about the copy; its Problems are what could not be
+// read, or made no sense. Of cfg it uses DataDir, FS and Logger.
+func Salvage(cfg Config, dataDir string) (*Report, error) {
+	lost := &Report{}
+	var copied *Report
+	found, err := journal.Salvage(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, dataDir,
+		func(j *journal.Journal) error {
+			return errors.Join(engine.Repair(j, lost.add), broker.Repair(j, lost.add))
+		},
+		func(dir string) (err error) {
+			if copied, err = Check(Config{DataDir: dir, FS: cfg.FS}, nil); err == nil && !copied.Sound() {
+				err = fmt.Errorf("what was salvaged is not sound: %s", copied.Problems[0])
+			}
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range found.Lost {
+		copied.add(d.String())
+	}
+	if found.Older > 0 {
+		copied.add(fmt.Sprintf("%d rows were left out, as what can't be read may have replaced them", found.Older))
+	}
+	for _, what := range lost.Problems {
+		copied.add("left out: " + what)
+	}
+	copied.More += lost.More
+	return copied, nil
+}
