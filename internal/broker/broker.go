@@ -53,14 +53,18 @@ type Options struct {
 	Limits    Limits
 	Memory    *memory.Pool // charged with what clients have the broker hold; nil: no bound
 	Logger    *slog.Logger
-	Auth      Authorizer // nil: everybody may do everything
-	Handler   Handler    // nil: every publish is routed
-	Handled   []string   // topics whose publishes go to Handler; nobody may subscribe to them
-	Protected []string   // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+	WallMs    func() int64 // the machine's clock, ms since the Unix epoch; nil: time.Now
+	Auth      Authorizer   // nil: everybody may do everything
+	Handler   Handler      // nil: every publish is routed
+	Handled   []string     // topics whose publishes go to Handler; nobody may subscribe to them
+	Protected []string     // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
 }
 
 // Broker is an MQTT broker. Its methods are safe for concurrent use.
 type Broker struct {
+	wallMs      func() int64
+	epoch       int64 // wallMs when Now was 0
+	steppedMs   int64 // the sweep's: how far the wall clock was stepped forward in all
 	limits      Limits
 	memory      *memory.Pool
 	log         *slog.Logger
@@ -111,10 +115,14 @@ func New(o Options) (*Broker, error) {
 	b := &Broker{
 		limits: o.Limits.withDefaults(), memory: o.Memory, log: o.Logger, auth: o.Auth, handler: o.Handler,
 		protectedIn: o.Protected,
-		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(),
+		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(), wallMs: o.WallMs,
 		groups: make(map[string]*shareGroup), later: new(Turn),
 		sessions: make(map[string]*Session), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
+	if b.wallMs == nil {
+		b.wallMs = func() int64 { return time.Now().UnixMilli() }
+	}
+	b.epoch = b.wallMs() - b.Now()
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -216,6 +224,7 @@ func (b *Broker) sweep() {
 			conns = append(conns, c)
 		}
 		b.mu.Unlock()
+		b.followClock()
 		now := b.Now()
 		for _, c := range conns {
 			c.checkSilence(now)

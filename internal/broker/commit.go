@@ -2,7 +2,6 @@ package broker
 
 import (
 	"sync/atomic"
-	"time"
 
 	"holdfast/internal/failstop"
 	"holdfast/internal/journal"
@@ -224,7 +223,10 @@ func (p *payloads) release(j *journal.Journal, number uint64) {
 }
 
 // wall is what to add to the broker's clock to get the wall clock, in ms.
-func (b *Broker) wall() int64 { return time.Now().UnixMilli() - b.Now() }
+//
+// It stays what it was at the start: the expiry of a message that was published in this
+// run must not move when the wall clock is stepped, wherever the message is meanwhile.
+func (b *Broker) wall() int64 { return b.epoch }
 
 // background does something on a goroutine of its own, which the broker's end waits
 // for. It says false if that has come.

@@ -303,7 +303,7 @@ func (b *Broker) detach(t *Turn, c *Conn) {
 		return
 	}
 	s.conn, s.detaching = nil, c
-	s.away = time.Now().UnixMilli()
+	s.away, s.awayByWall = b.wallMs(), false
 	var now *will
 	switch {
 	case s.will == nil:
@@ -351,7 +351,8 @@ func (b *Broker) scheduleExpiry(s *Session) {
 	if s.expiry == math.MaxUint32 {
 		return // only if that is what MaxSessionExpiry allows
 	}
-	left := int64(s.expiry)*1000 - (time.Now().UnixMilli() - s.away)
+	interval := int64(s.expiry) * 1000
+	left := interval - max(0, b.wallMs()-s.away) // not more than all of it, whatever the clock says
 	var due *timer
 	due = b.timers.add(b.Now()+max(0, left), func() {
 		b.work(func(t *Turn) {
@@ -367,7 +368,7 @@ func (b *Broker) scheduleExpiry(s *Session) {
 // scheduleWill publishes the will after its delay; s.mu is held.
 func (b *Broker) scheduleWill(s *Session) {
 	w := s.will
-	left := w.due - time.Now().UnixMilli()
+	left := min(w.due-b.wallMs(), int64(w.delay)*1000)
 	s.willAt = b.timers.add(b.Now()+max(0, left), func() {
 		b.work(func(t *Turn) { b.publishDelayed(t, s, w) })
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // loader restores what the broker had on disk, before it accepts connections.
@@ -105,8 +104,9 @@ func (l *loader) session(key, value []byte) error {
 		return errRow
 	}
 	s.ask(r.asked)
+	s.awayByWall = true
 	if s.away == 0 {
-		s.away = time.Now().UnixMilli()
+		s.away, s.awayByWall = l.b.wallMs(), false
 	}
 	l.sessions[s.sid] = s
 	l.b.sessions[s.id] = s

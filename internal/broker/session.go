@@ -32,6 +32,7 @@ type Session struct {
 	mark         uint64                   // the same, once markBatch is on disk
 	markBatch    journal.Seq
 	expiry       uint32    // Session Expiry Interval in seconds; 0: ends with its connection
+	awayByWall   bool      // away was read from disk: it follows the wall clock forward
 	ended        bool      // no longer in the registry
 	awaiting     bool      // Durable will be called, and sends what waits for the disk
 	loading      bool      // a goroutine reads messages back from the disk

@@ -27,7 +27,7 @@ import (
 // applied to it (package journal, apply.go) the change is therefore also in the stripe's
 // overlay, with the batch that it rides in, for the reply of a command that finds it
 // there to wait for. A look-up that had everything applied first would do so for nearly
-// every message, and for the rows of all others: that was half of a message's cost.
+// every message: that took 33 µs of each.
 //
 // A STORE is one append: the key's row, the message's, and one in the index of
 // deadlines, by which the message is forgotten in time (forget.go).
