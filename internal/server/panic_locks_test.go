@@ -15,6 +15,13 @@ func armLock(defect string) {
 	}
 }
 
+// provoke makes the server acquire a lock that it needs near a bound only.
+func provoke(cfg *Config, lock string) {
+	if lock == "broker.Broker.fairMu" {
+		cfg.Limits.MaxQueuedBytes, cfg.Limits.MaxTotalQueuedBytes = 64<<10, 64<<10
+	}
+}
+
 // Whatever lock is locked when a defect shows, the process ends and loses nothing.
 func TestADefectUnderEachLock(t *testing.T) {
 	t.Parallel()

@@ -126,11 +126,13 @@ func TestBeDefective(t *testing.T) {
 	if dir == "" {
 		t.Skip("only for the tests of defects")
 	}
-	cfg := hardened(dir)
+	cfg := settings(dir)
+	cfg.WebSocket = []string{"127.0.0.1:0"}
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if plant := defects[defect]; plant != nil {
 		plant(&cfg)
 	}
+	provoke(&cfg, defect)
 	s, err := Start(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -139,11 +141,14 @@ func TestBeDefective(t *testing.T) {
 	if line, _ := bufio.NewReader(os.Stdin).ReadString('\n'); line != "" {
 		armed.Store(true)
 		armLock(defect)
+		if c, err := net.Dial("tcp", s.WebSocketAddrs()[0].String()); err == nil {
+			defer c.Close()
+		}
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has gone
 }
 
-func hardened(dir string) Config {
+func settings(dir string) Config {
 	cfg := Default()
 	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, dir
 	return cfg
@@ -288,7 +293,7 @@ func ask(c *mqtttest.Client, name string, args ...string) string {
 // kept checks that a server on the directory has all that was promised.
 func (p *promised) kept(t *testing.T, dir string) {
 	t.Helper()
-	s, err := Start(hardened(dir))
+	s, err := Start(settings(dir))
 	if err != nil {
 		t.Fatalf("it does not start again: %v", err)
 	}
@@ -338,14 +343,18 @@ func aPlantedDefect(t *testing.T, defect string) {
 	member.Drop()
 	p := promised{some: make(chan struct{})}
 	working := p.work(t, d.addr)
-	<-p.some
+	select {
+	case <-p.some:
+	case <-time.After(mqtttest.Deadline):
+		t.Fatal("the server acknowledges nothing")
+	}
 	if _, err := io.WriteString(d.in, "now\n"); err != nil {
 		t.Fatal(err)
 	}
-	hung := time.AfterFunc(time.Minute, func() { _ = d.cmd.Process.Kill() })
+	hung := time.AfterFunc(2*mqtttest.Deadline, func() { _ = d.cmd.Process.Kill() })
 	err := d.cmd.Wait()
 	if !hung.Stop() {
-		t.Errorf("the process did not end")
+		t.Errorf("the process did not end; if nothing that the clients of this test do comes by the defect, add to promised.work what does")
 	}
 	working.Wait()
 	if status := d.cmd.ProcessState.ExitCode(); status != failstop.Status {
