@@ -160,8 +160,9 @@ type Local struct {
 	keys  int64         // guarded by mu
 	bytes int64         // guarded by mu: of keys and values
 
-	owners  owners // guarded by mu
-	aheadBy string // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
+	owners   owners        // guarded by mu
+	fullSaid time.Duration // guarded by mu: when sayFull has logged last, since the start
+	aheadBy  string        // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
 
 	remembered int64 // guarded by mu: messages, those included whose time has come
 	forgotten  int64 // guarded by mu: by the clean-up, since the start

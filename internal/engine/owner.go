@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"time"
 
 	budget "holdfast/internal/memory"
 	"holdfast/internal/statestore"
@@ -151,6 +152,38 @@ func (e *Local) room(r record, by *session) statestore.Room {
 	}
 	return room
 }
+
+// sayFull logs that a bound of the whole store refuses writes, and which client holds
+// most of what it bounds; once in a while, as long as that is so.
+func (e *Local) sayFull(b statestore.Bound) {
+	switch b {
+	case statestore.MaxKeys, statestore.MaxBytes, statestore.MaxMemory, statestore.MaxRemembered:
+	default:
+		return
+	}
+	now := max(1, e.clock.SinceStart())
+	e.mu.Lock()
+	if e.fullSaid != 0 && now-e.fullSaid < fullAgain {
+		e.mu.Unlock()
+		return
+	}
+	e.fullSaid = now
+	var most owner
+	for _, o := range e.owners.byID {
+		if b == statestore.MaxKeys && o.keys > most.keys || b != statestore.MaxKeys && o.bytes > most.bytes {
+			most = *o
+		}
+	}
+	args := []any{"setting", b, "keys", e.keys, "bytes", e.bytes, "remembered", e.remembered}
+	e.mu.Unlock()
+	if b != statestore.MaxRemembered && most.id != "" {
+		args = append(args, "client", most.id, "client_keys", most.keys, "client_bytes", most.bytes)
+	}
+	e.o.Logger.Warn("the store is full: writes that make it grow are refused", args...)
+}
+
+// fullAgain is how long after that line the next comes.
+const fullAgain = time.Minute
 
 func boundOr(bound, none int64) int64 {
 	if bound > 0 {

@@ -157,6 +157,29 @@ func TestFullStoreHasRoomForOtherClients(t *testing.T) {
 	w.client("c").wantBounds("SET more v", statestore.MaxKeys)
 }
 
+// That the store is full is logged with the client that holds most, and not with each
+// write that is refused.
+func TestFullStoreNamesTheLargestClient(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	w := newWorld(t, Options{MaxKeys: 3})
+	w.e.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	a, b := w.client("a"), w.client("b")
+	a.wantBounds("SET a1 v", none)
+	b.wantBounds("SET b1 v", none, "SET b2 v", none)
+	for range 3 {
+		a.wantBounds("SET a2 v", statestore.MaxKeys)
+	}
+	if n := strings.Count(log.String(), "the store is full"); n != 1 || !strings.Contains(log.String(), "setting=max-keys") || !strings.Contains(log.String(), "client=b client_keys=2") {
+		t.Errorf("log:\n%s", log.String())
+	}
+	w.clock.advance(fullAgain.Milliseconds() + 1)
+	a.wantBounds("SET a2 v", statestore.MaxKeys)
+	if n := strings.Count(log.String(), "the store is full"); n != 2 {
+		t.Errorf("%d lines after a minute, want 2", n)
+	}
+}
+
 // Nothing is kept of a client that holds no key and is gone.
 func TestOwnersAreForgotten(t *testing.T) {
 	t.Parallel()

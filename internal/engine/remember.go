@@ -103,7 +103,11 @@ func (s *session) withStripe(st *stripe, cmd *statestore.Command, t *turn) (batc
 	case statestore.Store:
 		for {
 			batch, appended = s.store(st, cmd, t, found)
-			if appended || !s.e.makeRoom(t.res.Reply.Bound) {
+			if appended { // then the turn is the journal's
+				break
+			}
+			if !s.e.makeRoom(t.res.Reply.Bound) {
+				s.e.sayFull(t.res.Reply.Bound)
 				break
 			}
 		}

@@ -93,6 +93,7 @@ func (s *session) write(cmd *statestore.Command, t *turn) {
 		batch := r.lastBatch()
 		sh.mu.Unlock()
 		if !s.e.makeRoom(t.res.Reply.Bound) {
+			s.e.sayFull(t.res.Reply.Bound)
 			t.answer(batch)
 			return
 		}
