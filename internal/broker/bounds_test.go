@@ -122,11 +122,12 @@ func TestReplaysAreBounded(t *testing.T) {
 // to it afterwards.
 func TestAliasIsGivenOnlyIfItIsSent(t *testing.T) {
 	t.Parallel()
+	b := &Broker{limits: DefaultLimits()}
 	for props := range 140 {
 		for room := range 8 {
 			d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: []byte("topic"), Payload: []byte("payload")}
 			d.Props = mqtt.AppendUserProp(nil, "", make([]byte, props))
-			c := &Conn{version: mqtt.V5, aliasOutMax: 1}
+			c := &Conn{b: b, version: mqtt.V5, aliasOutMax: 1}
 			c.maxPacket = mqtt.DeliverySize(c.version, &d) + room
 			c.alias(&d)
 			if size := mqtt.DeliverySize(c.version, &d); size > c.maxPacket {

@@ -100,6 +100,7 @@ type Broker struct {
 
 	mu        lockrank.Mutex[lockrank.Registry]
 	sessions  map[string]*Session // by client ID; guarded by mu, as all below
+	hosts     map[string]*host    // client addresses that have sessions
 	conns     map[*Conn]struct{}
 	reserved  int // of conns, those in a place that is kept for clients on this machine
 	listeners []net.Listener
@@ -117,7 +118,7 @@ func New(o Options) (*Broker, error) {
 		protectedIn: o.Protected,
 		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(), wallMs: o.WallMs,
 		groups: make(map[string]*shareGroup), later: new(Turn),
-		sessions: make(map[string]*Session), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
+		sessions: make(map[string]*Session), hosts: make(map[string]*host), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	if b.wallMs == nil {
 		b.wallMs = func() int64 { return time.Now().UnixMilli() }
@@ -133,6 +134,7 @@ func New(o Options) (*Broker, error) {
 	b.later.b, b.later.hurried = b, true
 	b.payloads.refs = make(map[uint64]referred)
 	b.lent.values = make(map[*byte]int)
+	b.retained.memory = o.Memory
 	b.retained.seed = maphash.MakeSeed()
 	b.retained.owners.byClient = make(map[string]holding)
 	b.timers.wake = make(chan struct{}, 1)
@@ -331,26 +333,6 @@ func (b *Broker) lookup(id string) *Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sessions[id]
-}
-
-// newSession registers a session, or gives nil if there may be no more.
-func (b *Broker) newSession(id string) *Session {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.sessions) >= b.limits.MaxSessions {
-		return nil
-	}
-	s := newSession(b, id)
-	b.sessions[id] = s
-	return s
-}
-
-func (b *Broker) forget(s *Session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sessions[s.id] == s {
-		delete(b.sessions, s.id)
-	}
 }
 
 // handled says whether publishes to the topic go to the handler.

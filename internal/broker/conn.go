@@ -42,8 +42,10 @@ type Conn struct {
 	placeFreed chan struct{} // of capacity 1: it has fallen since; made by the reader before it sets wantsPlace
 
 	reads           atomic.Uint32 // a readerState
+	aliasInBytes    int32         // reader: of the topics in aliasIn
 	untaken         atomic.Int64  // output that the client had not taken when the sweep looked last
 	heard           atomic.Bool   // the client has sent bytes since the sweep looked
+	aliasOutBytes   int32         // of the topics in aliasOut; guarded by the output lock
 	active          atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
 	unfinished      atomic.Uint32 // which packet the reader waits for the rest of; 0: for none
 	unfinishedSeen  uint32        // the sweep's: what it saw of that last
@@ -110,9 +112,19 @@ func (b *Broker) serve(nc net.Conn) {
 // leave is the last thing that a connection's reader does.
 func (c *Conn) leave() {
 	c.tr.EndInput()
+	c.dropAliases()
 	c.finish()
 	c.reader.Done()
 	c.b.removeConn(c)
+}
+
+// dropAliases lets go of the topic aliases, when the reader ends.
+func (c *Conn) dropAliases() {
+	c.tr.Lock()
+	defer c.tr.Unlock()
+	c.b.memory.Credit(memory.Subscriptions, int64(c.aliasInBytes+c.aliasOutBytes))
+	c.aliasIn, c.aliasInBytes, c.aliasOut, c.aliasOutBytes = nil, 0, nil, 0
+	c.aliasOutMax = 0 // what is still delivered goes nowhere
 }
 
 // read handles packets until the connection ends, or until the client is
@@ -585,12 +597,16 @@ func (c *Conn) alias(d *mqtt.Delivery) {
 		d.Alias, d.Topic = a, nil
 		return
 	}
-	if len(c.aliasOut) >= c.aliasOutMax {
+	if len(c.aliasOut) >= c.aliasOutMax || int(c.aliasOutBytes)+len(d.Topic) > c.b.limits.MaxAliasBytes ||
+		!c.b.memory.Take(memory.Subscriptions, int64(len(d.Topic))) {
 		return
 	}
+	c.aliasOutBytes += int32(len(d.Topic))
 	d.Alias = uint16(len(c.aliasOut) + 1)
 	if c.maxPacket > 0 && mqtt.DeliverySize(c.version, d) > c.maxPacket {
 		d.Alias = 0 // the client would never see it
+		c.aliasOutBytes -= int32(len(d.Topic))
+		c.b.memory.Credit(memory.Subscriptions, int64(len(d.Topic)))
 		return
 	}
 	if c.aliasOut == nil {

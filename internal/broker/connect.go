@@ -181,7 +181,7 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 	defer b.claims.release(c.clientID)
 	var s *Session
 	for s == nil {
-		if s = b.find(t, c.clientID, p.CleanStart, ack); s == nil {
+		if s = b.find(t, c, p.CleanStart, ack); s == nil {
 			return c.refuse(t, mqtt.QuotaExceeded, "the server holds as many sessions as it may")
 		}
 		if !b.begin(t, s, c, p, ack) {
@@ -202,16 +202,17 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 
 // find gives the session for a CONNECT, or nil if there may be no more. The
 // client's claim is held.
-func (b *Broker) find(t *Turn, id string, clean bool, ack *mqtt.Connack) *Session {
-	s := b.takeOver(id)
+func (b *Broker) find(t *Turn, c *Conn, clean bool, ack *mqtt.Connack) *Session {
+	s := b.takeOver(c.clientID)
 	if s != nil && clean {
 		b.endSession(t, s)
 		s = nil
 	}
 	ack.SessionPresent = s != nil
 	if s == nil {
-		s = b.newSession(id)
+		return b.newSession(t, c)
 	}
+	b.moveTo(s, c.host())
 	return s
 }
 

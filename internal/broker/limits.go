@@ -45,6 +45,9 @@ type Limits struct {
 	MaxQueuedMemory        int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
 	MaxNotifications       int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
 	MaxSubscriptions       int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
+	MaxFilterBytes         int           // bytes of a session's filters; default 1 MiB. Beyond: SUBACK 0x97
+	MaxAliasBytes          int           // bytes of the topics of a connection's aliases, each way; default 64 KiB. Beyond: DISCONNECT 0x97, and no alias is given
+	MaxSessionsPerHost     int           // sessions of one client address, connected or away; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
 	MaxTopicLevels         int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
 	MaxClientID            int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
 	MaxRetained            int           // retained messages; default 1,000,000. Beyond: delivered, but not retained, PUBACK 0x97
@@ -77,6 +80,9 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxQueuedMemory, 64<<20)
 	setDefault(&l.MaxNotifications, 10_000)
 	setDefault(&l.MaxSubscriptions, 10_000)
+	setDefault(&l.MaxFilterBytes, 1<<20)
+	setDefault(&l.MaxAliasBytes, 64<<10)
+	setDefault(&l.MaxSessionsPerHost, max(1000, l.MaxSessions/2))
 	setDefault(&l.MaxTopicLevels, 128)
 	setDefault(&l.MaxClientID, 1024)
 	setDefault(&l.MaxRetained, 1_000_000)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"holdfast/internal/memory"
 )
 
 // loader restores what the broker had on disk, before it accepts connections.
@@ -109,7 +111,7 @@ func (l *loader) session(key, value []byte) error {
 		s.away, s.awayByWall = l.b.wallMs(), false
 	}
 	l.sessions[s.sid] = s
-	l.b.sessions[s.id] = s
+	l.b.enter(s, "")
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), s.sid))
 	return nil
 }
@@ -125,6 +127,7 @@ func (l *loader) subscription(key, value []byte) error {
 	}
 	sub.session = s
 	s.subscribe(sub)
+	l.b.memory.Charge(memory.Subscriptions, sub.memory())
 	group, rest := splitShare(sub.filter)
 	l.b.insert(sub, group, rest)
 	return nil

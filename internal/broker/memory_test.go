@@ -169,3 +169,98 @@ func TestReliefClosesTheConnectionsThatHoldMost(t *testing.T) {
 	}
 	bystander.Ping()
 }
+
+// An address that has as many sessions as it may loses the one that is away longest
+// and empty when it wants another; a session that holds acknowledged messages stays.
+func TestSessionsOfAnAddressAreBounded(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerHost: 3})
+	holds := n.connect(mqtttest.Persistent("holds"))
+	holds.Subscribe("queue", 1)
+	holds.Disconnect()
+	publisher := n.connect()
+	publisher.Publish(message{Topic: "queue", QoS: 1, Payload: "acknowledged"})
+	publisher.Disconnect()
+	until(t, "the publisher's session to end", func() bool { return n.broker.Levels().Sessions == 1 })
+	n.connect(mqtttest.Persistent("empty")).Disconnect()
+	connected := n.connect(mqtttest.Persistent("connected"))
+
+	newcomer := n.connect(mqtttest.Persistent("newcomer"))
+	if n.broker.lookup("empty") != nil || n.broker.lookup("holds") == nil || n.broker.lookup("connected") == nil {
+		t.Fatal("another session than the one that was away and empty has ended")
+	}
+	if got := n.broker.stats.SessionsDisplaced.Load(); got == 0 {
+		t.Error("no session counts as displaced")
+	}
+	mqtttest.Refused(t, n.addr, mqtt.QuotaExceeded, mqtttest.Persistent("refused"))
+	connected.Ping()
+	newcomer.Ping()
+}
+
+// The total bound takes from the address that has most, and comes back when its
+// sessions are gone.
+func TestTotalOfSessionsTakesFromTheAddressThatHasMost(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxSessions: 3})
+	for _, id := range []string{"a", "b", "c"} {
+		n.connect(mqtttest.Persistent(id)).Disconnect()
+	}
+	n.broker.moveTo(n.broker.lookup("c"), "192.0.2.1")
+	n.connect(mqtttest.Persistent("d")).Ping()
+	if n.broker.lookup("a") != nil || n.broker.lookup("b") == nil || n.broker.lookup("c") == nil {
+		t.Error("not the longest away of the address with most sessions has ended")
+	}
+}
+
+// Filters are bounded by their bytes, and come back with the session.
+func TestFiltersAreBoundedByTheirBytes(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxFilterBytes: 100_000})
+	c := n.connect(mqtttest.ClientID("c"))
+	long := strings.Repeat("f", 49_990)
+	subscribe := func(filter string) mqtt.ReasonCode {
+		c.SendSubscribe(0, mqtttest.Sub{Filter: filter, QoS: 1})
+		return c.Expect(mqtt.SUBACK).Suback.Codes[0]
+	}
+	for i, want := range []mqtt.ReasonCode{1, 1, mqtt.QuotaExceeded} {
+		if code := subscribe(string(rune('a'+i)) + long); code != want {
+			t.Errorf("filter %d of 50 kB: %v, want %v", i, code, want)
+		}
+	}
+	if used := n.memory.UsedBy(memory.Subscriptions); used < 100_000 {
+		t.Errorf("%d bytes are charged for subscriptions", used)
+	}
+	c.Unsubscribe("a" + long)
+	if code := subscribe("short"); code != 1 {
+		t.Errorf("after an UNSUBSCRIBE: %v", code)
+	}
+	c.Disconnect()
+	until(t, "the filters to be credited", func() bool { return n.memory.UsedBy(memory.Subscriptions) == 0 })
+}
+
+// Topic aliases are bounded by the bytes of their topics, both ways.
+func TestAliasesAreBoundedByTheirBytes(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{MaxAliasBytes: 1000})
+	long := strings.Repeat("t", 590)
+	reader := n.connect(mqtttest.TopicAliasMaximum(10))
+	reader.Subscribe("#", 0)
+	publisher := n.connect()
+	for i := range 4 {
+		publisher.Publish(message{Topic: string(rune('a'+i)) + long})
+		if m := reader.Receive(); m.Topic != string(rune('a'+i))+long {
+			t.Fatalf("got a message to %.20q", m.Topic)
+		}
+	}
+	if used := n.memory.UsedBy(memory.Subscriptions); used > 1000+2000 {
+		t.Errorf("%d bytes are charged for aliases", used)
+	}
+	alias := func(i int) []byte {
+		p := mqtt.Publish{Topic: []byte(string(rune('a'+i)) + long)}
+		p.Props.TopicAlias, p.Props.HasTopicAlias = uint16(i+1), true
+		return mqtt.AppendPublish(nil, mqtt.V5, &p)
+	}
+	publisher.Write(alias(0))
+	publisher.Write(alias(1))
+	publisher.ExpectDisconnect(mqtt.QuotaExceeded)
+}

@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 )
 
@@ -14,6 +15,7 @@ var (
 	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
 	errResponseTopic  = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the response topic is empty"}
 	errPayloadFormat  = &mqtt.Error{Code: mqtt.PayloadFormatInvalid, Reason: "the Payload Format Indicator promises UTF-8 and the payload is not"}
+	errAliasBytes     = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the topics of this connection's aliases take more bytes than they may"}
 	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
 )
 
@@ -197,7 +199,13 @@ func (c *Conn) resolveAlias(p *mqtt.Publish) error {
 		for len(c.aliasIn) < a {
 			c.aliasIn = append(c.aliasIn, "")
 		}
-		if c.aliasIn[a-1] != string(p.Topic) {
+		if known := c.aliasIn[a-1]; known != string(p.Topic) {
+			more := int32(len(p.Topic) - len(known))
+			if int(c.aliasInBytes+more) > c.b.limits.MaxAliasBytes || !c.b.memory.Take(memory.Subscriptions, int64(max(0, more))) {
+				return errAliasBytes
+			}
+			c.b.memory.Charge(memory.Subscriptions, int64(min(0, more)))
+			c.aliasInBytes += more
 			c.aliasIn[a-1] = string(p.Topic)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/lockrank"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -23,6 +24,7 @@ type retainedStore struct {
 	count   atomic.Int64  // messages, without the broker's own on $SYS
 	bytes   atomic.Int64  // their bytes
 	owners  retainedOwners
+	memory  *memory.Pool
 }
 
 // counts says whether a retained message counts against the bounds, and is on disk.
@@ -34,8 +36,13 @@ func (r *retainedStore) note(m *Message, sign int64) {
 		r.count.Add(sign)
 		r.bytes.Add(sign * m.retainedSize())
 		r.owners.add(m.publisher, sign, sign*m.retainedSize())
+		r.memory.Charge(memory.Retained, sign*(m.retainedSize()+retainedOverhead))
 	}
 }
+
+// retainedOverhead is about what a retained message takes of memory besides its
+// bytes: the Message and its place in the index of names.
+const retainedOverhead = 200
 
 // retainedSize is what the message counts as in the bound of retained messages.
 func (m *Message) retainedSize() int64 { return m.size() + int64(len(m.publisher)) }
@@ -56,7 +63,7 @@ func (b *Broker) store(o *outgoing) bool {
 	}
 	old, had := r.names.Get(o.topic)
 	size := int64(len(o.topic) + len(o.rawProps) + len(o.payload) + len(o.publisher))
-	if counts(o.topic) && !b.mayRetain(o.publisher, old, size) {
+	if counts(o.topic) && (!b.mayRetain(o.publisher, old, size) || !b.memory.Fits(memory.Retained, size)) {
 		return false
 	}
 	m := o.kept()

@@ -25,6 +25,8 @@ type Session struct {
 	detaching    *Conn                    // has been conn, and its reader isn't done with the session
 	sid          uint64                   // number on disk; 0: not on disk
 	subs         map[string]*subscription // nil: none yet
+	filterBytes  int32                    // of the filters of subs
+	host         *host                    // that the client came from last; guarded by Broker.mu
 	received     map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	durableTo    journal.Seq              // batches up to this one are on disk
 	sentTo       uint64                   // messages of routed before it may have been sent by an earlier run
@@ -69,6 +71,7 @@ func (s *Session) subscribe(sub *subscription) {
 		s.subs = make(map[string]*subscription)
 	}
 	s.subs[sub.filter] = sub
+	s.filterBytes += int32(len(sub.filter))
 }
 
 // durable says whether the session outlives its connection; s.mu is held.

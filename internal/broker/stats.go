@@ -14,6 +14,7 @@ type Stats struct {
 	Takeovers          atomic.Int64 // connections closed because their client came again
 	KeepAliveTimeouts  atomic.Int64 // connections closed because nothing was heard
 	SessionsExpired    atomic.Int64
+	SessionsDisplaced  atomic.Int64 // sessions ended to make room for others: away, with nothing queued
 	SessionsOverflowed atomic.Int64 // sessions ended because their queue was full
 	NearFull           atomic.Int64 // times that a session's queue, or all together, came within a fifth of the bound
 	Dropped            atomic.Int64 // messages dropped: QoS 0 to a full output, or the oldest of a full queue

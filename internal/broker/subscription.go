@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 	"holdfast/internal/topic"
 )
@@ -19,6 +20,10 @@ type subscription struct {
 	gone              bool    // unsubscribed
 	replay            *replay // the latest one that isn't over
 }
+
+// memory is about what the subscription takes: itself, its places in the session and
+// in the index, which may have a node for each level.
+func (sub *subscription) memory() int64 { return int64(3*len(sub.filter)) + 300 }
 
 // subscribe handles SUBSCRIBE [MQTT-3.8.4].
 func (c *Conn) subscribe(t *Turn, p *mqtt.Subscribe) error {
@@ -96,10 +101,16 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *subscription,
 	sub = s.subs[filter]
 	isNew := sub == nil
 	if isNew {
-		if len(s.subs) >= c.b.limits.MaxSubscriptions {
+		switch {
+		case len(s.subs) >= c.b.limits.MaxSubscriptions:
 			return nil, nil, mqtt.QuotaExceeded, "too many subscriptions"
+		case int(s.filterBytes)+len(filter) > c.b.limits.MaxFilterBytes:
+			return nil, nil, mqtt.QuotaExceeded, "the filters of this session take more bytes than they may"
 		}
 		sub = &subscription{session: s, filter: filter}
+		if !c.b.memory.Take(memory.Subscriptions, sub.memory()) {
+			return nil, nil, mqtt.QuotaExceeded, "the server has no memory for another subscription"
+		}
 	}
 	sub.qos, sub.noLocal, sub.retainAsPublished, sub.id = o.QoS, o.NoLocal, o.RetainAsPublished, id
 	if c.bridge {
@@ -134,6 +145,7 @@ func (b *Broker) insert(sub *subscription, group, rest string) {
 // remove makes publishes not find the subscription any more. No lock is held.
 func (b *Broker) remove(t *Turn, sub *subscription) {
 	b.stats.Subscriptions.Add(-1)
+	b.memory.Credit(memory.Subscriptions, sub.memory())
 	if sub.group != nil {
 		b.leaveGroup(t, sub)
 		return
@@ -181,6 +193,7 @@ func (c *Conn) unsubscribe(t *Turn, p *mqtt.Unsubscribe) error {
 			continue
 		}
 		delete(s.subs, sub.filter)
+		s.filterBytes -= int32(len(sub.filter))
 		sub.gone = true
 		gone = append(gone, sub)
 	}

@@ -126,6 +126,21 @@ func (p *Pool) Room(k Kind) int64 {
 	return max(0, min(bound-used, p.limit-state-traffic))
 }
 
+// Fits says whether Take would charge n bytes, and counts a refusal if not: for a
+// caller that charges once the bytes are there.
+func (p *Pool) Fits(k Kind, n int64) bool {
+	if p == nil || n <= 0 {
+		return true
+	}
+	sort, bound := p.sort(k)
+	if sort.Load()+n <= bound && p.state.Load()+p.traffic.Load()+n <= p.limit {
+		return true
+	}
+	p.refused.Add(1)
+	p.alarm(k)
+	return false
+}
+
 // Charge charges n bytes that are there already, whatever the bounds say; with a
 // negative n it credits them.
 func (p *Pool) Charge(k Kind, n int64) {

@@ -60,6 +60,7 @@ func (s *Server) publishSys() {
 		"broker/clients/total":             int64(levels.Sessions),
 		"broker/clients/disconnected":      max(0, int64(levels.Sessions-levels.Connections)),
 		"broker/clients/expired":           b.SessionsExpired.Load(),
+		"broker/clients/displaced":         b.SessionsDisplaced.Load(),
 		"broker/clients/overflowed":        b.SessionsOverflowed.Load(),
 		"broker/connections/accepted":      b.Connects.Load(),
 		"broker/connections/refused":       b.Refused.Load(),
