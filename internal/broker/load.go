@@ -20,6 +20,9 @@ type loader struct {
 	clients  map[string]string // publishers of retained messages
 	orphans  [][]byte          // rows of sessions that have ended
 	strays   []stray
+
+	claimsOf *Session                      // whose rows are being read
+	claims   [routedBase + routedSpan]bool // by packet identifier, see claim
 }
 
 // stray is a message of a shared subscription in the queue of a session that has ended:
@@ -191,7 +194,8 @@ func (l *loader) queued(key, value []byte) error {
 	if r.shared != "" {
 		it.sub = s.subs[r.shared]
 	}
-	if it.shared() && seq >= s.sentTo { // it may go to any member
+	maySent := seq < s.sentTo && (it.id != 0 || l.claim(s, seq) || it.state == slotReleased)
+	if it.shared() && !maySent { // it may go to any member
 		return l.stray(key, &r)
 	}
 	if r.number != 0 {
@@ -223,6 +227,22 @@ func (l *loader) queued(key, value []byte) error {
 		return errors.New("its packet identifier is another delivery's")
 	}
 	return nil
+}
+
+// claim says whether a message may have been sent with the packet identifier that
+// follows from its sequence number: none before it that is still there has that one.
+// A message that found it in use was not sent before another one was in its row.
+func (l *loader) claim(s *Session, seq uint64) bool {
+	if l.claimsOf != s {
+		l.claimsOf = s
+		clear(l.claims[:])
+	}
+	id := s.routed.packetID(seq)
+	if l.claims[id] {
+		return false
+	}
+	l.claims[id] = true
+	return true
 }
 
 // message gives what a row's message is.

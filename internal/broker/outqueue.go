@@ -130,6 +130,16 @@ type deep struct {
 	middle      onDisk
 	back        ring
 	unevictable int64 // of inMemory, what had to stay when that was last looked at
+
+	// Packet identifiers of strays that are done, while a crash would bring them
+	// back: the deletion of their rows is not on disk. Another message that had one
+	// of them would be taken for the stray, or the stray for it.
+	cooling []cooling
+}
+
+type cooling struct {
+	id    uint16
+	batch journal.Seq // in which the row was deleted
 }
 
 // shallow is the deep of queues that are in memory only. It is never written to.
@@ -350,7 +360,7 @@ func (q *outqueue) candidate() *slot {
 	if len(q.resend) > 0 && q.resend[0].seq < q.firstWaiting() {
 		return q.resend[0]
 	}
-	if q.next == q.front.end || q.live+len(q.strays) >= int(q.span) {
+	if q.next == q.front.end || q.live+len(q.strays)+len(q.cooling) >= int(q.span) {
 		return nil
 	}
 	return q.front.at(q.next)
@@ -383,16 +393,22 @@ func (q *outqueue) identify(it *slot) (changed bool) {
 		return false
 	}
 	it.id = q.packetID(it.seq)
-	if len(q.strays) == 0 || q.strays[it.id] == nil {
+	if !q.inUse(it.id) {
 		return false
 	}
 	// The one that is needed last, of those not in use.
 	for seq := q.front.head + q.span - 1; ; seq-- {
-		if id := q.packetID(seq); q.strays[id] == nil && (seq >= q.next || q.front.at(seq).state == slotDone) {
+		if id := q.packetID(seq); !q.inUse(id) && (seq >= q.next || q.front.at(seq).state == slotDone) {
 			it.id = id
 			return true
 		}
 	}
+}
+
+// inUse says whether an identifier is one of a stray, or was until a moment ago.
+func (q *outqueue) inUse(id uint16) bool {
+	return len(q.strays) > 0 && q.strays[id] != nil ||
+		slices.ContainsFunc(q.cooling, func(c cooling) bool { return c.id == id })
 }
 
 // sent notes that the candidate is under way.

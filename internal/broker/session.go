@@ -173,18 +173,21 @@ func (s *Session) level(q *outqueue, messages, bytes int64) {
 // drop finishes a slot: its message and its row go. s.mu is held.
 func (s *Session) drop(q *outqueue, it *slot) {
 	if it.saved && s.sid != 0 {
-		s.deleteRow(it.seq)
+		batch := s.deleteRow(it.seq)
+		if it.id != 0 && q.strays[it.id] == it {
+			q.cooling = append(q.cooling, cooling{it.id, batch})
+		}
 	}
 	s.remove(q, it)
 	q.trim()
 }
 
 // deleteRow deletes a message's row; s.mu is held.
-func (s *Session) deleteRow(seq uint64) {
+func (s *Session) deleteRow(seq uint64) journal.Seq {
 	var key [18]byte
 	a := s.b.journal.Begin()
 	a.Delete(appendQueueKey(key[:0], s.sid, seq))
-	a.End(nil)
+	return a.End(nil)
 }
 
 // remove finishes a slot whose row, if it has one, the caller sees to, and after
@@ -327,6 +330,9 @@ func (s *Session) nextToSend() (*outqueue, *slot) {
 // have been sent: after a crash nobody else may get it [MQTT-4.8.2-5], and DUP is
 // set. The mark is so far ahead that the disk is rarely waited for.
 func (s *Session) mayLeave(it *slot) bool {
+	for q := &s.routed; len(q.cooling) > 0 && s.onDiskBy(q.cooling[0].batch); {
+		q.cooling = q.cooling[1:]
+	}
 	changed := s.routed.identify(it)
 	if s.sid == 0 {
 		return true
@@ -345,7 +351,11 @@ func (s *Session) mayLeave(it *slot) bool {
 // markAhead is how many messages ahead of those sent the mark is set, so that it
 // is written once for half of them. The messages between the two are sent with DUP
 // after a crash, although they have not been sent before.
-const markAhead = 8192
+//
+// After a crash the sequence goes on from the mark. A step that were a part of the
+// number of packet identifiers would bring them around to those under way again
+// after a few crashes.
+const markAhead = 5003
 
 // advanceMark moves the mark on if it is near, and says whether it is beyond seq
 // on disk; s.mu is held.

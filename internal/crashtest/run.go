@@ -20,7 +20,7 @@ type Options struct {
 
 	Store    bool // store clients, watchers, locks, an archive
 	Sessions bool // roamers
-	Messages bool // publishers, subscribers, retained messages
+	Messages bool // publishers, subscribers, shared subscriptions, retained messages, wills
 
 	// Patience is how long a life may be without an end, and anything in it may
 	// take; 0: 30 s.
@@ -42,6 +42,7 @@ const (
 	roamers        = 3
 	publishersEach = 2 // at each QoS
 	retainers      = 2
+	testators      = 3
 	chapterKeys    = 5
 	chapterLocks   = 2
 	maxWindow      = 20
@@ -73,6 +74,7 @@ type run struct {
 	publishers []*publisher
 	subs       []*subscriber
 	retainers  []*publisher
+	testators  []*testator
 }
 
 // Run lets actors live on the program and kills it, again and again. The error is
@@ -186,6 +188,12 @@ func (r *run) castMessages() {
 			r.subs = append(r.subs, newSubscriber(name, 1+qos, offline, r.actorRand(), r.publishers))
 		}
 	}
+	for qos := range byte(2) {
+		r.subs = append(r.subs, newGroup(1+qos, r.publishers, r.actorRand)...)
+	}
+	var heir *subscriber
+	r.testators, heir = newTestators(testators, r.actorRand)
+	r.subs = append(r.subs, heir)
 }
 
 func (r *run) actors() (all []actor) {
@@ -196,6 +204,9 @@ func (r *run) actors() (all []actor) {
 		all = append(all, a)
 	}
 	for _, a := range r.retainers {
+		all = append(all, a)
+	}
+	for _, a := range r.testators {
 		all = append(all, a)
 	}
 	for _, a := range r.store {
@@ -444,6 +455,9 @@ func (r *run) count() {
 	for _, s := range r.subs {
 		m.add(&s.faults)
 		r.sum.Examples = append(r.sum.Examples, s.examples...)
+	}
+	for _, t := range r.testators {
+		m.Wills += t.sessions
 	}
 	for _, a := range r.roamers {
 		r.sum.Sessions.Resumed += a.resumed

@@ -19,6 +19,8 @@ type subscriber struct {
 	offline bool
 	rng     *rand.Rand
 	pubs    []*publisher
+	filter  string
+	book    book // in place of streams, for what several subscribers get together; nil: streams
 
 	session  bool
 	ready    bool               // subscribed
@@ -35,7 +37,7 @@ type subscriber struct {
 
 func newSubscriber(name string, qos byte, offline bool, rng *rand.Rand, pubs []*publisher) *subscriber {
 	s := &subscriber{
-		name: name, qos: qos, offline: offline, rng: rng, pubs: pubs,
+		name: name, qos: qos, offline: offline, rng: rng, pubs: pubs, filter: messageFilter,
 		received: map[uint16]message{}, seen: map[uint16]sighted{},
 	}
 	for range pubs {
@@ -127,6 +129,9 @@ func (s *subscriber) work(l *life) (again bool, err error) {
 
 // complete says whether the last message of every publisher has come.
 func (s *subscriber) complete() bool {
+	if s.book != nil {
+		return len(s.received) == 0 && s.book.complete()
+	}
 	for i, p := range s.pubs {
 		if s.streams[i].last < p.settledAt {
 			return false
@@ -159,7 +164,7 @@ func (s *subscriber) connect(l *life) (*connection, error) {
 		s.attend(l)
 		return c, nil
 	}
-	code, err := k.subscribe(messageFilter, s.qos, func(p packet) error { return s.handle(l, c, p) })
+	code, err := k.subscribe(s.filter, s.qos, func(p packet) error { return s.handle(l, c, p) })
 	if err != nil || code != mqtt.ReasonCode(s.qos) {
 		k.close()
 		if err == nil {
@@ -176,6 +181,9 @@ func (s *subscriber) connect(l *life) (*connection, error) {
 func (s *subscriber) attend(l *life) {
 	if s.attended != l {
 		s.attended = l
+		if w, is := s.book.(*wills); is {
+			w.subscribed.Store(true)
+		}
 		l.attended.count()
 	}
 }
@@ -183,7 +191,7 @@ func (s *subscriber) attend(l *life) {
 // handleNext reads and handles a packet, and lets go of acknowledgements: at
 // once, or after more have come, or when nothing comes.
 func (s *subscriber) handleNext(l *life, c *connection) error {
-	if len(c.acks) == 0 || s.rng.IntN(3) == 0 {
+	if (len(c.acks) == 0 || s.rng.IntN(3) == 0) && s.book == nil {
 		s.release(c)
 		p, err := c.exchange()
 		if err != nil {
@@ -243,7 +251,7 @@ func (s *subscriber) message(c *connection, p packet) error {
 	if err != nil {
 		return err
 	}
-	if m.publisher >= len(s.pubs) || string(d.Topic) != messageTopic(m.publisher) || d.QoS != min(s.qos, s.pubs[m.publisher].qos) {
+	if m.publisher >= len(s.pubs) || string(d.Topic) != s.pubs[m.publisher].topic || d.QoS != min(s.qos, s.pubs[m.publisher].qos) {
 		return fmt.Errorf("%w: %v came on %q at QoS %d", errBroken, m, d.Topic, d.QoS)
 	}
 	s.checkFlow(c, &d)
@@ -318,6 +326,10 @@ func (s *subscriber) checkRedelivery(c *connection, d *mqtt.Publish, m message) 
 
 // hand is the application's side: the message has come.
 func (s *subscriber) hand(m message) {
+	if s.book != nil {
+		s.book.hand(s, m)
+		return
+	}
 	st := &s.streams[m.publisher]
 	switch {
 	case m.seq > st.last:
@@ -339,6 +351,10 @@ func (s *subscriber) hand(m message) {
 
 // balance closes the books when the run has settled: what is missing now is lost.
 func (s *subscriber) balance() {
+	if s.book != nil {
+		s.book.balance(s)
+		return
+	}
 	for i := range s.streams {
 		st, target := &s.streams[i], s.pubs[i].settledAt
 		for seq := st.last + 1; seq <= target; seq++ {

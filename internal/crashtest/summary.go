@@ -47,6 +47,7 @@ type MessageCounts struct {
 	SessionsLost        int `json:"sessions_lost"`
 	Retained            int `json:"retained_acknowledged"`
 	RetainedLost        int `json:"retained_lost"`
+	Wills               int `json:"wills_set_free"`
 }
 
 func (m *MessageCounts) add(f *faults) {
@@ -113,9 +114,9 @@ func (s *Summary) String() string {
 	b.WriteString(s.progress())
 	if m := s.Messages; m.Acknowledged > 0 {
 		fmt.Fprintf(&b, "\n  messages: %d acknowledged, %d delivered to subscribers, %d lost, %d out of order, %d duplicates at QoS 2 (%d at QoS 1), "+
-			"%d redelivered without DUP, %d over Receive Maximum, %d identifiers reused too early, %d sessions lost; %d retained, %d lost",
+			"%d redelivered without DUP, %d over Receive Maximum, %d identifiers reused too early, %d sessions lost; %d retained, %d lost; %d wills",
 			m.Acknowledged, m.Delivered, m.Lost, m.OutOfOrder, m.DuplicatesQoS2, m.DuplicatesQoS1,
-			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.IdentifiersReused, m.SessionsLost, m.Retained, m.RetainedLost)
+			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.IdentifiersReused, m.SessionsLost, m.Retained, m.RetainedLost, m.Wills)
 	}
 	if c := s.Store; c.Answered > 0 {
 		fmt.Fprintf(&b, "\n  state store: %d requests answered, %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
