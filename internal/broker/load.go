@@ -194,7 +194,7 @@ func (l *loader) queued(key, value []byte) error {
 	if r.shared != "" {
 		it.sub = s.subs[r.shared]
 	}
-	maySent := seq < s.sentTo && (it.id != 0 || l.claim(s, seq) || it.state == slotReleased)
+	maySent := seq < s.sentTo && (l.claim(s, &it) || it.id != 0 || it.state == slotReleased)
 	if it.shared() && !maySent { // it may go to any member
 		return l.stray(key, &r)
 	}
@@ -229,15 +229,19 @@ func (l *loader) queued(key, value []byte) error {
 	return nil
 }
 
-// claim says whether a message may have been sent with the packet identifier that
-// follows from its sequence number: none before it that is still there has that one.
+// claim says whether a message may have been sent with the packet identifier in its
+// row, or the one that follows from its sequence number: none before it that is
+// still there has that one.
 // A message that found it in use was not sent before another one was in its row.
-func (l *loader) claim(s *Session, seq uint64) bool {
+func (l *loader) claim(s *Session, it *slot) bool {
 	if l.claimsOf != s {
 		l.claimsOf = s
 		clear(l.claims[:])
 	}
-	id := s.routed.packetID(seq)
+	id := it.id
+	if id == 0 {
+		id = s.routed.packetID(it.seq)
+	}
 	if l.claims[id] {
 		return false
 	}

@@ -247,8 +247,7 @@ func (g *shareGroup) save(t *Turn, seq uint64, m *Message) {
 // saved notes that a message's row is journaled, and passes on what can be.
 func (g *shareGroup) saved(t *Turn, seq uint64) {
 	g.mu.Lock()
-	i, found := slices.BinarySearchFunc(g.backlog, seq, func(w waiting, seq uint64) int { return cmp.Compare(w.seq, seq) })
-	if found {
+	if i, found := g.find(seq); found {
 		g.backlog[i].saved = true
 	}
 	g.mu.Unlock()
@@ -266,21 +265,30 @@ func (g *shareGroup) first() (seq uint64, m *Message) {
 	return g.backlog[0].seq, g.backlog[0].message
 }
 
-// pop takes the message out of the backlog if it is still the first; its row goes
-// with the turn's next commit.
+// pop takes a message out of the backlog, if it is still there: the first, unless
+// others were handed back meanwhile. Its row goes with the turn's next commit.
 func (g *shareGroup) pop(t *Turn, seq uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.backlog) == 0 || g.backlog[0].seq != seq {
+	i, found := g.find(seq)
+	if !found {
 		return false
 	}
 	t.deletes = append(t.deletes, queueKey(g.gid, seq))
-	m := g.backlog[0].message
-	g.backlog[0] = waiting{}
-	g.backlog = g.backlog[1:]
+	m := g.backlog[i].message
+	if g.backlog[i] = (waiting{}); i == 0 {
+		g.backlog = g.backlog[1:]
+	} else {
+		g.backlog = slices.Delete(g.backlog, i, i+1)
+	}
 	g.count(m, -1)
 	m.release()
 	return true
+}
+
+// find gives the place of a message in the backlog; g.mu is held.
+func (g *shareGroup) find(seq uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(g.backlog, seq, func(w waiting, seq uint64) int { return cmp.Compare(w.seq, seq) })
 }
 
 // requeue puts messages, whose references it takes over, before the backlog, in

@@ -174,6 +174,32 @@ func TestBacklogNumbersAreNotGivenTwice(t *testing.T) {
 	}
 }
 
+// While a message from the backlog is given to a member, another member hands one
+// back, which comes before it: the first is gone from the backlog all the same, and
+// nobody gets it again.
+func TestMessageGivenWhileAnotherIsHandedBack(t *testing.T) {
+	t.Parallel()
+	n := run(t, newCrashes(), Limits{})
+	c := n.connect(mqtttest.Persistent("c"))
+	c.Subscribe("$share/group/shared", 2)
+	c.Disconnect()
+	n.connect().Publish(message{Topic: "shared", Payload: "given", QoS: 2})
+	g := n.broker.groups["group/shared"]
+	turn := n.broker.turn()
+	defer turn.end()
+
+	seq, given := g.first()
+	given.release()
+	g.requeue(turn, newMessage(8))
+	g.pop(turn, seq)
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, left := g.find(seq); left || len(g.backlog) != 1 {
+		t.Errorf("%d messages wait, want the one that was handed back", len(g.backlog))
+	}
+}
+
 // A will that was read from disk is in pooled memory; stored as a retained
 // message it is copied, and nothing may go on reading the original.
 func TestKeptMessageDoesNotReadWhatItWasCopiedFrom(t *testing.T) {
