@@ -379,6 +379,7 @@ func (s *store) apply(cmd *statestore.Command) statestore.Reply {
 		s.entries[key] = r.Entry.Clone()
 	}
 	if r.MemoChanged {
+		r.Memo.Own()
 		s.memos[memo] = r.Memo
 	}
 	return r.Reply

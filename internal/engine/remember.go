@@ -141,6 +141,7 @@ func (s *session) store(st *stripe, cmd *statestore.Command, t *turn, found *mem
 	if !t.res.Changed {
 		return r.lastBatch(), false
 	}
+	t.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
 	if t.found {
 		t.indexRow = appendIndexRow(t.indexRow[:0], found.diskMs, t.memoRow)
 	}

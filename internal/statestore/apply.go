@@ -11,7 +11,7 @@ import (
 // Apply decides a command: what it replies, what becomes of the key, who hears
 // of it. It fills res and changes nothing else, and it copies nothing: what it puts
 // into res has bytes of cmd and of cell. So whoever keeps anything longer than those
-// copies it (Entry.Clone), but for Memo, which has bytes of its own.
+// copies it (Entry.Clone, Memo.Own).
 //
 // The checks come in the order of the protocol, section 6, from authorization
 // on; the ones before are the parser's. For KEYNOTIFY and SCAN there is no more

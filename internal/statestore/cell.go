@@ -38,6 +38,10 @@ type Memo struct {
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the message is new again
 }
 
+// Own gives the memo bytes of its own, for whoever keeps it. Apply doesn't, as it may run
+// under a lock that others wait for.
+func (m *Memo) Own() { m.State, m.Context = bytes.Clone(m.State), bytes.Clone(m.Context) }
+
 // Cell is everything that the rules may look at for one command. Memo is that of
 // the message which a LOAD, STORE or DONE names; the other commands don't look
 // at it.

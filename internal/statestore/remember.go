@@ -1,7 +1,5 @@
 package statestore
 
-import "bytes"
-
 // LOAD, STORE and DONE (protocol, section 8): a message is processed once because
 // the commit of its outcome also remembers that it was processed, and what the
 // state was before. Whoever asks again is told to do it again on that state, and
@@ -70,9 +68,9 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 		res.exceed(b)
 		return
 	}
-	memo := &Memo{Context: bytes.Clone(cmd.Context), DeadlineMs: env.deadline(env.keepMs(cmd.KeepMs))}
+	memo := &Memo{Context: cmd.Context, DeadlineMs: env.deadline(env.keepMs(cmd.KeepMs))}
 	if live != nil {
-		memo.State = present(bytes.Clone(live.Value))
+		memo.State = present(live.Value)
 	}
 	res.replace(cmd, cell.Entry, live, 0, env)
 	memo.Version = res.Entry.Version

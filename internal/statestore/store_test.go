@@ -55,6 +55,7 @@ func (s *store) do(cmd *statestore.Command) string {
 	key, message := string(cmd.Key), [2]string{string(cmd.Key), string(cmd.Message)}
 	statestore.Apply(cmd, statestore.Cell{Entry: s.cells[key], Memo: s.memos[message]}, &s.env, &s.res)
 	if s.res.MemoChanged {
+		s.res.Memo.Own()
 		s.memos[message] = s.res.Memo
 	} else if s.res.Memo != s.memos[message] {
 		s.t.Errorf("nothing has changed, but: %+v", s.res.Memo)
