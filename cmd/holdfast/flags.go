@@ -39,6 +39,9 @@ func limitFlags(f *pflag.FlagSet, own map[string]span) {
 			}
 		}
 		flag.Value = limited{flag.Value, s}
+		if flag.DefValue == "0s" {
+			flag.DefValue = "" // its help says what the default is
+		}
 	})
 }
 

@@ -10,6 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// stopped is the context of a server that stops as soon as it has started.
+func stopped(t *testing.T) context.Context {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	return ctx
+}
+
 // Whatever number, duration or size a setting takes, it refuses a negative one, and
 // says which setting, which value, and what would be right.
 func TestServeRefusesNegativeSettings(t *testing.T) {
@@ -23,7 +30,7 @@ func TestServeRefusesNegativeSettings(t *testing.T) {
 		}
 		checked++
 		var said strings.Builder
-		code := run(t.Context(), []string{"serve", "--" + f.Name, value}, nil, io.Discard, &said)
+		code := run(stopped(t), []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--" + f.Name, value}, nil, io.Discard, &said)
 		if want := "holdfast serve: --" + f.Name + ` "` + value + `": want `; code != exitError || !strings.HasPrefix(said.String(), want) {
 			t.Errorf("status %d, %q; want 2 and %q", code, said.String(), want)
 		}
@@ -33,12 +40,22 @@ func TestServeRefusesNegativeSettings(t *testing.T) {
 	}
 }
 
+// What stands for the default inside of the program is not shown as one.
+func TestServeHelpShowsOneDefault(t *testing.T) {
+	t.Parallel()
+	for line := range strings.Lines(newServeCommand().Flags().FlagUsages()) {
+		if strings.Contains(line, "(default 0") || strings.Count(line, "(default") > 1 {
+			t.Errorf("the help says %q", line)
+		}
+	}
+}
+
 func TestServeRefusesContradictions(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
 		{"--remember 800h", "--remember 800h0m0s is more than --max-remember 720h0m0s: lower the one or raise the other"},
 		{"--remember 2h --max-remember 1h", "--remember 2h0m0s is more than --max-remember 1h0m0s"},
-		{"--max-queued-messages 5000000", "--max-queued-messages 5000000 is more than --max-total-queued-messages 4000000"},
+		{"--max-queued-messages 500 --max-total-queued-messages 400", "--max-queued-messages 500 is more than --max-total-queued-messages 400"},
 		{"--max-queued-bytes 2MiB --max-total-queued-bytes 1MiB", "--max-queued-bytes 2MiB is more than --max-total-queued-bytes 1MiB"},
 		{"--max-key-size 2MiB --max-packet-size 1MiB", "--max-key-size 2MiB is more than --max-packet-size 1MiB"},
 		{"--max-packet-size 256MiB --max-memory 128MiB", "--max-packet-size 256MiB is more than --max-memory 128MiB"},
@@ -50,7 +67,7 @@ func TestServeRefusesContradictions(t *testing.T) {
 		{"--log-level loud", `--log-level "loud": want debug, info, warn or error`},
 	} {
 		var said strings.Builder
-		code := run(t.Context(), append([]string{"serve"}, strings.Fields(test.args)...), nil, io.Discard, &said)
+		code := run(stopped(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}, strings.Fields(test.args)...), nil, io.Discard, &said)
 		if code != exitError || !strings.HasPrefix(said.String(), "holdfast serve: "+test.want) {
 			t.Errorf("%s: status %d, %q; want 2 and %q", test.args, code, said.String(), test.want)
 		}
@@ -64,11 +81,9 @@ func TestServeAcceptsSettingsAtTheirBounds(t *testing.T) {
 		"--max-keep-alive 0s", "--max-keep-alive 65535s", "--receive-maximum 65535", "--receive-maximum 1",
 		"--max-session-expiry 1s", "--max-packet-size 1KiB --max-key-size 1KiB", "--log-burst 0", "--sys-interval 100ms",
 	} {
-		ctx, stop := context.WithCancel(t.Context())
 		var said strings.Builder
-		stop() // it starts, and stops
 		all := append([]string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}, strings.Fields(args)...)
-		if code := run(ctx, all, nil, io.Discard, &said); code != exitDone || !strings.Contains(said.String(), "holdfast stopped") {
+		if code := run(stopped(t), all, nil, io.Discard, &said); code != exitDone || !strings.Contains(said.String(), "holdfast stopped") {
 			t.Errorf("%s: status %d, %q", args, code, said.String())
 		}
 	}

@@ -28,6 +28,7 @@ type Attack struct {
 	What string // what the attackers do, at full size
 
 	SmallFlags  []string   // of holdfast serve at small size
+	FullFlags   []string   // at full size, where the default follows from the machine
 	Descriptors [2]int     // limit of the server's open files, by size; 0: that of this process
 	Ceiling     [2]int64   // MiB of resident memory that the server must stay below, by size
 	Longest     [2]seconds // that a round trip of the bystander may take, by size
@@ -218,7 +219,7 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	flags := []string{"--sys-interval", "1s"} // to see soon what clients are charged with
+	flags := append([]string{"--sys-interval", "1s"}, a.FullFlags...) // to see soon what clients are charged with
 	if o.Size == Small {
 		flags = append([]string{"--sys-interval", "100ms"}, a.SmallFlags...)
 	}

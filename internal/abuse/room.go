@@ -39,8 +39,9 @@ var roomAttacks = []*Attack{
 	{
 		Name:       "total bound of the queues",
 		Keeps:      true,
-		What:       "200 sessions of one attacker fill the queues' total bound; another session waits with 500 messages of 100 KB",
+		What:       "200 sessions of one attacker fill the queues' total bound, of 4 GiB here; another session waits with 500 messages of 100 KB",
 		SmallFlags: []string{"--max-total-queued-bytes", "20MiB"},
+		FullFlags:  []string{"--max-total-queued-bytes", "4GiB"},
 		Ceiling:    [2]int64{400, 2048},
 		Prepare: func(t *Target) error {
 			k, err := enter(t.Addr, "prepare", attackLimit)
