@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -192,6 +193,46 @@ type delivery struct {
 	qos  byte
 }
 
+// What came to a group twice at QoS 2, or to none of its members, is found out.
+func TestGroupKeepsBooks(t *testing.T) {
+	t.Parallel()
+	p := &publisher{topic: messageTopic(0), qos: 2, settledAt: 4}
+	source := func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+	members := newGroup(2, []*publisher{p}, source)
+	one, two := members[0], members[1]
+	one.hand(message{0, 1})
+	two.hand(message{0, 3})
+	two.hand(message{0, 1})
+	if one.complete() {
+		t.Error("the group counts as complete without its last messages")
+	}
+	one.hand(message{0, 4})
+	for _, m := range members {
+		m.balance()
+	}
+	if one.faults.delivered+two.faults.delivered != 3 || two.faults.duplicates2 != 1 || one.faults.lost != 1 {
+		t.Errorf("the books say %+v and %+v, want 3 delivered, 1 duplicate, 1 lost", one.faults, two.faults)
+	}
+}
+
+// A will that was published twice, or never, is found out.
+func TestWillsKeepBooks(t *testing.T) {
+	t.Parallel()
+	source := func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+	testators, heir := newTestators(2, source)
+	heir.book.(*wills).owe(testators[0].as.number, 1)
+	heir.book.(*wills).owe(testators[1].as.number, 1)
+	heir.hand(message{0, 1})
+	heir.hand(message{0, 1})
+	if heir.complete() {
+		t.Error("the wills count as complete without the second")
+	}
+	heir.balance()
+	if heir.faults.delivered != 1 || heir.faults.duplicates2 != 1 || heir.faults.lost != 1 {
+		t.Errorf("the books say %+v, want 1 delivered, 1 duplicate, 1 lost", heir.faults)
+	}
+}
+
 func TestSubscriberKeepsBooks(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -214,7 +255,7 @@ func TestSubscriberKeepsBooks(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := &publisher{qos: c.came[0].qos, next: 3, settledAt: 3}
+			p := &publisher{topic: messageTopic(0), qos: c.came[0].qos, next: 3, settledAt: 3}
 			s := newSubscriber("s", p.qos, false, nil, []*publisher{p})
 			var conn *connection
 			for _, d := range c.came {
