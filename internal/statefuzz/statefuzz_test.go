@@ -140,6 +140,11 @@ func FuzzSequence(f *testing.F) {
 // sequence plays the sequence of a seed and checks the server.
 func (w *world) sequence(t *testing.T, seed uint64) {
 	t.Helper()
+	defer func() { // also when a client has ended the test
+		if t.Failed() {
+			t.Logf("play it again with: go test ./internal/statefuzz -run TestSequences -seed %d", seed)
+		}
+	}()
 	w.errors.seed.Store(seed)
 	if w.played == 0 {
 		w.prepare(t)
@@ -158,7 +163,7 @@ func (w *world) sequence(t *testing.T, seed uint64) {
 		t.Errorf("the server has logged %d errors", said)
 	}
 	if t.Failed() {
-		t.Fatalf("play it again with: go test ./internal/statefuzz -run TestSequences -seed %d", seed)
+		t.FailNow()
 	}
 }
 
