@@ -49,36 +49,14 @@ const binaryVariable = "HOLDFAST_ABUSE_BINARY"
 // ceiling is how many MiB a server may take before it is killed.
 const ceiling = 2 << 10
 
-// holding are the attacks that the program withstands.
-var holding = []string{
-	"unread answers",
-	"watches of large keys",
-	"unfinished PUBLISH",
-	"unfinished CONNECT",
-	"queues of absent sessions",
-	"subscribers that don't read",
-	"total bound of the queues",
-	"idle connections",
-	"unfinished handshakes",
-	"failing connections",
-	"fencing token with a node ID of 17,000 bytes",
-	"fields at their bounds and above",
-	"pattern that takes long",
-	"overlapping filters",
-	"empty user properties",
-	"SUBSCRIBE of many filters",
-	"WebSocket pings",
-	"everything retained",
-}
-
 // Each attack, at small size, on a server with small bounds: it must leave the
 // others alone.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
-	for _, name := range holding {
-		t.Run(name, func(t *testing.T) {
+	for _, a := range abuse.Attacks() {
+		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
-			r, err := abuse.Run(t.Context(), find(t, name), abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: ceiling, Dir: dir})
+			r, err := abuse.Run(t.Context(), a, abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: ceiling, Dir: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
