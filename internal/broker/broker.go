@@ -66,6 +66,7 @@ type Broker struct {
 	epoch       int64 // wallMs when Now was 0
 	steppedMs   int64 // the sweep's: how far the wall clock was stepped forward in all
 	limits      Limits
+	bounds      mqtt.Bounds // of one packet
 	memory      *memory.Pool
 	log         *slog.Logger
 	auth        Authorizer
@@ -124,6 +125,7 @@ func New(o Options) (*Broker, error) {
 		b.wallMs = func() int64 { return time.Now().UnixMilli() }
 	}
 	b.epoch = b.wallMs() - b.Now()
+	b.bounds = b.limits.bounds()
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

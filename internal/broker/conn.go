@@ -358,7 +358,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
-		var a mqtt.Ack
+		a := mqtt.Ack{Bounds: c.b.bounds}
 		if err := a.Decode(c.version, typ, body); err != nil {
 			return err
 		}
@@ -366,14 +366,14 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		c.handleAck(t, typ, &a)
 		return nil
 	case mqtt.SUBSCRIBE:
-		var p mqtt.Subscribe
+		p := mqtt.Subscribe{Bounds: c.b.bounds}
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
 		c.decoding = false
 		return c.subscribe(t, &p)
 	case mqtt.UNSUBSCRIBE:
-		var p mqtt.Unsubscribe
+		p := mqtt.Unsubscribe{Bounds: c.b.bounds}
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}
@@ -389,7 +389,7 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 		c.tr.Unlock()
 		return nil
 	case mqtt.DISCONNECT:
-		var p mqtt.Disconnect
+		p := mqtt.Disconnect{Bounds: c.b.bounds}
 		if err := p.Decode(c.version, body); err != nil {
 			return err
 		}

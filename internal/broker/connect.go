@@ -19,6 +19,7 @@ import (
 func (c *Conn) connect(t *Turn, body []byte) error {
 	p := &t.connect
 	defer func() { *p = mqtt.Connect{} }() // a turn that is kept keeps no password in sight
+	p.Bounds = c.b.bounds
 	err := p.Decode(body)
 	c.decoding = false
 	if err != nil {

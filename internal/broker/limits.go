@@ -3,6 +3,8 @@ package broker
 import (
 	"math"
 	"time"
+
+	"holdfast/internal/mqtt"
 )
 
 // QueueFull says what happens to a publish that finds the queue of a matching
@@ -44,7 +46,8 @@ type Limits struct {
 	MaxTotalQueuedBytes    int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
 	MaxQueuedMemory        int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
 	MaxNotifications       int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
-	MaxSubscriptions       int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97
+	MaxSubscriptions       int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97; DISCONNECT 0x97 for a SUBSCRIBE or UNSUBSCRIBE of more than twice as many filters
+	MaxUserProperties      int           // user properties of one packet, its will's included; default 1,000. Beyond: CONNACK or DISCONNECT 0x97
 	MaxFilterBytes         int           // bytes of a session's filters; default 1 MiB. Beyond: SUBACK 0x97
 	MaxAliasBytes          int           // bytes of the topics of a connection's aliases, each way; default 64 KiB. Beyond: DISCONNECT 0x97, and no alias is given
 	MaxSessionsPerHost     int           // sessions of one client address, connected or away; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
@@ -80,6 +83,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxQueuedMemory, 64<<20)
 	setDefault(&l.MaxNotifications, 10_000)
 	setDefault(&l.MaxSubscriptions, 10_000)
+	setDefault(&l.MaxUserProperties, 1000)
 	setDefault(&l.MaxFilterBytes, 1<<20)
 	setDefault(&l.MaxAliasBytes, 64<<10)
 	setDefault(&l.MaxSessionsPerHost, max(1000, l.MaxSessions/2))
@@ -91,6 +95,18 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.QueueFull, EndSession)
 	return l
 }
+
+// bounds are what mqtt refuses in one packet while it decodes it.
+//
+// A SUBSCRIBE of more filters than a session may have is answered with a code for each
+// of them [MQTT-3.8.4-6], as long as that is in proportion. One of twice as many isn't
+// meant to succeed, and is refused before anything is done for it: each filter takes 4
+// bytes of the packet, and 32 of memory and 1 of SUBACK.
+func (l *Limits) bounds() mqtt.Bounds {
+	return mqtt.Bounds{UserProps: l.MaxUserProperties, Filters: filterSlack * l.MaxSubscriptions}
+}
+
+const filterSlack = 2
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

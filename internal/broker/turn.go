@@ -54,6 +54,7 @@ var turns = sync.Pool{New: func() any { return new(Turn) }}
 func (b *Broker) turn() *Turn {
 	t := turns.Get().(*Turn)
 	t.b = b
+	t.publish.Bounds = b.bounds
 	return t
 }
 

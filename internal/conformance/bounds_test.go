@@ -289,3 +289,97 @@ func TestDeliveredAlthoughTheRetainedStoreIsFull(t *testing.T) {
 	late.Subscribe("full/#", 1)
 	wantPayloads(t, collect(late, 1), []string{"kept"})
 }
+
+// A packet with more user properties than it may have ends the connection, or keeps it
+// from beginning, before anything is done for it.
+func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
+	t.Parallel()
+	const bound = 10
+	n := start(t, func(c *server.Config) { c.Limits.MaxUserProperties = bound })
+	props := func(n int) (raw []byte) {
+		for range n {
+			raw = mqtt.AppendUserProp(raw, "", "")
+		}
+		return raw
+	}
+	publish := func(n int) []byte {
+		return mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{QoS: 1, PacketID: 1, Topic: []byte("t"), Props: mqtt.PublishProps{Raw: props(n)}})
+	}
+	packets := map[string]func(n int) []byte{
+		"PUBLISH": publish,
+		"SUBSCRIBE": func(n int) []byte {
+			return mqtt.AppendSubscribe(nil, mqtt.V5, &mqtt.Subscribe{PacketID: 1, Raw: props(n), Subscriptions: []mqtt.Subscription{{Filter: []byte("t")}}})
+		},
+		"UNSUBSCRIBE": func(n int) []byte {
+			return mqtt.AppendUnsubscribe(nil, mqtt.V5, &mqtt.Unsubscribe{PacketID: 1, Raw: props(n), Filters: [][]byte{[]byte("t")}})
+		},
+	}
+	for name, packet := range packets {
+		c := n.connect()
+		c.Write(packet(bound))
+		c.Next() // its acknowledgement
+		c.Write(packet(bound + 1))
+		wantReason(t, "DISCONNECT after "+name, c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString)
+		c.ExpectClosed()
+	}
+
+	large := n.connect()
+	large.Write(publish(838_840))
+	large.ExpectDisconnect(mqtt.QuotaExceeded)
+
+	inConnect := func(n int) mqtttest.Option { return mqtttest.Raw(func(p *mqtt.Connect) { p.Raw = props(n) }) }
+	n.connect(inConnect(bound)).Ping()
+	ack := mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded, inConnect(bound+1))
+	wantReason(t, "CONNACK", ack.ReasonString)
+	inWill := func(n int) mqtttest.Option {
+		return mqtttest.Raw(func(p *mqtt.Connect) {
+			p.HasWill = true
+			p.Will = mqtt.Will{Topic: []byte("will"), Props: mqtt.PublishProps{Raw: props(n)}}
+		})
+	}
+	n.connect(inWill(bound)).Ping()
+	mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded, inWill(bound+1))
+}
+
+// Filters that a session may not have are refused one by one [MQTT-3.8.4-6], but a packet
+// of more than twice as many as it may have ends the connection.
+func TestPacketsOfVeryManyFiltersEndTheConnection(t *testing.T) {
+	t.Parallel()
+	const bound = 10
+	n := start(t, func(c *server.Config) { c.Limits.MaxSubscriptions = bound })
+	filters := func(n int) (subs []sub, filters []string) {
+		for i := range n {
+			filter := fmt.Sprintf("%x", i)
+			subs, filters = append(subs, sub{Filter: filter}), append(filters, filter)
+		}
+		return subs, filters
+	}
+	c := n.connect()
+	many, names := filters(2 * bound)
+	ack := c.OfferSubscribe(0, many...)
+	for i, code := range ack.Codes {
+		want := mqtt.GrantedQoS0
+		if i >= bound {
+			want = mqtt.QuotaExceeded
+		}
+		wantCode(t, "SUBACK", code, want)
+	}
+	c.Unsubscribe(names...)
+
+	for _, count := range []int{2*bound + 1, 478_374} {
+		many, names := filters(count)
+		unsubscribe := mqtt.Unsubscribe{PacketID: 1}
+		for _, name := range names {
+			unsubscribe.Filters = append(unsubscribe.Filters, []byte(name))
+		}
+		c := n.connect()
+		c.SendSubscribe(0, many...)
+		wantReason(t, "DISCONNECT", c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString)
+		c = n.connect()
+		c.Write(mqtt.AppendUnsubscribe(nil, mqtt.V5, &unsubscribe))
+		c.ExpectDisconnect(mqtt.QuotaExceeded)
+		old := n.connect(mqtttest.V311())
+		old.SendSubscribe(0, many...)
+		old.ExpectClosed()
+	}
+}

@@ -6,15 +6,16 @@ type Ack struct {
 	Code         ReasonCode
 	ReasonString []byte
 	Raw          []byte // the property block
+	Bounds       Bounds
 }
 
-// Decode decodes the body of a packet of type t. It overwrites all of a.
+// Decode decodes the body of a packet of type t. It overwrites all of a but its Bounds.
 func (a *Ack) Decode(v Version, t Type, body []byte) error {
 	return asError(a.decode(v, t, body))
 }
 
 func (a *Ack) decode(v Version, t Type, body []byte) *Error {
-	*a = Ack{}
+	*a = Ack{Bounds: a.Bounds}
 	id, rest, err := cutPacketID(body)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func (a *Ack) decode(v Version, t Type, body []byte) *Error {
 	if len(rest) == 1 { // no properties
 		return nil
 	}
-	a.ReasonString, a.Raw, rest, err = cutAckProps(rest[1:])
+	a.ReasonString, a.Raw, rest, err = cutAckProps(rest[1:], a.Bounds.userPropsLeft())
 	if err == nil && len(rest) > 0 {
 		return errTrailing
 	}
@@ -41,12 +42,12 @@ func (a *Ack) decode(v Version, t Type, body []byte) *Error {
 }
 
 // cutAckProps takes a property block that may hold a Reason String and user properties from the front of b.
-func cutAckProps(b []byte) (reason, raw, rest []byte, err *Error) {
+func cutAckProps(b []byte, userLeft int) (reason, raw, rest []byte, err *Error) {
 	raw, rest, err = cutBlock(b)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	r := propReader{rest: raw, allowed: ackProps}
+	r := propReader{rest: raw, allowed: ackProps, userLeft: userLeft}
 	for r.next() {
 		if r.id == PropReasonString {
 			reason = r.data

@@ -7,15 +7,16 @@ type Auth struct {
 	HasAuthMethod, HasAuthData bool
 	ReasonString               []byte // empty: absent
 	Raw                        []byte // the property block
+	Bounds                     Bounds
 }
 
-// Decode decodes an AUTH. It overwrites all of a.
+// Decode decodes an AUTH. It overwrites all of a but its Bounds.
 func (a *Auth) Decode(v Version, body []byte) error {
 	return asError(a.decode(v, body))
 }
 
 func (a *Auth) decode(v Version, body []byte) *Error {
-	*a = Auth{}
+	*a = Auth{Bounds: a.Bounds}
 	if v < V5 {
 		return errNotInV311
 	}
@@ -34,7 +35,7 @@ func (a *Auth) decode(v Version, body []byte) *Error {
 		return errTrailing
 	}
 	a.Raw = block
-	r := propReader{rest: block, allowed: authProps}
+	r := propReader{rest: block, allowed: authProps, userLeft: a.Bounds.userPropsLeft()}
 	for r.next() {
 		switch r.id {
 		case PropAuthMethod:

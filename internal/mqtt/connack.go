@@ -191,7 +191,7 @@ func (c *Connack) decodeProps(b []byte) *Error {
 	if len(rest) > 0 {
 		return errTrailing
 	}
-	r := propReader{rest: block, allowed: connackProps}
+	r := propReader{rest: block, allowed: connackProps, userLeft: -1}
 	for r.next() {
 		c.setNumber(r.id, r.num)
 		c.setText(r.id, r.data, r.value)

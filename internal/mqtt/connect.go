@@ -26,6 +26,8 @@ type Connect struct {
 	HasAuthMethod, HasAuthData bool
 
 	Raw []byte // the property block
+
+	Bounds Bounds
 }
 
 // Will is what a CONNECT asks the server to publish when the connection or session ends badly.
@@ -61,7 +63,7 @@ const (
 	flagUsername   = 0x80
 )
 
-// Decode decodes a CONNECT. It overwrites all of c. Two errors are the caller's to answer rather than to close
+// Decode decodes a CONNECT. It overwrites all of c but its Bounds. Two errors are the caller's to answer rather than to close
 // on: UnsupportedProtocolVersion leaves the level that the client sent in c.Version, without the bridge bit if the
 // rest is below 5, and ClientIdentifierNotValid comes from a 3.1.1 client without identifier that wants to keep
 // its session [MQTT-3.1.3-8].
@@ -71,24 +73,25 @@ func (c *Connect) Decode(body []byte) error {
 
 func (c *Connect) decode(body []byte) *Error {
 	ids := c.Will.Props.SubscriptionIDs
-	*c = Connect{ReceiveMaximum: maxReceiveMaximum, RequestProblemInfo: true}
+	*c = Connect{ReceiveMaximum: maxReceiveMaximum, RequestProblemInfo: true, Bounds: c.Bounds}
 	c.Will.Props.SubscriptionIDs = ids[:0]
 
 	flags, rest, err := c.decodeHeader(body)
 	if err != nil {
 		return err
 	}
+	userLeft := c.Bounds.userPropsLeft()
 	if c.Version >= V5 {
 		if c.Raw, rest, err = cutBlock(rest); err != nil {
 			return err
 		}
-		if err = c.decodeProps(); err != nil {
+		if userLeft, err = c.decodeProps(userLeft); err != nil {
 			return err
 		}
 	} else if !c.CleanStart {
 		c.SessionExpiry = noExpiry
 	}
-	if rest, err = c.decodePayload(flags, rest); err != nil {
+	if rest, err = c.decodePayload(flags, rest, userLeft); err != nil {
 		return err
 	}
 	if len(rest) > 0 {
@@ -148,8 +151,9 @@ func checkConnectFlags(flags byte, v Version) *Error {
 	return nil
 }
 
-func (c *Connect) decodeProps() *Error {
-	r := propReader{rest: c.Raw, allowed: connectProps}
+// decodeProps reads the property block. left is userLeft for the will.
+func (c *Connect) decodeProps(userLeft int) (left int, err *Error) {
+	r := propReader{rest: c.Raw, allowed: connectProps, userLeft: userLeft}
 	for r.next() {
 		switch r.id {
 		case PropSessionExpiry:
@@ -171,20 +175,20 @@ func (c *Connect) decodeProps() *Error {
 		}
 	}
 	if r.err == nil && c.HasAuthData && !c.HasAuthMethod {
-		return errAuthDataAlone
+		return 0, errAuthDataAlone
 	}
-	return r.err
+	return r.userLeft, r.err
 }
 
 // decodePayload reads what the flags announce, in the order of [MQTT-3.1.3-1].
-func (c *Connect) decodePayload(flags byte, b []byte) (rest []byte, err *Error) {
+func (c *Connect) decodePayload(flags byte, b []byte, userLeft int) (rest []byte, err *Error) {
 	if c.ClientID, b, err = cutString(b); err != nil {
 		return nil, err
 	}
 	if c.HasWill {
 		c.Will.QoS = flags & flagWillQoS >> 3
 		c.Will.Retain = flags&flagWillRetain != 0
-		if b, err = c.Will.decode(c.Version, b); err != nil {
+		if b, err = c.Will.decode(c.Version, b, userLeft); err != nil {
 			return nil, err
 		}
 	}
@@ -202,13 +206,13 @@ func (c *Connect) decodePayload(flags byte, b []byte) (rest []byte, err *Error) 
 	return b, nil
 }
 
-func (w *Will) decode(v Version, b []byte) (rest []byte, err *Error) {
+func (w *Will) decode(v Version, b []byte, userLeft int) (rest []byte, err *Error) {
 	if v >= V5 {
 		var block []byte
 		if block, b, err = cutBlock(b); err != nil {
 			return nil, err
 		}
-		if err = w.Props.decode(block, willProps, &w.DelayInterval); err != nil {
+		if err = w.Props.decode(block, willProps, &w.DelayInterval, userLeft); err != nil {
 			return nil, err
 		}
 	}

@@ -8,16 +8,17 @@ type Disconnect struct {
 	ReasonString     []byte // empty: absent
 	ServerReference  []byte // empty: absent
 	Raw              []byte // the property block
+	Bounds           Bounds
 }
 
-// Decode decodes a DISCONNECT. It overwrites all of d. Whether the session's expiry may still be changed
+// Decode decodes a DISCONNECT. It overwrites all of d but its Bounds. Whether the session's expiry may still be changed
 // depends on CONNECT [MQTT-3.14.2-2] and is the caller's to judge.
 func (d *Disconnect) Decode(v Version, body []byte) error {
 	return asError(d.decode(v, body))
 }
 
 func (d *Disconnect) decode(v Version, body []byte) *Error {
-	*d = Disconnect{}
+	*d = Disconnect{Bounds: d.Bounds}
 	if len(body) == 0 { // normal disconnection, no properties
 		return nil
 	}
@@ -39,7 +40,7 @@ func (d *Disconnect) decode(v Version, body []byte) *Error {
 		return errTrailing
 	}
 	d.Raw = block
-	r := propReader{rest: block, allowed: disconnectProps}
+	r := propReader{rest: block, allowed: disconnectProps, userLeft: d.Bounds.userPropsLeft()}
 	for r.next() {
 		switch r.id {
 		case PropSessionExpiry:

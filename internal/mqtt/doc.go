@@ -12,6 +12,9 @@
 // reason code that the standard asks for. What needs a session or a setting (is this packet identifier known, is
 // the topic alias within bounds, does the payload keep its promised format) is the caller's.
 //
+// A packet of a few megabytes can have hundreds of thousands of user properties or topic filters. [Bounds], in the
+// struct of each packet from a client, say how many of them Decode takes.
+//
 // Where a packet carries properties, its Raw field is the property block as received, without its length
 // prefix: [UserProps] and [FindUserProp] read the user properties from it. The Append functions write the
 // properties that have fields of their own from these fields, and take only user properties from Raw.

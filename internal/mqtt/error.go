@@ -28,6 +28,7 @@ var (
 	errPropertyTwice   = &Error{ProtocolError, "a property that may occur once occurs twice"}
 	errPropertyBool    = &Error{ProtocolError, "a property that may be 0 or 1 has another value"}
 	errPropertyZero    = &Error{ProtocolError, "a property that must not be 0 is 0"}
+	errUserProps       = &Error{QuotaExceeded, "the packet has more user properties than the server's max-user-properties"}
 	errAliasZero       = &Error{TopicAliasInvalid, "the topic alias is 0"}
 	errQoS3            = &Error{MalformedPacket, "QoS 3 does not exist"}
 	errDupQoS0         = &Error{MalformedPacket, "DUP is set on a QoS 0 message"}
@@ -49,6 +50,7 @@ var (
 	errSessionPresent = &Error{ProtocolError, "session present in a refusal"}
 
 	errNoFilters          = &Error{ProtocolError, "no topic filter"}
+	errFilters            = &Error{QuotaExceeded, "the packet has more than twice as many topic filters as the server's max-subscriptions"}
 	errSubscribeReserved  = &Error{MalformedPacket, "reserved subscription option bits are set"}
 	errSubscribeQoS       = &Error{ProtocolError, "a subscription asks for QoS 3"}
 	errRetainHandling     = &Error{ProtocolError, "retain handling 3 does not exist"}

@@ -120,6 +120,7 @@ var fixedSizes = [...]int{
 type propReader struct {
 	rest          []byte
 	allowed, seen propSet
+	userLeft      int // user properties that may still come; below 0: any number
 	err           *Error
 
 	id          PropertyID
@@ -143,6 +144,11 @@ func (r *propReader) next() bool {
 	}
 	if id != PropUser {
 		r.seen |= 1 << id
+	} else if r.userLeft == 0 {
+		r.err = errUserProps
+		return false
+	} else {
+		r.userLeft--
 	}
 	r.id = id
 	r.rest, r.err = r.read(r.rest[1:])

@@ -10,6 +10,7 @@ type Publish struct {
 	Topic       []byte // empty if a topic alias stands for it
 	Payload     []byte
 	Props       PublishProps
+	Bounds      Bounds
 }
 
 // PublishProps are the properties of a message, in a PUBLISH or a will. A field without its Has is zero.
@@ -30,8 +31,8 @@ type PublishProps struct {
 	Raw             []byte   // the whole property block as received, without its length; empty in 3.1.1
 }
 
-// Decode decodes a PUBLISH that a client sent to a server. It overwrites all of p, and leaves to the caller
-// whether the payload is what Payload Format Indicator promises, and whether the topic alias is known. After an
+// Decode decodes a PUBLISH that a client sent to a server. It overwrites all of p but its Bounds, and leaves to the
+// caller whether the payload is what Payload Format Indicator promises, and whether the topic alias is known. After an
 // error p's content means nothing.
 func (p *Publish) Decode(v Version, header byte, body []byte) error {
 	return asError(p.decode(v, header, body, publishProps))
@@ -82,7 +83,7 @@ func (p *Publish) decode(v Version, header byte, body []byte, allowed propSet) *
 		if err != nil {
 			return err
 		}
-		if err := p.Props.decode(block, allowed, nil); err != nil {
+		if err := p.Props.decode(block, allowed, nil, p.Bounds.userPropsLeft()); err != nil {
 			return err
 		}
 		rest = payload
@@ -107,15 +108,19 @@ func (p *PublishProps) reset() {
 }
 
 // decode reads the property block of a message in one pass. willDelay is where a will's delay goes; it is nil
-// for a PUBLISH, whose allowed does not have it. This is the hottest loop of the package; its like for every
+// for a PUBLISH, whose allowed does not have it. userLeft is as in propReader. This is the hottest loop of the package; its like for every
 // other packet is propReader.
-func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32) *Error {
+func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32, userLeft int) *Error {
 	p.Raw = block
 	var seen propSet
 	for i := 0; i < len(block); {
 		id := PropertyID(block[i])
 		i++
 		if id == PropUser {
+			if userLeft == 0 {
+				return errUserProps
+			}
+			userLeft--
 			end, err := checkPair(block, i)
 			if err != nil {
 				return err

@@ -22,7 +22,7 @@ func (s *Suback) decode(v Version, body []byte) *Error {
 	}
 	s.PacketID = id
 	if v >= V5 {
-		if s.ReasonString, s.Raw, rest, err = cutAckProps(rest); err != nil {
+		if s.ReasonString, s.Raw, rest, err = cutAckProps(rest, -1); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (u *Unsuback) decode(v Version, body []byte) *Error {
 		}
 		return nil
 	}
-	if u.ReasonString, u.Raw, rest, err = cutAckProps(rest); err != nil {
+	if u.ReasonString, u.Raw, rest, err = cutAckProps(rest, -1); err != nil {
 		return err
 	}
 	u.Codes, err = appendCodes(u.Codes, UNSUBACK, rest)

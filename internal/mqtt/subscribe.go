@@ -1,5 +1,7 @@
 package mqtt
 
+import "slices"
+
 // Subscription is one topic filter of a SUBSCRIBE with its options.
 type Subscription struct {
 	Filter            []byte
@@ -16,16 +18,17 @@ type Subscribe struct {
 	SubscriptionID uint32 // 0: none
 	Subscriptions  []Subscription
 	Raw            []byte // the property block
+	Bounds         Bounds
 }
 
-// Decode decodes a SUBSCRIBE. It overwrites all of s. Filters are well-formed strings, but whether they are
+// Decode decodes a SUBSCRIBE. It overwrites all of s but its Bounds. Filters are well-formed strings, but whether they are
 // valid filters is the caller's to judge, because the answer is given for each of them.
 func (s *Subscribe) Decode(v Version, body []byte) error {
 	return asError(s.decode(v, body))
 }
 
 func (s *Subscribe) decode(v Version, body []byte) *Error {
-	*s = Subscribe{Subscriptions: s.Subscriptions[:0]}
+	*s = Subscribe{Subscriptions: s.Subscriptions[:0], Bounds: s.Bounds}
 	id, rest, err := cutPacketID(body)
 	if err != nil {
 		return err
@@ -35,7 +38,7 @@ func (s *Subscribe) decode(v Version, body []byte) *Error {
 		if s.Raw, rest, err = cutBlock(rest); err != nil {
 			return err
 		}
-		r := propReader{rest: s.Raw, allowed: subscribeProps}
+		r := propReader{rest: s.Raw, allowed: subscribeProps, userLeft: s.Bounds.userPropsLeft()}
 		for r.next() {
 			if r.id == PropSubscriptionID {
 				s.SubscriptionID = r.num
@@ -48,6 +51,11 @@ func (s *Subscribe) decode(v Version, body []byte) *Error {
 	if len(rest) == 0 { // [MQTT-3.8.3-2]
 		return errNoFilters
 	}
+	n, err := s.Bounds.countFilters(rest, 1)
+	if err != nil {
+		return err
+	}
+	s.Subscriptions = slices.Grow(s.Subscriptions, n)
 	for len(rest) > 0 {
 		var sub Subscription
 		if sub.Filter, rest, err = cutString(rest); err != nil {
@@ -132,16 +140,17 @@ type Unsubscribe struct {
 	PacketID uint16
 	Filters  [][]byte
 	Raw      []byte // the property block
+	Bounds   Bounds
 }
 
-// Decode decodes an UNSUBSCRIBE. It overwrites all of u. As in SUBSCRIBE, whether the filters are valid is the
+// Decode decodes an UNSUBSCRIBE. It overwrites all of u but its Bounds. As in SUBSCRIBE, whether the filters are valid is the
 // caller's to judge.
 func (u *Unsubscribe) Decode(v Version, body []byte) error {
 	return asError(u.decode(v, body))
 }
 
 func (u *Unsubscribe) decode(v Version, body []byte) *Error {
-	*u = Unsubscribe{Filters: u.Filters[:0]}
+	*u = Unsubscribe{Filters: u.Filters[:0], Bounds: u.Bounds}
 	id, rest, err := cutPacketID(body)
 	if err != nil {
 		return err
@@ -151,7 +160,7 @@ func (u *Unsubscribe) decode(v Version, body []byte) *Error {
 		if u.Raw, rest, err = cutBlock(rest); err != nil {
 			return err
 		}
-		r := propReader{rest: u.Raw, allowed: userPropsOnly}
+		r := propReader{rest: u.Raw, allowed: userPropsOnly, userLeft: u.Bounds.userPropsLeft()}
 		for r.next() { // only to validate
 			continue
 		}
@@ -162,6 +171,11 @@ func (u *Unsubscribe) decode(v Version, body []byte) *Error {
 	if len(rest) == 0 { // [MQTT-3.10.3-2]
 		return errNoFilters
 	}
+	n, err := u.Bounds.countFilters(rest, 0)
+	if err != nil {
+		return err
+	}
+	u.Filters = slices.Grow(u.Filters, n)
 	for len(rest) > 0 {
 		var filter []byte
 		if filter, rest, err = cutString(rest); err != nil {
