@@ -74,7 +74,7 @@ type Error struct {
 	Err error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Key, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, protocol.Quote(e.Key), e.Err) }
 func (e *Error) Unwrap() error { return e.Err }
 
 // ConnectError is a server's refusal of the connection (CONNACK with a reason

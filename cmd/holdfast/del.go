@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
+	"holdfast/internal/protocol"
 )
 
 func newDelCommand(c *connection) *cobra.Command {
@@ -113,14 +113,18 @@ func remove(cmd *cobra.Command, c *connection, key string, f *fencing, out *outp
 	return confirm(cmd.OutOrStdout(), c.verbose, d.Version)
 }
 
-func noSuchKey(key string) error { return negative("no such key: " + strconv.Quote(key)) }
+func noSuchKey(key string) error { return negative("no such key: " + protocol.Quote(key)) }
 
 // explain takes the operation's name off an error: the command's stands there
 // already.
 func explain(err error) error {
 	var e *client.Error
 	if errors.As(err, &e) {
-		return fmt.Errorf("%s: %w", strconv.Quote(e.Key), e.Err)
+		name := protocol.Quote(e.Key)
+		if errors.Is(e.Err, client.ErrSyntax) && e.Op != "scan" && len(e.Key) > protocol.DefaultMaxKey {
+			return fmt.Errorf("%s: %w: a key has at most %d bytes, unless the server's --max-key-size says otherwise", name, e.Err, protocol.DefaultMaxKey)
+		}
+		return fmt.Errorf("%s: %w", name, e.Err)
 	}
 	return err
 }

@@ -476,3 +476,11 @@ func TestCompletion(t *testing.T) {
 		t.Errorf("commands complete to %q", r.out)
 	}
 }
+
+// A key that is too long is not printed whole, and the error says what may be.
+func TestKeyThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	key := strings.Repeat("k", 64<<10+1)
+	holdfast(t, "set", key, "v").want(t, "set", 2, "",
+		`holdfast set: "`+key[:100]+`"… (65537 bytes): syntax error: a key has at most 65536 bytes, unless the server's --max-key-size says otherwise`+"\n")
+}
