@@ -149,8 +149,9 @@ func New(o Options) (*Broker, error) {
 		return nil, err
 	}
 	b.fitQueues()
-	b.loops.Add(3)
+	b.loops.Add(4)
 	go func() { defer b.loops.Done(); b.relieve() }()
+	go func() { defer b.loops.Done(); b.sweepRetained() }()
 	go func() {
 		defer failstop.End(b.log, "the broker's timers")
 		b.timers.serve(b.Now, b.stop)

@@ -26,6 +26,7 @@ type Message struct {
 	valueAt    int    // where in buf it would stand
 	qos        byte
 	retain     bool   // RETAIN as published
+	deadlineAt int32  // of a retained message that can expire: its place in the store's deadlines, guarded by their lock
 	expiresAt  int64  // on the broker's clock in ms; 0: never
 	stamp      uint64 // order of being stored as retained; 0: was not
 	publisher  string // client identifier of whose message it is; empty: no client's

@@ -17,22 +17,31 @@ import (
 // reads and enqueues under it: a subscriber never gets an older message after a
 // newer one.
 type retainedStore struct {
-	names   topic.Names[*Message] // messages that aren't pooled
-	stripes [256]lockrank.Mutex[lockrank.TopicStripe]
-	seed    maphash.Seed
-	stamps  atomic.Uint64 // order in which messages were stored
-	count   atomic.Int64  // messages, without the broker's own on $SYS
-	bytes   atomic.Int64  // their bytes
-	owners  retainedOwners
-	memory  *memory.Pool
+	names     topic.Names[*Message] // messages that aren't pooled
+	stripes   [256]lockrank.Mutex[lockrank.TopicStripe]
+	seed      maphash.Seed
+	stamps    atomic.Uint64 // order in which messages were stored
+	count     atomic.Int64  // messages, without the broker's own on $SYS
+	bytes     atomic.Int64  // their bytes
+	owners    retainedOwners
+	deadlines deadlines
+	memory    *memory.Pool
 }
 
 // counts says whether a retained message counts against the bounds, and is on disk.
 func counts(topic []byte) bool { return !ownSys(topic) }
 
-// note counts a message that came, or with a sign of -1 one that went.
+// note counts a message that came, or with a sign of -1 one that went. The lock of its
+// topic's stripe is held, or others don't know the store yet.
 func (r *retainedStore) note(m *Message, sign int64) {
 	if counts(m.topic()) {
+		switch {
+		case m.expiresAt == 0:
+		case sign > 0:
+			r.deadlines.add(m)
+		default:
+			r.deadlines.remove(m)
+		}
 		r.count.Add(sign)
 		r.bytes.Add(sign * m.retainedSize())
 		r.owners.add(m.publisher, sign, sign*m.retainedSize())
@@ -41,7 +50,7 @@ func (r *retainedStore) note(m *Message, sign int64) {
 }
 
 // retainedOverhead is about what a retained message takes of memory besides its
-// bytes: the Message and its place in the index of names.
+// bytes: the Message and its places in the index of names and among the deadlines.
 const retainedOverhead = 200
 
 // retainedSize is what the message counts as in the bound of retained messages.
@@ -279,11 +288,7 @@ func (b *Broker) replayOne(t *Turn, s *Session, r *replay, name []byte) bool {
 		return true
 	}
 	if m.expiresAt != 0 && m.expiresAt <= b.Now() {
-		b.retained.names.Delete(name)
-		b.retained.note(m, -1)
-		a := b.journal.Begin()
-		a.Delete(topicKey(retainedPrefix, name))
-		a.End(nil)
+		b.removeExpired(m)
 		return true
 	}
 	s.mu.Lock()

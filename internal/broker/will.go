@@ -57,9 +57,16 @@ func (b *Broker) publishAny(t *Turn, o *outgoing, with *alongside) (matched int,
 	if o.retain {
 		stripe := b.retained.stripe(o.topic)
 		stripe.Lock()
+		stored := b.store(o)
+		if !stored && b.retained.deadlines.due(b.Now()) != nil {
+			stripe.Unlock()
+			b.expireRetained(b.Now(), expiredPerPublish)
+			stripe.Lock()
+			stored = b.store(o)
+		}
 		defer stripe.Unlock()
 		switch {
-		case !b.store(o):
+		case !stored:
 			with.unretained, code = true, mqtt.QuotaExceeded
 			if !with.mute {
 				with.received = 0 // a failure in PUBREC ends the handshake [MQTT-4.3.3-9]

@@ -21,6 +21,7 @@ type (
 	Names        struct{}
 	NameList     struct{}
 	Retainers    struct{}
+	Deadlines    struct{}
 	Payloads     struct{}
 	Timers       struct{}
 	Registry     struct{}
@@ -84,6 +85,7 @@ var order = []entry{
 	lock[Names]("topic.nameShard.mu"),
 	lock[NameList]("topic.nameList.mu"),
 	lock[Retainers]("broker.retainedOwners.mu"),
+	lock[Deadlines]("broker.deadlines.mu"),
 	lock[Payloads]("broker.payloads.mu"),
 	lock[Timers]("broker.timers.mu"),
 	lock[Registry]("broker.Broker.mu"),
