@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -320,15 +321,15 @@ type handshakeConn struct {
 	net.Conn
 	listener *handshakeListener
 	host     string
-	silent   int // the reader's: bytes read since there were data in them
+	silent   atomic.Int64 // bytes read since there were data in them, by the reader or by Close, which awaits the peer's goodbye
 }
 
 func (c *handshakeConn) Read(p []byte) (int, error) {
-	if c.silent > idleBytes {
+	if c.silent.Load() > idleBytes {
 		time.Sleep(idleInterval)
 	}
 	n, err := c.Conn.Read(p)
-	c.silent += n
+	c.silent.Add(int64(n))
 	return n, err
 }
 
@@ -380,7 +381,7 @@ func (c *webSocketConn) Read(p []byte) (int, error) {
 			c.message, err = nil, nil
 		}
 		if n > 0 {
-			c.below.silent = 0
+			c.below.silent.Store(0)
 		}
 		if n > 0 || err != nil || len(p) == 0 {
 			return n, err

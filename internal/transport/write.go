@@ -31,8 +31,8 @@ import (
 // cannot write without waiting, there the role goes to that goroutine at once.
 //
 // What is waiting is charged to the pool of memory from the moment on at which the
-// socket has not taken all (stalled): a connection whose peer reads touches no
-// counter. Shared chunks are not charged here, but by their owner, once for all
+// socket has not taken all (stalled), or, on the plain path, may not take it (see
+// freeOutput): a connection whose peer reads touches no counter. Shared chunks are not charged here, but by their owner, once for all
 // connections.
 //
 // The Drained callback runs while its caller is still the writer. A Flush from
@@ -199,7 +199,7 @@ func (c *Conn) charge() {
 	}
 }
 
-// stall begins to charge what is waiting, as the writer has not got rid of it.
+// stall charges what is waiting, as the writer has not got rid of it. For the writer.
 func (c *Conn) stall() {
 	c.mu.Lock()
 	c.stalled = true
@@ -366,6 +366,7 @@ func (c *Conn) drain() {
 		if c.sending.p == nil && !c.take(true) {
 			return
 		}
+		c.stall() // before the write: it may wait, and then what waits is charged meanwhile
 		var n int
 		var err error
 		if c.raw != nil {
@@ -377,7 +378,6 @@ func (c *Conn) drain() {
 			n, err = c.nc.Write(p[c.sent:min(len(p), c.sent+plainChunk)])
 		}
 		c.wrote(n)
-		c.stall()
 		if err != nil {
 			c.fail(err)
 			return
