@@ -262,10 +262,11 @@ func Attacks() []*Attack {
 	var all []*Attack
 	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, timeAttacks} {
 		for _, a := range group {
-			if a.Longest == ([2]seconds{}) {
-				a.Longest = [2]seconds{5, 5}
+			own := *a // each caller may change it
+			if own.Longest == ([2]seconds{}) {
+				own.Longest = [2]seconds{5, 5}
 			}
-			all = append(all, a)
+			all = append(all, &own)
 		}
 	}
 	return all
