@@ -243,9 +243,9 @@ func (b *Broker) sweep() {
 // packet may take its time on a slow line, but not for ever. The sweep's.
 func (c *Conn) checkSilence(now int64) {
 	connected := c.connected.Load()
-	heard := connected && c.heard.Load()
+	heard := connected && c.heard.Load()&heardSweep != 0
 	if heard {
-		c.heard.Store(false)
+		c.heard.And(^heardSweep)
 	}
 	if heard || c.heldUp() {
 		c.active.Store(now)

@@ -19,12 +19,11 @@ import (
 // Conn is one client's network connection. Its reader goroutine owns the fields
 // that say so; the rest is set before the connection becomes known to others.
 type Conn struct {
-	b         *Broker
-	tr        *transport.Conn
-	session   *Session
-	reserved  bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
-	inputSeen int32          // of the goroutine of relieve: what HeldInput was when it looked last
-	reader    sync.WaitGroup // until the reader is gone and the session detached
+	b        *Broker
+	tr       *transport.Conn
+	session  *Session
+	reserved bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
+	reader   sync.WaitGroup // until the reader is gone and the session detached
 
 	clientID   string
 	since      time.Time     // when CONNECT was accepted
@@ -44,7 +43,7 @@ type Conn struct {
 	reads           atomic.Uint32 // a readerState
 	aliasInBytes    int32         // reader: of the topics in aliasIn
 	untaken         atomic.Int64  // output that the client had not taken when the sweep looked last
-	heard           atomic.Bool   // the client has sent bytes since the sweep looked
+	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine looked
 	aliasOutBytes   int32         // of the topics in aliasOut; guarded by the output lock
 	active          atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
 	unfinished      atomic.Uint32 // which packet the reader waits for the rest of; 0: for none
@@ -69,6 +68,12 @@ type Conn struct {
 	aliasOut    map[string]uint16 // topic aliases given to the client; guarded by the output lock
 	aliasOutMax int
 }
+
+// Who else looks whether the client has sent something: bits of Conn.heard.
+const (
+	heardSweep  uint32 = 1 << iota // the sweep, which looks for silent clients
+	heardRelief                    // relieve, which looks for packets that don't grow
+)
 
 // readerState is what a connection's reader is doing, for the sweep to tell a client that
 // is silent from one that is not listened to.
@@ -173,8 +178,8 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		if c.replaced.Load() {
 			left -= len(c.tr.Buffered()) - before
 		}
-		if !c.heard.Load() { // so that reading costs no look at the clock
-			c.heard.Store(true)
+		if c.heard.Load() != heardSweep|heardRelief { // so that reading costs no look at the clock
+			c.heard.Store(heardSweep | heardRelief)
 		}
 		if need, err = c.handleBuffered(); err != nil {
 			c.fail(err)

@@ -170,6 +170,49 @@ func TestReliefClosesTheConnectionsThatHoldMost(t *testing.T) {
 	bystander.Ping()
 }
 
+// While the memory of a connection that was closed is coming back, no other is closed
+// in its place.
+func TestReliefWaitsForWhatItHasClosed(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	n := run(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size})
+	publisher := n.connect()
+	for _, id := range []string{"ends", "other"} {
+		n.deaf(mqtttest.ClientID(id)).Subscribe(id, 1)
+		publisher.Publish(message{Topic: id, QoS: 1, Payload: strings.Repeat("x", size)})
+		until(t, "the message to wait", func() bool { return n.conn(id).holds() > leastRelief })
+	}
+	r := relief{b: n.broker, quiet: map[*Conn]int{}, closed: map[*Conn]closedHolder{n.conn("ends"): {bytes: size}}}
+	if r.closeHeaviest(size, true) {
+		t.Fatal("another connection was closed although enough memory is coming back")
+	}
+	if other := n.conn("other"); !r.closeHeaviest(size+1, true) || !other.stopping.Load() {
+		t.Error("not the other connection was closed although too little memory is coming back")
+	}
+}
+
+// A packet is still coming in as long as bytes of it come, or the reader doesn't take
+// them; after a pause it counts like any other.
+func TestReliefSparesPacketsThatAreComingIn(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{})
+	c := n.connect(mqtttest.ClientID("c"))
+	conn := n.conn("c")
+	packet := mqtttest.EncodePublish(mqtt.V5, message{Topic: "big", Payload: strings.Repeat("x", 10_000)})
+	r := relief{b: n.broker, quiet: map[*Conn]int{}}
+	c.Write(packet[:2000]) // the reader gets it in one piece, and waits for the rest
+	until(t, "a part to be read", func() bool { return conn.tr.HeldInput() > 0 })
+	for look := range reliefQuiet + 1 {
+		if got, want := r.grows(conn), look < reliefQuiet; got != want {
+			t.Errorf("look %d: it counts as coming in: %v", look, got)
+		}
+	}
+	conn.reads.Store(uint32(readerWorks))
+	if !r.grows(conn) {
+		t.Error("it does not count as coming in although the reader is at work")
+	}
+}
+
 // An address that has as many sessions as it may loses the one that is away longest
 // and empty when it wants another; a session that holds acknowledged messages stays.
 func TestSessionsOfAnAddressAreBounded(t *testing.T) {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,9 +22,14 @@ const (
 	// reliefPatience is for how many looks a packet that is still coming in doesn't
 	// count, if its connection holds most.
 	reliefPatience = 10
-	// reliefPause is how long the memory of what was closed may take to come back
-	// before more is closed.
+	// reliefQuiet is for how many looks a client may pause in the middle of a packet
+	// and the packet is still coming in.
+	reliefQuiet = 5
+	// reliefPause is the time between two looks.
 	reliefPause = 20 * time.Millisecond
+	// reliefReturn is for how many looks relieve waits for the memory of a connection
+	// that it closed, before more is closed in its place.
+	reliefReturn = int(graceToWrite / reliefPause)
 )
 
 // relieve makes room whenever the pool asks for it.
@@ -34,11 +40,15 @@ func (b *Broker) relieve() {
 		case <-b.stop:
 			return
 		}
-		for look := 0; b.memory.Tight(); look++ {
+		r := relief{b: b, closed: map[*Conn]closedHolder{}, quiet: map[*Conn]int{}}
+		for look := 0; b.memory.Tight(); {
 			b.evictQueues()
-			excess := b.memory.Excess()
-			if closed := b.closeHeaviest(excess, look < reliefPatience); !closed && look > reliefPatience && !b.memory.Over() {
+			closed := r.closeHeaviest(b.memory.Excess(), look < reliefPatience)
+			if !closed && look > reliefPatience && !b.memory.Over() {
 				break // only small holders are left, and there is room for them
+			}
+			if len(r.closed) == 0 {
+				look++ // otherwise memory is coming back
 			}
 			select {
 			case <-time.After(reliefPause):
@@ -49,39 +59,58 @@ func (b *Broker) relieve() {
 	}
 }
 
+// relief is what relieve has found and done since memory was tight.
+type relief struct {
+	b      *Broker
+	closed map[*Conn]closedHolder // connections that were closed and have not ended yet
+	quiet  map[*Conn]int          // for how many looks in a row nothing has come of the unfinished packet
+}
+
+// closedHolder is what a connection that was closed is to give back, and for how many
+// looks that has been waited for.
+type closedHolder struct {
+	bytes int64
+	looks int
+}
+
 // holder is a connection with the bytes that it makes the broker hold.
 type holder struct {
 	conn  *Conn
 	bytes int64
 }
 
-// closeHeaviest closes the connections that hold most, until what they hold comes
-// to excess. What several hold together is counted with each: it is given back by
-// the last of them. With sparing, an unfinished packet that has grown since the last
-// look doesn't count.
-func (b *Broker) closeHeaviest(excess int64, sparing bool) (closed bool) {
+// closeHeaviest closes the connections that hold most, until what they hold comes to
+// excess, together with what those closed before have not given back yet. What several
+// hold together is counted with each: it is given back by the last of them. With
+// sparing, an unfinished packet that is still coming in doesn't count.
+func (r *relief) closeHeaviest(excess int64, sparing bool) (closed bool) {
+	b := r.b
 	b.mu.Lock()
 	holders := make([]holder, 0, len(b.conns))
 	for c := range b.conns {
 		holders = append(holders, holder{conn: c})
 	}
 	b.mu.Unlock()
+	excess -= r.returning(holders)
 	for i := range holders {
 		c := holders[i].conn
-		input := int32(c.tr.HeldInput())
-		if !sparing || input == c.inputSeen {
-			holders[i].bytes = int64(input)
+		if _, is := r.closed[c]; is {
+			continue
 		}
-		c.inputSeen = input
+		input := int64(c.tr.HeldInput())
+		if input > 0 && !(r.grows(c) && sparing) {
+			holders[i].bytes = input
+		}
 		holders[i].bytes += c.holds()
 	}
-	slices.SortFunc(holders, func(x, y holder) int { return int(y.bytes - x.bytes) })
+	slices.SortFunc(holders, func(x, y holder) int { return cmp.Compare(y.bytes, x.bytes) })
 	for _, h := range holders {
 		if excess <= 0 || h.bytes < leastRelief {
 			break
 		}
 		excess -= h.bytes
 		closed = true
+		r.closed[h.conn] = closedHolder{bytes: h.bytes}
 		b.stats.Relieved.Add(1)
 		b.log.Warn("closing the connection that holds most, as memory for traffic is at its bound",
 			"client", h.conn.clientID, "remote", h.conn.remote(), "bytes", h.bytes)
@@ -91,6 +120,33 @@ func (b *Broker) closeHeaviest(excess int64, sparing bool) (closed bool) {
 		}
 	}
 	return closed
+}
+
+// returning is how many bytes are still to come back from connections that were closed,
+// of which those that are among the holders have not ended.
+func (r *relief) returning(holders []holder) (bytes int64) {
+	left := make(map[*Conn]closedHolder, len(r.closed))
+	for _, h := range holders {
+		if was, is := r.closed[h.conn]; is && was.looks < reliefReturn {
+			was.looks++
+			left[h.conn] = was
+			bytes += was.bytes
+		}
+	}
+	r.closed = left
+	return bytes
+}
+
+// grows says whether the connection's unfinished packet is still coming in. What the
+// reader doesn't read, because it works or waits for memory, the client can't send.
+func (r *relief) grows(c *Conn) bool {
+	heard := c.heard.And(^heardRelief)&heardRelief != 0
+	if heard || c.tr.AwaitsMemory() || readerState(c.reads.Load()) != readerListens {
+		delete(r.quiet, c)
+		return true
+	}
+	r.quiet[c]++
+	return r.quiet[c] < reliefQuiet
 }
 
 // holds is how many bytes wait in memory for the client: in the connection's output,

@@ -90,7 +90,7 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 		if takes {
 			c.untaken.Store(100)
 		}
-		c.heard.Store(false)
+		c.heard.Store(0)
 		c.checkSilence(n.broker.Now() + 3000)
 		if c.stopping.Load() == takes {
 			t.Errorf("it takes output %v: disconnected %v", takes, c.stopping.Load())

@@ -85,6 +85,7 @@ type Conn struct {
 	readErr     error        // result of the last readable
 	readN       int32        // result of the last readable
 	inputHeld   atomic.Int32 // bytes of in that the pool of memory is charged with; written by the reader
+	awaiting    atomic.Bool  // the reader waits for memory; written by the reader
 	readSize    int32
 	outputLimit int32
 	probe       [1]byte

@@ -134,6 +134,10 @@ func (c *Conn) awaitMemory(size int32) error {
 				return ErrNoMemory
 			}
 		}
+		if waited == 0 {
+			c.awaiting.Store(true)
+			defer c.awaiting.Store(false)
+		}
 		time.Sleep(memoryPause)
 		if c.closing.Load() {
 			return ErrClosed
@@ -153,6 +157,10 @@ func (c *Conn) Connected() {
 
 // HeldInput is how many bytes are charged for a packet that waits for its rest.
 func (c *Conn) HeldInput() int { return int(c.inputHeld.Load()) }
+
+// AwaitsMemory says whether the reader doesn't read at the moment because the packet
+// that is coming in finds no memory to grow: the peer may have sent more.
+func (c *Conn) AwaitsMemory() bool { return c.awaiting.Load() }
 
 // moveInput moves what is buffered into a buffer of at least size bytes.
 func (c *Conn) moveInput(size int) {
