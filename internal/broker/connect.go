@@ -185,8 +185,14 @@ func (b *Broker) attach(t *Turn, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) er
 		if s = b.find(t, c, p.CleanStart, ack); s == nil {
 			return c.refuse(t, mqtt.QuotaExceeded, "the server holds as many sessions as it may")
 		}
-		if !b.begin(t, s, c, p, ack) {
-			s = nil // it ended meanwhile: its queue overflowed
+		switch err := b.begin(t, s, c, p, ack); {
+		case errors.Is(err, errSessionEnded): // meanwhile: its queue overflowed
+			s = nil
+		case err != nil:
+			if !ack.SessionPresent {
+				b.endSession(t, s) // it has never begun
+			}
+			return c.refuse(t, mqtt.QuotaExceeded, err.Error())
 		}
 	}
 	b.goOn(t, s)
@@ -217,12 +223,18 @@ func (b *Broker) find(t *Turn, c *Conn, clean bool, ack *mqtt.Connack) *Session 
 	return s
 }
 
+// Why a session can't begin, or go on, with a connection.
+var (
+	errSessionEnded = errors.New("the session has ended")
+	errWillMemory   = errors.New("the server has no memory for the will at the moment")
+)
+
 // begin makes c the session's connection: CONNACK leaves when the session is on
-// disk, and before anything else. It says false if the session has ended.
-func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) bool {
-	saved, ok := b.saveBegin(s, p)
-	if !ok {
-		return false
+// disk, and before anything else. After an error the session is as it was.
+func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.Connack) error {
+	saved, err := b.saveBegin(s, p)
+	if err != nil {
+		return err
 	}
 	if saved != 0 {
 		t.flush()
@@ -232,7 +244,7 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return false
+		return errSessionEnded
 	}
 	s.durableTo = max(s.durableTo, saved) // although the journal may still be at it
 	c.session, c.since = s, time.Now()
@@ -243,33 +255,29 @@ func (b *Broker) begin(t *Turn, s *Session, c *Conn, p *mqtt.Connect, ack *mqtt.
 	c.tr.SetOut(mqtt.AppendConnack(c.tr.Out(), c.version, ack))
 	c.tr.Unlock()
 	s.resume(t, c)
-	return true
+	return nil
 }
 
 // saveBegin stops the clocks of a session whose client is back, gives it what the
-// CONNECT says, and journals that. It says false if the session has ended.
-func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, ok bool) {
+// CONNECT says, and journals that.
+func (b *Broker) saveBegin(s *Session, p *mqtt.Connect) (saved journal.Seq, err error) {
 	s.leaving.Lock()
 	defer s.leaving.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return 0, false
+		return 0, errSessionEnded
+	}
+	if !b.changeWill(s, p) {
+		return 0, errWillMemory
 	}
 	b.timers.remove(s.expireAt)
 	b.timers.remove(s.willAt)
 	s.expireAt, s.willAt = nil, nil
-	if s.will != nil { // [MQTT-3.1.3-9]: the client is back in time
-		s.will.message.release()
-		s.will = nil
-	}
-	if p.HasWill {
-		s.will = newWill(&p.Will, s.id)
-	}
 	s.expiry, s.away = p.SessionExpiry, 0
 	asked, _ := askedQueueFull(p.Raw)
 	s.ask(asked)
-	return b.saveSession(s), true
+	return b.saveSession(s), nil
 }
 
 // takeOver closes the connection that a client has, if any, waits until its reader
@@ -434,6 +442,7 @@ func (b *Broker) endSessionIf(t *Turn, s *Session, due func() bool) bool {
 	// A will's row stays until the will is published.
 	b.deleteSession(s, w != nil)
 	s.discard()
+	s.creditReceived()
 	s.mu.Unlock()
 	b.forget(s) // from here on there may be a new session of this name
 	if w != nil {

@@ -391,6 +391,8 @@ func (l *loader) will(key, value []byte) error {
 	sid := keyNumber(key)
 	s := l.sessions[sid]
 	w.number = sid
+	w.charged = willMemory(w.message.topic(), w.message.props(), w.message.payload())
+	l.b.memory.Charge(memory.Sessions, w.charged)
 	l.b.lastSID.Store(max(l.b.lastSID.Load(), sid))
 	if s == nil { // the session has ended, by the crash at the latest
 		l.b.timers.add(0, func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 )
 
 // On disk a session that outlives its connection is
@@ -93,6 +94,7 @@ func (b *Broker) withdrawWill(s *Session) {
 		a.Delete(numberedKey(willPrefix, s.will.number))
 		a.End(nil)
 	}
+	b.memory.Credit(memory.Sessions, s.will.charged)
 	s.will.message.release()
 	s.will = nil
 }

@@ -39,9 +39,16 @@ func (c *Conn) handlePublish(t *Turn, header byte, body []byte) error {
 			return err
 		}
 	case 2:
-		if c.session.isReceived(p.PacketID) {
-			// Sent again although we have it: say so again [MQTT-4.3.3-10].
+		known, room := c.session.mayReceive(p.PacketID)
+		switch {
+		case known: // sent again although we have it: say so again [MQTT-4.3.3-10]
 			c.acknowledge(t, ack{typ: mqtt.PUBREC, id: p.PacketID})
+			return nil
+		case !room && c.version < mqtt.V5:
+			return errNoRoom
+		case !room:
+			c.b.stats.Rejected.Add(1)
+			c.acknowledge(t, ack{typ: mqtt.PUBREC, id: p.PacketID, code: mqtt.QuotaExceeded, reason: "the server has no memory for another handshake of QoS 2"})
 			return nil
 		}
 		if err := c.waitForPlace(t, p.QoS); err != nil {
@@ -224,11 +231,33 @@ func (s *Session) onDisk() (sid uint64) {
 	return s.sid
 }
 
-func (s *Session) isReceived(id uint16) bool {
+// Identifiers of QoS 2 publishes whose PUBREL is awaited are charged to the pool of
+// memory in steps, for the most that there have been: the map doesn't shrink before the
+// client goes with none.
+const (
+	receivedMemory = 48
+	receivedStep   = 16
+)
+
+// mayReceive says whether a QoS 2 publish with this identifier is under way, and if not,
+// whether there is memory for one.
+func (s *Session) mayReceive(id uint16) (known, room bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, is := s.received[id]
-	return is
+	if _, known = s.received[id]; known || s.ended || len(s.received) < int(s.receivedRoom) {
+		return known, true
+	}
+	if !s.b.memory.Take(memory.Sessions, receivedStep*receivedMemory) {
+		return false, false
+	}
+	s.receivedRoom += receivedStep
+	return false, true
+}
+
+// creditReceived gives back what received is charged with; s.mu is held.
+func (s *Session) creditReceived() {
+	s.b.memory.Credit(memory.Sessions, int64(s.receivedRoom)*receivedMemory)
+	s.receivedRoom = 0
 }
 
 // receive notes a QoS 2 publish until its PUBREL.
@@ -239,6 +268,10 @@ func (s *Session) receive(c *Conn, id uint16) {
 		s.received = make(map[uint16]*Conn)
 	}
 	s.received[id] = c
+	if len(s.received) > int(s.receivedRoom) && !s.ended { // read from disk
+		s.b.memory.Charge(memory.Sessions, receivedStep*receivedMemory)
+		s.receivedRoom += receivedStep
+	}
 }
 
 // pubrel ends a QoS 2 publish of the client's.

@@ -26,6 +26,7 @@ type Session struct {
 	sid          uint64                   // number on disk; 0: not on disk
 	subs         map[string]*subscription // nil: none yet
 	filterBytes  int32                    // of the filters of subs
+	receivedRoom int32                    // for how many entries of received memory is charged
 	host         *host                    // that the client came from last; guarded by Broker.mu
 	received     map[uint16]*Conn         // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	durableTo    journal.Seq              // batches up to this one are on disk
@@ -516,6 +517,10 @@ func (s *Session) rest() {
 	s.routed.rewind()
 	s.direct.rewind()
 	s.evict()
+	if len(s.received) == 0 {
+		s.received = nil
+		s.creditReceived()
+	}
 }
 
 // discard lets go of everything queued; s.mu is held.

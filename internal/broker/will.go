@@ -2,6 +2,7 @@ package broker
 
 import (
 	"holdfast/internal/journal"
+	"holdfast/internal/memory"
 	"holdfast/internal/mqtt"
 )
 
@@ -11,6 +12,44 @@ type will struct {
 	delay   uint32   // seconds
 	due     int64    // on the wall clock in ms, while the client is away; 0: it is connected
 	number  uint64   // of its row: the session's, or its own if the session is not on disk; 0: it has none
+	charged int64    // bytes that the pool of memory is charged with for it
+}
+
+// willOverhead is about what a will takes of memory besides its bytes: itself, its
+// Message and a timer.
+const willOverhead = 300
+
+// willMemory is what a will of so many bytes is charged with.
+func willMemory(topic, props, payload []byte) int64 {
+	return int64(len(topic)+len(props)+len(payload)) + willOverhead
+}
+
+// changeWill puts the will of the client's CONNECT, if it has one, in place of the one
+// that the session has: the client is back in time [MQTT-3.1.3-9]. It says false, and
+// changes nothing, if there is no memory for it; one that takes no more than the old one
+// always has its place. s.mu is held.
+func (b *Broker) changeWill(s *Session, p *mqtt.Connect) bool {
+	var size, old int64
+	if s.will != nil {
+		old = s.will.charged
+	}
+	if p.HasWill {
+		size = willMemory(p.Will.Topic, p.Will.Props.Raw, p.Will.Payload)
+	}
+	if more := size - old; more > 0 && !b.memory.Take(memory.Sessions, more) {
+		return false
+	} else if more < 0 {
+		b.memory.Charge(memory.Sessions, more)
+	}
+	if s.will != nil {
+		s.will.message.release()
+		s.will = nil
+	}
+	if p.HasWill {
+		s.will = newWill(&p.Will, s.id)
+		s.will.charged = size
+	}
+	return true
 }
 
 // newWill copies the will out of the client's CONNECT. Its expiry counts from its publication.
@@ -32,7 +71,10 @@ func (b *Broker) publishWill(t *Turn, w *will) {
 		w.message.expiresAt += b.Now() // it was an interval until now
 	}
 	o := w.message.routed()
-	defer o.done()
+	defer func() { // from here on, those that have it to deliver or to retain are charged
+		o.done()
+		b.memory.Credit(memory.Sessions, w.charged)
+	}()
 	b.stats.Wills.Add(1)
 	with := alongside{will: w.number}
 	if _, _, code := b.publishAny(t, &o, &with); code.Failed() {

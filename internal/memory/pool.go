@@ -35,7 +35,7 @@ const (
 	Watches                   // watched keys
 	Remembered                // messages of LOAD, STORE and DONE that are kept in memory
 	Retained                  // retained messages
-	Sessions                  // sessions, connected or away, with their wills
+	Sessions                  // sessions, connected or away, with their wills and received QoS 2 identifiers
 	Subscriptions             // topic filters and topic aliases
 	kinds
 
