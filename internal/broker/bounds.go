@@ -328,9 +328,8 @@ func (s *Session) refuses(t *Turn, sub *subscription, level int64) bool {
 
 func (g *shareGroup) refuses(level int64) bool {
 	g.mu.Lock()
-	weight := g.b.weight(len(g.backlog), loadOf(len(g.backlog), g.bytes, rowOverhead))
-	g.mu.Unlock()
-	return weight > level || g.b.limits.QueueFull == Reject && g.full()
+	defer g.mu.Unlock()
+	return g.b.weight(g.messages, g.load()) > level || g.b.limits.QueueFull == Reject && g.full()
 }
 
 // fairLevel gives the weight above which sessions get no more for now:
@@ -401,8 +400,8 @@ func (b *Broker) weights() (all []int64) {
 	defer b.groupsMu.Unlock()
 	for _, g := range b.groups {
 		g.mu.Lock()
-		if n := len(g.backlog); n > 0 {
-			all = append(all, b.weight(n, loadOf(n, g.bytes, rowOverhead)))
+		if g.messages > 0 {
+			all = append(all, b.weight(g.messages, g.load()))
 		}
 		g.mu.Unlock()
 	}

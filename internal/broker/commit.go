@@ -77,7 +77,7 @@ func (b *Broker) commit(t *Turn, with *alongside) journal.Seq {
 	for i := range saves {
 		sv := &saves[i]
 		if sv.group != nil {
-			sv.group.saved(t, sv.seq)
+			sv.group.saved(t, sv.seq, batch)
 		} else {
 			sv.session.saved(t, sv, batch, number)
 		}

@@ -40,7 +40,7 @@ type Limits struct {
 	TopicAliasMaximum      int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
 	MaxInflight            int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
 	MaxInflightV3          int           // the same for clients before MQTT 5, which can't say how many they take; default 20
-	MaxQueued              int           // messages waiting for one session, those under way included; default: no bound but that of bytes. Beyond: see QueueFull
+	MaxQueued              int           // messages waiting for one session, those under way included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
 	MaxQueuedBytes         int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
 	MaxTotalQueued         int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
 	MaxTotalQueuedBytes    int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start

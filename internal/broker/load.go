@@ -304,16 +304,16 @@ func (l *loader) queuedForGroup(g *shareGroup, seq uint64, value []byte) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.message(l.b.journal, l.wall)
+	m, err := l.message(&r)
 	if err != nil {
 		return err
 	}
-	if len(g.backlog) == 0 {
+	if g.messages == 0 {
 		g.front = seq
 	}
-	g.backlog = append(g.backlog, waiting{message: m, seq: seq, saved: true})
 	g.back = seq + 1
-	g.count(m, 1)
+	g.count(&waiting{size: uint32(m.size)})
+	g.middle.add(seq, int64(m.size))
 	return nil
 }
 

@@ -172,6 +172,16 @@ func (m *onDisk) add(seq uint64, size int64) {
 	m.bytes += size
 }
 
+// addBefore adds a message, with a lower sequence number than those there.
+func (m *onDisk) addBefore(seq uint64, size int64) {
+	if m.count == 0 {
+		m.to = seq + 1
+	}
+	m.from = seq
+	m.count++
+	m.bytes += size
+}
+
 // Packet identifiers of the two queues of a session: what was routed to it, and
 // what a handler sends it directly.
 const (

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -177,5 +178,13 @@ func (b *Broker) evictQueues() {
 		s.mu.Lock()
 		s.evict()
 		s.mu.Unlock()
+	}
+	b.groupsMu.Lock()
+	groups := slices.Collect(maps.Values(b.groups))
+	b.groupsMu.Unlock()
+	for _, g := range groups {
+		g.mu.Lock()
+		g.evict()
+		g.mu.Unlock()
 	}
 }

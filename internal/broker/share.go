@@ -1,13 +1,12 @@
 package broker
 
 import (
-	"cmp"
 	"encoding/binary"
 	"slices"
 	"sync/atomic"
 
+	"holdfast/internal/journal"
 	"holdfast/internal/lockrank"
-	"holdfast/internal/memory"
 )
 
 // shareGroup is a shared subscription, $share/{name}/{filter}: each message goes
@@ -15,9 +14,10 @@ import (
 //
 // A message goes to the next member in turn that is connected and whose queue has
 // room. When there is none it waits in the group's own backlog, once, for the
-// first that comes back or has acknowledged something. What
+// first that comes back or has acknowledged something. The backlog is a queue on
+// disk, of which hardly more than the ends are in memory (sharewindow.go). What
 // a member had not been sent when it left goes back to the group, and so does
-// what it had been sent at QoS 1 and not acknowledged, if somebody else can take it.
+// what it had been sent at QoS 1 and not acknowledged, if another member can take it.
 type shareGroup struct {
 	b      *Broker
 	key    string // {name}/{filter}
@@ -30,19 +30,11 @@ type shareGroup struct {
 	mu          lockrank.Mutex[lockrank.Group]
 	ended       bool   // the last member has left: nothing is kept any more
 	gid         uint64 // number of its rows on disk; 0: it has none
-	backlog     []waiting
+	backlog            // see sharewindow.go
 	front       uint64 // lowest sequence number ever given: one that went may still have its row
 	back        uint64 // sequence number of the next message to come
-	bytes       int64
-	dispatching bool // a goroutine empties the backlog
-	again       bool // and is to look once more before it stops
-}
-
-// waiting is a message in a group's backlog.
-type waiting struct {
-	message *Message // with a reference
-	seq     uint64   // on disk; rising, maybe with gaps
-	saved   bool     // its row is journaled; before that it must not be passed on
+	dispatching bool   // a goroutine empties the backlog
+	again       bool   // and is to look once more before it stops
 }
 
 // middle is where a group's sequence numbers begin: they grow both ways.
@@ -93,7 +85,7 @@ func (b *Broker) leaveGroup(t *Turn, sub *subscription) {
 // deliver gives the message to one member, or keeps it until one is there.
 func (g *shareGroup) deliver(t *Turn, o *outgoing) {
 	g.mu.Lock()
-	waiting := len(g.backlog) > 0 || g.dispatching
+	waiting := g.messages > 0 || g.dispatching
 	g.mu.Unlock()
 	if !waiting && g.offer(t, o) {
 		return
@@ -141,17 +133,23 @@ func (s *Session) offerShared(t *Turn, sub *subscription, o *outgoing) bool {
 }
 
 // A member takes a group's messages only as far ahead of what it has been sent:
-// what waits in its queue can't go to another one quickly, and stays in memory.
+// what waits in its queue can't go to another one quickly, and stays in memory. When
+// memory is tight, messages rather stay in the backlog, which is on disk.
 const (
-	sharedAhead      = 128
-	sharedAheadBytes = 16 << 20 // what it hasn't acknowledged included
+	sharedAhead           = 128
+	sharedAheadBytes      = 16 << 20 // what it hasn't acknowledged included
+	sharedAheadBytesTight = 64 << 10
 )
 
 // sharedHasRoom says whether the session may take a message more of a shared
 // subscription; s.mu is held.
 func (s *Session) sharedHasRoom() bool {
 	q := &s.routed
-	return !q.long() && q.waiting() < sharedAhead && q.inMemory < sharedAheadBytes
+	most := int64(sharedAheadBytes)
+	if s.b.memory.Tight() {
+		most = sharedAheadBytesTight
+	}
+	return !q.long() && q.waiting() < sharedAhead && q.inMemory < most
 }
 
 // anyTaker says whether a message may wait for somebody: a member that comes
@@ -180,55 +178,68 @@ func (g *shareGroup) any(is func(*Session) bool) bool {
 // hasMembers says whether there is anybody to hand a message back for.
 func (g *shareGroup) hasMembers() bool { return len(*g.members.Load()) > 0 }
 
+// full says whether the backlog is at its bound, which is that of a session's queue
+// on disk; g.mu is held.
 func (g *shareGroup) full() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	l := &g.b.limits
-	return len(g.backlog) >= l.MaxQueued || loadOf(len(g.backlog), g.bytes, rowOverhead) >= min(l.MaxQueuedBytes, maxBacklogBytes)
+	return g.messages >= l.MaxQueued || g.load() >= l.MaxQueuedBytes
 }
 
-// maxBacklogBytes bounds a backlog besides Limits.MaxQueuedBytes: all of it is in memory.
-const maxBacklogBytes = 256 << 20
+// overfull says whether the backlog is beyond its bound; g.mu is held.
+func (g *shareGroup) overfull() bool {
+	l := &g.b.limits
+	return g.messages > l.MaxQueued || g.load() > l.MaxQueuedBytes
+}
 
-// count adds a message to the levels, or with a sign of -1 takes it out; g.mu is held.
-func (g *shareGroup) count(m *Message, sign int64) {
-	g.bytes += sign * m.size()
-	if sign > 0 && m.size() >= chargedAlone {
-		g.b.charge(m, memory.Queues)
-	} else if m.size() < chargedAlone && m.stamp == 0 {
-		g.b.memory.Charge(memory.Queues, sign*(slotOverhead+m.size()))
+// load gives the bytes that the backlog takes on disk; g.mu is held.
+func (g *shareGroup) load() int64 { return loadOf(g.messages, g.bytes, rowOverhead) }
+
+// makeRoom deals with a backlog at its bound: it says whether a message more may
+// come. g.mu is held.
+func (g *shareGroup) makeRoom(t *Turn) bool {
+	l := &g.b.limits
+	if l.QueueFull == DropOldest && g.load() < 2*l.MaxQueuedBytes && g.messages/2 < l.MaxQueued {
+		return true // shed follows
 	}
-	g.b.stats.Queued.Add(sign)
-	g.b.stats.QueuedBytes.Add(sign * m.size())
+	for _, member := range *g.members.Load() {
+		t.ending = append(t.ending, member.session)
+	}
+	return false
+}
+
+// shed drops the oldest messages of a backlog beyond its bound, if that is what is to
+// happen. Those on disk only are read for that. g.mu is held.
+func (g *shareGroup) shed(t *Turn) {
+	if g.b.limits.QueueFull != DropOldest {
+		return
+	}
+	for g.join(); g.overfull() && len(g.head) > 0 && g.head[0].saved; g.join() {
+		g.remove(t, 0)
+		g.b.stats.Dropped.Add(1)
+	}
 }
 
 // add puts a message, of which it takes over the reference, behind the backlog.
 func (g *shareGroup) add(t *Turn, m *Message) {
-	if g.full() {
-		if g.b.limits.QueueFull != DropOldest {
-			m.release()
-			for _, member := range *g.members.Load() {
-				t.ending = append(t.ending, member.session)
-			}
-			return
-		}
-		if seq, oldest := g.first(); oldest != nil {
-			oldest.release()
-			if g.pop(t, seq) {
-				g.b.stats.Dropped.Add(1)
-			}
-		}
-	}
+	attended := g.anyConnectedBut(nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
+	g.attended = attended
+	if g.ended || g.full() && !g.makeRoom(t) {
 		m.release()
 		return
 	}
-	g.backlog = append(g.backlog, waiting{message: m, seq: g.back})
-	g.count(m, 1)
+	w := waiting{message: m, seq: g.back, size: uint32(m.size())}
+	g.count(&w)
+	if len(g.tail) == 0 && g.middle.count == 0 && g.headHasRoom() {
+		g.head = append(g.head, w)
+		g.headHolds(&w, 1)
+	} else {
+		g.tail = append(g.tail, w)
+	}
 	g.save(t, g.back, m)
 	g.back++
+	g.shed(t)
 }
 
 // save notes that a message of the backlog is to be journaled; g.mu is held.
@@ -244,51 +255,52 @@ func (g *shareGroup) save(t *Turn, seq uint64, m *Message) {
 	t.saves = append(t.saves, save{group: g, sid: g.gid, seq: seq, it: slot{msg: m, qos: m.qos}})
 }
 
-// saved notes that a message's row is journaled, and passes on what can be.
-func (g *shareGroup) saved(t *Turn, seq uint64) {
+// saved notes that a message's row is in the batch, and passes on what can be.
+func (g *shareGroup) saved(t *Turn, seq uint64, batch journal.Seq) {
 	g.mu.Lock()
-	if i, found := g.find(seq); found {
-		g.backlog[i].saved = true
+	if w := g.find(seq); w != nil {
+		w.saved, w.batch = true, batch
 	}
 	g.mu.Unlock()
-	g.dispatch(t)
+	if g.pass(t) && g.mayLoad(t) {
+		g.loadInBackground() // the caller may hold locks that must not wait for the disk
+	}
+	g.mu.Lock()
+	g.evict()
+	g.mu.Unlock()
 }
 
-// first gives the first message of the backlog with a reference, if it is saved.
+// first gives the first message of the backlog with a reference, if it is saved and
+// in memory.
 func (g *shareGroup) first() (seq uint64, m *Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.backlog) == 0 || !g.backlog[0].saved {
+	if !g.ready() {
 		return 0, nil
 	}
-	g.backlog[0].message.keep()
-	return g.backlog[0].seq, g.backlog[0].message
+	w := &g.head[0]
+	w.message.keep()
+	g.goneTo = max(g.goneTo, w.seq+1) // it keeps its entry, for pop
+	return w.seq, w.message
 }
 
-// pop takes a message out of the backlog, if it is still there: the first, unless
-// others were handed back meanwhile. Its row goes with the turn's next commit.
+// ready says whether first would give a message; g.mu is held.
+func (g *shareGroup) ready() bool {
+	g.join()
+	return len(g.head) > 0 && g.head[0].saved && g.head[0].message != nil
+}
+
+// pop takes the message that first gave out of the backlog, if it is still there: it
+// is the first, unless others were handed back meanwhile. Its row goes with the
+// turn's next commit.
 func (g *shareGroup) pop(t *Turn, seq uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i, found := g.find(seq)
-	if !found {
-		return false
+	i, found := findIn(g.head, seq)
+	if found {
+		g.remove(t, i)
 	}
-	t.deletes = append(t.deletes, queueKey(g.gid, seq))
-	m := g.backlog[i].message
-	if g.backlog[i] = (waiting{}); i == 0 {
-		g.backlog = g.backlog[1:]
-	} else {
-		g.backlog = slices.Delete(g.backlog, i, i+1)
-	}
-	g.count(m, -1)
-	m.release()
-	return true
-}
-
-// find gives the place of a message in the backlog; g.mu is held.
-func (g *shareGroup) find(seq uint64) (i int, found bool) {
-	return slices.BinarySearchFunc(g.backlog, seq, func(w waiting, seq uint64) int { return cmp.Compare(w.seq, seq) })
+	return found
 }
 
 // requeue puts messages, whose references it takes over, before the backlog, in
@@ -302,29 +314,48 @@ func (g *shareGroup) requeue(t *Turn, messages ...*Message) {
 		}
 		return
 	}
-	backlog := make([]waiting, 0, len(messages)+len(g.backlog))
+	head := make([]waiting, 0, len(messages)+len(g.head))
 	g.front -= uint64(len(messages))
 	for i, m := range messages {
-		seq := g.front + uint64(i)
-		backlog = append(backlog, waiting{message: m, seq: seq})
-		g.count(m, 1)
-		g.save(t, seq, m)
+		w := waiting{message: m, seq: g.front + uint64(i), size: uint32(m.size())}
+		g.count(&w)
+		g.headHolds(&w, 1)
+		head = append(head, w)
+		g.save(t, w.seq, m)
 	}
-	g.backlog = append(backlog, g.backlog...)
+	g.head = append(head, g.head...)
 }
 
-// dispatch empties the backlog as long as somebody takes it. One goroutine does
-// it at a time, so that the order holds; it looks once more if somebody came
-// while it found no taker.
+// dispatch empties the backlog as long as a member takes it, and reads it back from
+// the disk for that. No lock is held.
 func (g *shareGroup) dispatch(t *Turn) {
+	for g.pass(t) && g.mayLoad(t) {
+		if t.hurried {
+			g.loadInBackground()
+			return
+		}
+		if !g.loadMessages(t) {
+			return
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.evict() // what has been read and no member took
+}
+
+// pass passes on what is in memory of the first messages, as long as a member takes
+// them, and says whether it has come to one that is on disk only. One goroutine does
+// it at a time, so that the order holds; it looks once more if another came while it
+// found no taker.
+func (g *shareGroup) pass(t *Turn) (lacks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.dispatching {
 		g.again = true
-		return
+		return false
 	}
 	g.dispatching = true
-	for more := true; more && len(g.backlog) > 0 && g.backlog[0].saved; {
+	for more := true; more && g.ready(); {
 		g.again = false
 		g.mu.Unlock()
 		taken := g.dispatchOne(t)
@@ -332,6 +363,7 @@ func (g *shareGroup) dispatch(t *Turn) {
 		more = taken || g.again
 	}
 	g.dispatching = false
+	return g.lacks()
 }
 
 // dispatchOne passes the first message on: its row in the member's queue and the
@@ -380,8 +412,12 @@ func (g *shareGroup) takeBack(t *Turn, sub *subscription) {
 	s.mu.Unlock()
 	if len(messages) > 0 {
 		g.requeue(t, messages...)
-		g.b.commit(t, nil)
 	}
+	g.mu.Lock()
+	g.attended = others
+	g.evict()
+	g.mu.Unlock()
+	g.b.commit(t, nil)
 }
 
 // handBack finishes a slot of the routed queue and gives its message, with a
@@ -427,11 +463,7 @@ func (g *shareGroup) discard() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ended = true
-	for _, w := range g.backlog {
-		g.count(w.message, -1)
-		w.message.release()
-	}
-	g.backlog = nil
+	g.clear()
 	if g.gid != 0 {
 		a := g.b.journal.Begin()
 		a.Delete(topicKey(groupPrefix, []byte(g.key)))

@@ -110,8 +110,8 @@ func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	publisher.Publish(message{Topic: "shared", Payload: "0", QoS: 2})
 	publisher.Publish(message{Topic: "shared", Payload: "1", QoS: 2})
 	g := b.groups["group/shared"]
-	if len(g.backlog) != 2 {
-		t.Fatalf("%d messages wait for a member, want 2", len(g.backlog))
+	if g.messages != 2 {
+		t.Fatalf("%d messages wait for a member, want 2", g.messages)
 	}
 	g.dispatching = true // by us, below
 	member := n.connect(mqtttest.Persistent("member"))
@@ -164,7 +164,7 @@ func TestBacklogNumbersAreNotGivenTwice(t *testing.T) {
 			g.requeue(turn, m)
 		}
 		g.mu.Lock()
-		seq := g.backlog[0].seq
+		seq := g.head[0].seq
 		g.mu.Unlock()
 		if seen[seq] {
 			t.Fatalf("message %d has the number %d of another", i, seq)
@@ -195,8 +195,8 @@ func TestMessageGivenWhileAnotherIsHandedBack(t *testing.T) {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, left := g.find(seq); left || len(g.backlog) != 1 {
-		t.Errorf("%d messages wait, want the one that was handed back", len(g.backlog))
+	if g.find(seq) != nil || g.messages != 1 {
+		t.Errorf("%d messages wait, want the one that was handed back", g.messages)
 	}
 }
 
