@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race interop crash faults abuse fuzz bench compare lint
+.PHONY: startup build test race race-journal interop crash faults abuse fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -10,6 +10,9 @@ test:
 
 race: ## with the order of locks checked as well
 	go test -race -tags lockrank ./...
+
+race-journal: ## every case of the journal's simulations under the race detector, which "race" tries a quarter of
+	go test -race -tags lockrank -count=1 ./internal/journal -all
 
 interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
 	cd interop/mqttjs && npm ci --silent --no-audit --no-fund

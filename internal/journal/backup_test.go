@@ -164,6 +164,9 @@ func TestACopyThatIsCutOff(t *testing.T) {
 		t.Fatalf("%d rows of %d, %v", len(got), len(rows), err)
 	}
 	for i, crashed := range left {
+		if i%stride() != 0 {
+			continue
+		}
 		if names, _ := crashed.List("copy"); len(names) > 0 {
 			if j, err := Open(Options{FS: crashed, Dir: "copy", Logger: slog.New(slog.DiscardHandler)}); err == nil {
 				mustClose(t, j)

@@ -137,6 +137,9 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 		mustClose(t, j)
 	}
 	for i, c := range crashes {
+		if i%stride() != 0 {
+			continue
+		}
 		j, err := Open(Options{Dir: "data", FS: c.left, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatalf("crash %d, before %s: %v", i, c.before, err)

@@ -136,16 +136,16 @@ func TestFlippedBitsAreNeverServed(t *testing.T) {
 	}
 }
 
-// flips is how many bits of each file are flipped, one at a time; of the first
+// allFlips is how many bits of each file are flipped, one at a time; of the first
 // and the last bytes all are.
-const flips = 24
+const allFlips = 24
 
 func flipBits(t *testing.T, files tree, file string, content []byte, rows map[string]string) {
 	bits := len(written(content)) * 8
 	if bits == 0 {
 		return
 	}
-	rng := rand.New(rand.NewPCG(uint64(bits), 7))
+	rng, flips := rand.New(rand.NewPCG(uint64(bits), 7)), some(allFlips)
 	where := make([]int, 0, flips)
 	for i := range min(bits, flips) {
 		switch {

@@ -103,7 +103,7 @@ func TestSalvagePastBadBlocks(t *testing.T) {
 		if !strings.HasSuffix(name, ".sst") {
 			continue
 		}
-		for seed := range uint64(4) {
+		for seed := range uint64(some(4)) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			bad := bytes.Clone(content)
 			for range 1 + seed%3 {

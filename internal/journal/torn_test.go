@@ -233,7 +233,7 @@ const tornSeeds = 12
 func TestTornSectors(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Sync, SyncEvery(MinSyncInterval), NoSync} {
-		for seed := range uint64(tornSeeds) {
+		for seed := range uint64(some(tornSeeds)) {
 			t.Run(fmt.Sprintf("%s/%d", d, seed), func(t *testing.T) {
 				t.Parallel()
 				tornLives(t, d, seed)
