@@ -117,7 +117,7 @@ func New(o Options) (*Broker, error) {
 	b := &Broker{
 		limits: o.Limits.withDefaults(), memory: o.Memory, log: o.Logger, auth: o.Auth, handler: o.Handler,
 		protectedIn: o.Protected,
-		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now(), wallMs: o.WallMs,
+		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now().Add(-time.Millisecond), wallMs: o.WallMs,
 		groups: make(map[string]*shareGroup), later: new(Turn),
 		sessions: make(map[string]*Session), hosts: make(map[string]*host), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
@@ -165,7 +165,8 @@ func New(o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Now is the broker's clock: milliseconds since it started, never stepping back.
+// Now is the broker's clock: milliseconds since it started, from 1 on, as 0 stands for
+// no time; never stepping back.
 func (b *Broker) Now() int64 { return int64(time.Since(b.start) / time.Millisecond) }
 
 // Close disconnects every client (0x8B), waits for their readers, or for ctx, and stops.
