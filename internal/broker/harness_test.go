@@ -62,7 +62,7 @@ func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool, change .
 	}
 	n.addr = l.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- n.broker.Serve(l) }()
+	go func() { served <- n.broker.Serve(smallBuffers{l}) }()
 	t.Cleanup(func() {
 		if n.journal == nil {
 			return
@@ -73,6 +73,18 @@ func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool, change .
 		}
 	})
 	return n
+}
+
+// smallBuffers keeps the system from taking megabytes for a client that does not read:
+// how many would depend on its settings, and on what it has measured so far.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return c, c.(*net.TCPConn).SetWriteBuffer(256 << 10)
 }
 
 func (n *node) stop() {

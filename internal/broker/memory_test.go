@@ -32,7 +32,7 @@ func (n *node) deaf(opts ...mqtttest.Option) *mqtttest.Client {
 // whole when it does read.
 func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 	t.Parallel()
-	const subscribers, size = 8, 16 << 20
+	const subscribers, size = 8, 4 << 20
 	for qos := range byte(3) {
 		n := run(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size})
 		all := make([]*mqtttest.Client, subscribers)
