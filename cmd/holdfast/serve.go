@@ -149,7 +149,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(queueFullValue{&l.QueueFull}, "queue-full", "when a session's queue is full: end-session, reject or drop-oldest (default end-session)")
 	f.BoolVar(&l.KeepQueueFull, "keep-queue-full", false, "refuse sessions that choose another --queue-full for themselves (user property holdfast-queue-full in CONNECT)")
 	f.IntVar(&l.MaxNotifications, "max-notifications", 0, "state store notifications waiting for one connection (default 10000)")
-	f.IntVar(&l.MaxSubscriptions, "max-subscriptions", 0, "subscriptions of one session (default 10000)")
+	f.IntVar(&l.MaxSubscriptions, "max-subscriptions", 0, "subscriptions of one session (default 10000); a packet with more than twice as many filters ends the connection")
 	f.IntVar(&l.MaxUserProperties, "max-user-properties", 0, "user properties of one packet (default 1000)")
 	f.Var(intBytesValue{&l.MaxFilterBytes}, "max-filter-bytes", "bytes of one session's topic filters (default 1MiB)")
 	f.Var(intBytesValue{&l.MaxAliasBytes}, "max-alias-bytes", "bytes of the topics of one connection's topic aliases, each way (default 64KiB)")

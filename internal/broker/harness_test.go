@@ -95,6 +95,7 @@ func (n *node) stop() {
 		n.t.Errorf("closing the broker: %v", err)
 	}
 	n.allCredited()
+	n.sessionsCredited()
 	if err := n.journal.Close(); err != nil {
 		n.t.Errorf("closing the journal: %v", err)
 	}
@@ -106,6 +107,22 @@ func (n *node) allCredited() {
 	n.t.Helper()
 	for _, kind := range []memory.Kind{memory.Input, memory.Output} {
 		until(n.t, "everything of kind "+kind.String()+" is credited", func() bool { return n.memory.UsedBy(kind) == 0 })
+	}
+}
+
+// sessionsCredited checks that no more is charged for sessions than those that there are
+// when the broker has stopped, with their wills and received identifiers.
+func (n *node) sessionsCredited() {
+	n.t.Helper()
+	want := int64(0)
+	for id, s := range n.broker.sessions {
+		want += sessionMemory + int64(len(id)) + int64(s.receivedRoom)*receivedMemory
+		if s.will != nil {
+			want += s.will.charged
+		}
+	}
+	if used := n.memory.UsedBy(memory.Sessions); used != want {
+		n.t.Errorf("%d bytes are charged for sessions that take %d", used, want)
 	}
 }
 

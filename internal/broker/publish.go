@@ -149,7 +149,7 @@ func (c *Conn) accept(t *Turn, p *mqtt.Publish) (answer ack, batch journal.Seq, 
 	o := &t.out
 	*o = outgoing{topic: p.Topic, payload: p.Payload, rawProps: p.Props.Raw, qos: p.QoS, retain: p.Retain, publisher: c.clientID}
 	if p.Props.HasMessageExpiry {
-		o.expiresAt = b.Now() + int64(p.Props.MessageExpiry)*1000
+		o.expiresAt = max(1, b.Now()+int64(p.Props.MessageExpiry)*1000) // 0 would be never
 	}
 	defer func() { o.done(); *o = outgoing{} }()
 	with := alongside{mute: c.version < mqtt.V5}

@@ -27,6 +27,7 @@ func TestExpiredRetainedMessagesMakeRoom(t *testing.T) {
 	const bound = 10
 	n := run(t, vfs.NewMem(), Limits{MaxRetained: bound, MaxClientRetained: bound})
 	c := n.connect(mqtttest.ClientID("c"))
+	until(t, "the clock to run", func() bool { return n.broker.Now() > 0 }) // nothing expires in its first millisecond
 	c.Publish(keptFor("stays", 1000))
 	c.Publish(message{Topic: "stays for ever", Payload: "x", QoS: 1, Retain: true})
 	for i := range 3 * bound { // each of them is over as soon as it is there

@@ -59,7 +59,7 @@ func newWill(w *mqtt.Will, client string) *will {
 	o := outgoing{topic: w.Topic, props: props, propsReady: true, payload: w.Payload, qos: w.QoS, retain: w.Retain, publisher: client}
 	o.fill(m, props)
 	if w.Props.HasMessageExpiry {
-		m.expiresAt = int64(w.Props.MessageExpiry) * 1000 // an interval until it is published
+		m.expiresAt = max(1, int64(w.Props.MessageExpiry)*1000) // an interval until it is published; 0 would be never
 	}
 	return &will{message: m, delay: w.DelayInterval}
 }
