@@ -97,7 +97,7 @@ func addressIn(lines []string) string { return addressAfter(lines, "listening on
 func addressAfter(lines []string, prefix string) string {
 	for _, l := range lines {
 		if _, rest, ok := strings.Cut(l, prefix); ok {
-			return strings.Fields(rest)[0]
+			return strings.Trim(strings.Fields(rest)[0], `"`) // of a line of a log
 		}
 	}
 	return ""
