@@ -116,6 +116,7 @@ type replay struct {
 	again  uint64   // how often it begins anew: the SUBSCRIBE named the filter so many times more
 	fresh  bool     // its SUBSCRIBE is still being handled
 	key    []byte   // of its row; nil: it has none
+	work   int      // what it has done, in units of pace.go
 }
 
 // replayAhead is how many messages a replay keeps in the queue at the most.
@@ -193,8 +194,9 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		}
 		return
 	}
+	owed := 0 // by the replay, each of whose goroutines goes on where the one before had to wait for the client
 	for {
-		t.pace(0)
+		t.pace(owed)
 		s.mu.Lock()
 		if s.replaying || len(s.replays) == 0 || s.conn == nil || !s.roomToReplay() {
 			s.mu.Unlock()
@@ -202,6 +204,8 @@ func (b *Broker) goOn(t *Turn, s *Session) {
 		}
 		s.replaying = true
 		r := s.replays[0]
+		r.work = min(r.work+replayAhead, maxOwed)
+		owed = r.work
 		s.mu.Unlock()
 
 		t.work += replayAhead
