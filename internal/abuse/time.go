@@ -39,14 +39,23 @@ func (t *Target) flood(attackers int, d time.Duration, begin func(i int) (act fu
 func floodFor(t *Target) time.Duration { return pick(t, time.Second, 5*time.Second) }
 
 // sends begins an attacker that sends the same packets again and again, and throws
-// away what comes back.
+// away what comes back. When the server ends its connection it makes another.
 func (t *Target) sends(id string, packets []byte) (act func() error, err error) {
 	k, err := t.enter(id, 0)
 	if err != nil {
 		return nil, err
 	}
 	go k.drain()
-	return func() error { return k.write(packets, attackLimit) }, nil
+	return func() error {
+		if k.write(packets, attackLimit) == nil {
+			return nil
+		}
+		if k, err = t.enter(id, 0); err != nil {
+			return err
+		}
+		go k.drain()
+		return nil
+	}, nil
 }
 
 var timeAttacks = []*Attack{
