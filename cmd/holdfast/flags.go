@@ -17,7 +17,7 @@ import (
 type span struct{ min, max int64 }
 
 // Spans of flags that have none of their own: 0 stands for the default inside of
-// the program, so nobody can mean it.
+// the program, so it cannot be meant.
 var (
 	anyCount    = span{1, math.MaxInt64}
 	anyDuration = span{int64(time.Millisecond), math.MaxInt64}

@@ -224,7 +224,7 @@ func (b *Broker) purge(s *Session) {
 			rows++
 			r, bad := decodeQueueRow(value)
 			if bad != nil {
-				return true // whoever reads it to send it will say so
+				return true // the goroutine that reads it to send it will say so
 			}
 			row := row{seq: keyNumber(key[10:]), number: r.number}
 			rest := r.rest

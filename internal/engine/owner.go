@@ -17,7 +17,7 @@ import (
 // that were loaded belong to no client until one writes them again.
 //
 // What a client holds may be bounded (MaxClientKeys, MaxClientBytes). Without that,
-// the bounds of the store still bear on whoever fills it: a client that holds less
+// the bounds of the store still bear on the client that fills it: one that holds less
 // than a lightShare of them may go as much beyond them, and so is not locked out by
 // another that has come first.
 type owner struct {
@@ -31,7 +31,7 @@ type owner struct {
 // owners are guarded by Local.mu. An owner is forgotten with its last key and session.
 type owners struct {
 	byID     map[string]*owner
-	byNumber []*owner // 0 is nobody
+	byNumber []*owner // 0 is no client
 	free     []uint32
 }
 
@@ -41,7 +41,7 @@ const (
 	lightShare = 16
 )
 
-// of returns the owner with this number, nil for nobody.
+// of returns the owner with this number, nil for 0.
 func (o *owners) of(number uint32) *owner {
 	if int(number) >= len(o.byNumber) {
 		return nil
@@ -50,7 +50,7 @@ func (o *owners) of(number uint32) *owner {
 }
 
 // ownerOf returns the session's client as an owner, nil if there are too many or the
-// session is closed: what it writes then belongs to nobody. mu is held.
+// session is closed: what it writes then belongs to no client. mu is held.
 func (e *Local) ownerOf(s *session) *owner {
 	if s.owner != nil || s.closed.Load() {
 		return s.owner
@@ -91,7 +91,7 @@ func (e *Local) left(s *session) {
 }
 
 // owns adds a key to what a client holds, or with the negatives takes it away; o may
-// be nobody. mu is held.
+// be nil. mu is held.
 func (e *Local) owns(o *owner, keys, bytes int64) {
 	if o != nil {
 		o.keys += keys

@@ -195,7 +195,7 @@ func (p *Pool) Excess() int64 {
 	return max(0, traffic-p.limit/8*tightEighths, all-p.limit/8*7)
 }
 
-// Relief gives a token whenever traffic has passed its bound; whoever takes it
+// Relief gives a token whenever traffic has passed its bound; the goroutine that takes it
 // makes room until Over says false. A nil Pool's never gives one.
 func (p *Pool) Relief() <-chan struct{} {
 	if p == nil {
