@@ -30,7 +30,6 @@ var (
 // world is the server that is played against, and the connections that check it.
 type world struct {
 	server *server.Server
-	dir    string
 	addr   string
 	errors errorLog
 	at     baseline
