@@ -245,8 +245,18 @@ func TestSessionsOfAnAddressAreBounded(t *testing.T) {
 func TestTotalOfSessionsTakesFromTheAddressThatHasMost(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{MaxSessions: 3})
-	for _, id := range []string{"a", "b", "c"} {
+	for i, id := range []string{"a", "b", "c"} {
 		n.connect(mqtttest.Persistent(id)).Disconnect()
+		s := n.broker.lookup(id)
+		until(t, "the client to be away", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.conn == nil && s.detaching == nil {
+				s.away = int64(1000 + i) // two may have left in the same millisecond
+				return true
+			}
+			return false
+		})
 	}
 	n.broker.moveTo(n.broker.lookup("c"), "192.0.2.1")
 	n.connect(mqtttest.Persistent("d")).Ping()

@@ -297,6 +297,7 @@ func TestBacklogReachesMembersOnce(t *testing.T) {
 			pool.Credit(memory.Input, other)
 			if random.IntN(4) == 0 {
 				n.stop()
+				pool = memory.NewPool(pool.Limit()) // of another process
 				n = runWith(t, fs, limits, pool)
 			}
 		}
