@@ -1,6 +1,7 @@
 package statefuzz
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -100,7 +101,15 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	status := m.Run()
 	if dataDir != "" {
-		_ = os.RemoveAll(dataDir) // the server ends with the process
+		if w, err := theWorld(); err == nil { // it would notice that its directory goes
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if err := w.server.Shutdown(ctx); err != nil {
+				fmt.Fprintln(os.Stderr, "statefuzz: the server does not stop:", err)
+				status = 1
+			}
+			cancel()
+		}
+		_ = os.RemoveAll(dataDir)
 	}
 	os.Exit(status)
 }
