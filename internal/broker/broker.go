@@ -54,9 +54,9 @@ type Options struct {
 	Memory    *memory.Pool // charged with what clients have the broker hold; nil: no bound
 	Logger    *slog.Logger
 	WallMs    func() int64 // the machine's clock, ms since the Unix epoch; nil: time.Now
-	Auth      Authorizer   // nil: everybody may do everything
+	Auth      Authorizer   // nil: every client may do everything
 	Handler   Handler      // nil: every publish is routed
-	Handled   []string     // topics whose publishes go to Handler; nobody may subscribe to them
+	Handled   []string     // topics whose publishes go to Handler; no client may subscribe to them
 	Protected []string     // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
 }
 

@@ -105,7 +105,7 @@ func (b *Broker) serve(nc net.Conn) {
 		c.leave()
 		return
 	}
-	b.readers.Add(1) // the caller is one of them, so nobody has waited to the end
+	b.readers.Add(1) // the caller is one of them, so no Wait has returned yet
 	go func() {
 		defer failstop.End(b.log, "end of a connection")
 		c.read(false)
