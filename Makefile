@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash faults abuse fuzz bench compare lint
+.PHONY: startup build test race race-journal interop crash faults abuse soak fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -12,7 +12,7 @@ race: ## with the order of locks checked as well
 	go test -race -tags lockrank ./...
 
 race-journal: ## every case of the journal's simulations under the race detector, which "race" tries a quarter of
-	go test -race -tags lockrank -count=1 ./internal/journal -all
+	go test -race -tags lockrank -count=1 -timeout 40m ./internal/journal ./internal/backup -all
 
 interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
 	cd interop/mqttjs && npm ci --silent --no-audit --no-fund
@@ -26,6 +26,9 @@ faults: ## a hundred thousand messages, each processed once, through every fault
 
 abuse: ## attacks from outside, at full size, and what other clients notice (docs/reliability.md)
 	go run ./internal/abuse/attack -flags "--max-memory 2GiB" -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"
+
+soak: ## thousands of clients come and go for an hour, and what the process holds stays flat
+	go run ./internal/soak/soak -for $(or $(SOAK),1h) -chart docs/performance/soak.svg
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .

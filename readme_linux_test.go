@@ -1,4 +1,5 @@
-// Package holdfast_test keeps the README honest.
+// Package holdfast_test checks the pages against the program: it runs their commands,
+// and follows their links and the citations of them in the code.
 package holdfast_test
 
 import (
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // TestREADME types the README's sessions into a shell, in one checkout of its
@@ -40,6 +43,121 @@ func TestREADME(t *testing.T) {
 				continue
 			}
 			sh.run(step)
+		}
+	}
+}
+
+// TestCONTRIBUTING runs the commands of CONTRIBUTING.md in a copy of the checkout, but
+// for those that run tests. After the fork has changed the module's path every import
+// must still resolve.
+func TestCONTRIBUTING(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash here")
+	}
+	dir := t.TempDir()
+	copyCheckout(t, dir)
+	sessions := consoleBlocks(t, "CONTRIBUTING.md")
+	if len(sessions) < 3 {
+		t.Fatalf("found %d sessions in CONTRIBUTING.md, there are more", len(sessions))
+	}
+	for _, session := range sessions {
+		for _, step := range session {
+			if step.command == "go test ./..." || step.command == "go vet ./..." { // CI does
+				continue
+			}
+			cmd := exec.Command("bash", "-c", step.command)
+			cmd.Dir = dir
+			if build, ok := strings.CutSuffix(step.command, " -o holdfast ./cmd/holdfast"); ok {
+				// In the checkout, for which the compiler's cache is warm.
+				cmd = exec.Command("bash", "-c", build+" -o "+filepath.Join(dir, "holdfast")+" ./cmd/holdfast")
+			}
+			cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("CONTRIBUTING.md line %d: %s: %v\n%s", step.line, step.command, err, out)
+			}
+			var want []string
+			for _, line := range step.want {
+				if line != "" {
+					want = append(want, line)
+				}
+			}
+			if got := strings.TrimSpace(string(out)); !matches(strings.Join(want, "\n"), got) {
+				t.Errorf("CONTRIBUTING.md line %d: %s\nprinted %q\nwant    %q", step.line, step.command, got, want)
+			}
+		}
+	}
+	for _, module := range []string{".", "bench/compare"} {
+		list := exec.Command("go", "list", "-test", "-deps", "./...")
+		list.Dir = filepath.Join(dir, module)
+		out, err := list.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "holdfast-mqtt") {
+			t.Errorf("in a fork with another path, go list -deps in %s: %v\n%.2000s", module, err, out)
+		}
+	}
+}
+
+// TestREADMEFromGo builds the README's program in a module of its own, made by the
+// README's commands. `go mod tidy` is left to the build, as it needs the network.
+func TestREADMEFromGo(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(textOf(t, "README.md"), "## From Go\n")
+	commands, program := fenced(section, "sh"), fenced(section, "go")
+	if !found || commands == "" || program == "" {
+		t.Fatal("the README has no section From Go with commands and a program")
+	}
+	checkout, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	commands = strings.ReplaceAll(commands, "=../holdfast", "="+checkout)
+	commands = strings.ReplaceAll(commands, "go mod tidy", "go build -o hello .")
+	cmd := exec.Command("bash", "-ec", commands)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s\n%v\n%s", commands, err, out)
+	}
+}
+
+// fenced returns the first fenced block of this kind.
+func fenced(text, kind string) string {
+	_, after, _ := strings.Cut(text, "```"+kind+"\n")
+	block, _, _ := strings.Cut(after, "```")
+	return block
+}
+
+// copyCheckout copies the files of the checkout that make it a module.
+func copyCheckout(t *testing.T, dir string) {
+	t.Helper()
+	for _, ending := range []string{".go", ".s", ".mod", ".sum", ".md", ".json", "Makefile"} {
+		for _, file := range filesOf(t, ending) {
+			to := filepath.Join(dir, file)
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, []byte(textOf(t, file)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestMakeTargetsOfThePages checks that each make command that a page names is there.
+func TestMakeTargetsOfThePages(t *testing.T) {
+	t.Parallel()
+	makefile := textOf(t, "Makefile")
+	command := regexp.MustCompile("(?m)(?:`|^    )make ([a-z-]+)")
+	for _, page := range filesOf(t, ".md") {
+		for _, m := range command.FindAllStringSubmatch(textOf(t, page), -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which the Makefile does not have", page, m[1])
+			}
 		}
 	}
 }
@@ -112,7 +230,10 @@ const endOfStep = "--- end of step ---"
 func startShell(t *testing.T) *shell {
 	t.Helper()
 	dir := t.TempDir()
-	port := freePort(t)
+	_, port, err := net.SplitHostPort(testserver.FreeAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
 	checkout, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -136,20 +257,20 @@ func startShell(t *testing.T) *shell {
 cd %[1]q
 wrapper='#!/bin/sh
 case "$1" in
-serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]d ;;
-*) exec %[1]s/real "$@" -p %[2]d ;;
+serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]s ;;
+*) exec %[1]s/real "$@" -p %[2]s ;;
 esac'
 go() {
 	case "$*" in
-	"run ./cmd/holdfast serve --log-level warn") ./real serve --log-level warn --listen 127.0.0.1:%[2]d ;;
+	"run ./cmd/holdfast serve --log-level warn") ./real serve --log-level warn --listen 127.0.0.1:%[2]s ;;
 	"build -o holdfast ./cmd/holdfast")
 		[ "$CGO_ENABLED" = 0 ] || echo "this builds a program that needs the machine's libraries"
 		echo "$wrapper" >holdfast && chmod +x holdfast ;;
 	*) echo "go $*: not part of a session"; return 1 ;;
 	esac
 }
-mosquitto_pub() { command mosquitto_pub -p %[2]d "$@"; }
-mosquitto_sub() { command mosquitto_sub -p %[2]d "$@"; }
+mosquitto_pub() { command mosquitto_pub -p %[2]s "$@"; }
+mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
 `, dir, port)
 
 	cmd := exec.Command("bash", "--norc", "-s")
@@ -170,7 +291,7 @@ mosquitto_sub() { command mosquitto_sub -p %[2]d "$@"; }
 		defer close(sh.lines)
 		for scan := bufio.NewScanner(outRead); scan.Scan(); {
 			line := strings.TrimRight(scan.Text(), "\r")
-			sh.lines <- strings.ReplaceAll(line, fmt.Sprintf(":%d", port), ":1883")
+			sh.lines <- strings.ReplaceAll(line, ":"+port, ":1883")
 		}
 	}()
 	t.Cleanup(func() {
@@ -244,14 +365,4 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 func matches(want, got string) bool {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".+")
 	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -1,14 +1,20 @@
 package client
 
-import "context"
+import (
+	"context"
+
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/watches"
+)
 
 // Client is a connection to a state store that repairs itself. It is safe for
 // concurrent use, and best shared: requests of many goroutines travel
 // together. Close it when done; until then it holds one connection and a
 // handful of goroutines.
 type Client struct {
-	upkeep[*link]
-	watches *watches
+	cfg     *config
+	conn    *conn.Upkeep[*link]
+	watches *watches.Set[Event]
 }
 
 // Dial connects to a state store and waits until it is reached. If the first
@@ -21,7 +27,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.awaitFirst(ctx); err != nil {
+	if err := c.conn.AwaitFirst(ctx); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -32,23 +38,27 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 // takes, and requests wait for that. It fails only if the address or an option
 // makes no sense.
 func New(address string, opts ...Option) (*Client, error) {
-	c := &Client{}
-	if err := c.configure(address, opts); err != nil {
+	cfg, err := newConfig(address, opts)
+	if err != nil {
 		return nil, err
 	}
-	c.watches = newWatches(c)
-	go c.run(func() (*link, error) { return connect(c.ctx, c.cfg, c.watches.notified) }, c.watches.linkUp, c.watches.linkDown)
+	c := &Client{cfg: cfg, conn: conn.NewUpkeep[*link](&cfg.Config, address)}
+	c.watches = watches.NewSet(c.conn.Context(), event, isLasting)
+	notified := func(l *link, change watches.Change) { c.watches.Notified(l, change) }
+	go c.conn.Run(
+		func() (*link, error) { return connect(c.conn.Context(), cfg, notified) },
+		func(l *link) { c.watches.Up(l) }, c.watches.Down)
 	return c, nil
 }
 
 // ClientID returns the MQTT client ID in use.
-func (c *Client) ClientID() string { return c.cfg.clientID }
+func (c *Client) ClientID() string { return c.cfg.ClientID }
 
 // Close disconnects. Requests in flight fail, with [ErrClosed] or, if they are
 // writes that were sent, [ErrUnknownOutcome]; watches end with ErrClosed. Close
 // returns when nothing of the client runs any more. Closing twice is harmless.
 func (c *Client) Close() error {
-	c.stop()
-	c.watches.close()
+	c.conn.Stop()
+	c.watches.Close()
 	return nil
 }

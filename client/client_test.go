@@ -6,19 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 func TestWhatIsSetIsWhatIsRead(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -32,23 +34,23 @@ func TestWhatIsSetIsWhatIsRead(t *testing.T) {
 		"\x00\xff\r\n": []byte("under a key that is not text"),
 	} {
 		k := key(t, name)
-		version, applied, err := c.Set(within(t, patience), k, value)
-		if err != nil || !applied {
-			t.Fatalf("%s: Set: applied %v, error %v", name, applied, err)
+		set, err := c.Set(within(t, patience), k, value)
+		if err != nil {
+			t.Fatalf("%s: Set: %v", name, err)
 		}
 		got := mustGet(t, c, k)
 		if !bytes.Equal(got.Bytes, value) || got.Bytes == nil {
 			t.Errorf("%s: read %d bytes, want the %d that were set", name, len(got.Bytes), len(value))
 		}
-		if got.Version != version || version.IsZero() {
-			t.Errorf("%s: read version %v, want %v", name, got.Version, version)
+		if got.Version != set.Version || set.Version.IsZero() {
+			t.Errorf("%s: read version %v, want %v", name, got.Version, set.Version)
 		}
 	}
 }
 
 func TestMissingKey(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	ctx := within(t, patience)
 	if v, found, err := c.Get(ctx, key(t, "k")); found || err != nil || v.Bytes != nil {
 		t.Errorf("Get: %v, %v, %v", v, found, err)
@@ -56,53 +58,68 @@ func TestMissingKey(t *testing.T) {
 	if d, err := c.Del(ctx, key(t, "k")); d != (client.Deletion{}) || err != nil {
 		t.Errorf("Del: %+v, %v", d, err)
 	}
-	if d, err := c.VDel(ctx, key(t, "k"), []byte("x")); d != (client.Deletion{}) || err != nil {
-		t.Errorf("VDel: %+v, %v", d, err)
+	if d, err := c.Del(ctx, key(t, "k"), client.IfValue([]byte("x"))); d != (client.Deletion{}) || err != nil {
+		t.Errorf("Del on condition of a value: %+v, %v", d, err)
 	}
 }
 
 func TestDeletions(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	ctx := within(t, patience)
 	k := key(t, "k")
-	version, _, err := c.Set(ctx, k, []byte("a"))
+	set, err := c.Set(ctx, k, []byte("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err := c.VDel(ctx, k, []byte("b")); err != nil || d != (client.Deletion{Found: true, Version: version}) {
-		t.Errorf("VDel with another value: %+v, %v; want found, not deleted, version %v", d, err, version)
+	version := set.Version
+	if d, err := c.Del(ctx, k, client.IfValue([]byte("b"))); !errors.Is(err, client.ErrNotApplied) || d != (client.Deletion{Version: version}) {
+		t.Errorf("Del on condition of another value: %+v, %v; want ErrNotApplied, version %v", d, err, version)
 	}
-	if d, err := c.VDel(ctx, k, []byte("a")); err != nil || d != (client.Deletion{Deleted: true, Found: true, Version: version}) {
-		t.Errorf("VDel: %+v, %v; want deleted, version %v", d, err, version)
+	if d, err := c.Del(ctx, k, client.IfValue([]byte("a"))); err != nil || d != (client.Deletion{Deleted: true, Version: version}) {
+		t.Errorf("Del on condition of the value: %+v, %v; want deleted, version %v", d, err, version)
 	}
 	mustSet(t, c, k, "")
-	if d, err := c.Del(ctx, k); err != nil || !d.Deleted || !d.Found || d.Version.Compare(version) <= 0 {
+	if d, err := c.Del(ctx, k, client.IfValue(nil)); err != nil || !d.Deleted || d.Version.Compare(version) <= 0 {
+		t.Errorf("Del on condition of the empty value: %+v, %v; want deleted, with a later version than %v", d, err, version)
+	}
+	mustSet(t, c, k, "")
+	if d, err := c.Del(ctx, k); err != nil || !d.Deleted || d.Version.Compare(version) <= 0 {
 		t.Errorf("Del: %+v, %v; want deleted, with a later version than %v", d, err, version)
 	}
 }
 
 func TestSetConditions(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	for _, test := range []struct {
 		name    string
 		stored  string // "": no such key
 		options func(stored hlc.Timestamp) []client.SetOption
 		applied bool
 	}{
-		{"NX on nothing", "", opts(client.NX()), true},
-		{"NX on a key", "old", opts(client.NX()), false},
-		{"NEX on nothing", "", opts(client.NEX()), true},
-		{"NEX on another value", "old", opts(client.NEX()), false},
-		{"NEX on the same value", "new", opts(client.NEX()), true},
-		{"NEX with an expiry", "old", opts(client.NEX(), client.Expiry(time.Minute)), false},
-		{"compare with the stored value", "old", opts(client.NEXCompare([]byte("old"))), true},
-		{"compare with another value", "old", opts(client.NEXCompare([]byte("older"))), false},
-		{"compare with an option's name", "PX", opts(client.NEXCompare([]byte("PX")), client.Expiry(time.Minute)), true},
-		{"compare with nothing", "old", opts(client.NEXCompare(nil)), false},
 		{"absent on nothing", "", opts(client.IfAbsent()), true},
 		{"absent on a key", "old", opts(client.IfAbsent()), false},
+		{"absent or equal on nothing", "", opts(client.IfAbsentOrEqual()), true},
+		{"absent or equal on another value", "old", opts(client.IfAbsentOrEqual()), false},
+		{"absent or equal on the same value", "new", opts(client.IfAbsentOrEqual()), true},
+		{"absent or equal, with an expiry", "old", opts(client.IfAbsentOrEqual(), client.Expiry(time.Minute)), false},
+		{"absent or the stored value", "old", opts(client.IfAbsentOrValue([]byte("old"))), true},
+		{"absent or another value", "old", opts(client.IfAbsentOrValue([]byte("older"))), false},
+		{"absent or a value, on nothing", "", opts(client.IfAbsentOrValue([]byte("old"))), true},
+		{"absent or an option's name", "PX", opts(client.IfAbsentOrValue([]byte("PX")), client.Expiry(time.Minute)), true},
+		{"absent or empty", "old", opts(client.IfAbsentOrValue(nil)), false},
+		{"the stored value", "old", opts(client.IfValue([]byte("old"))), true},
+		{"another value", "old", opts(client.IfValue([]byte("older"))), false},
+		{"a value on nothing", "", opts(client.IfValue([]byte("old"))), false},
+		{"an empty value on nothing", "", opts(client.IfValue(nil)), false},
+		{"the stored value and version", "old", func(v hlc.Timestamp) []client.SetOption {
+			return []client.SetOption{client.IfValue([]byte("old")), client.IfVersion(v)}
+		}, true},
+		{"the stored value, another version", "old", func(v hlc.Timestamp) []client.SetOption {
+			v.Wall--
+			return []client.SetOption{client.IfValue([]byte("old")), client.IfVersion(v)}
+		}, false},
 		{"this version", "old", func(v hlc.Timestamp) []client.SetOption { return []client.SetOption{client.IfVersion(v)} }, true},
 		{"an older version", "old", func(v hlc.Timestamp) []client.SetOption {
 			v.Wall--
@@ -111,7 +128,7 @@ func TestSetConditions(t *testing.T) {
 		{"a version on nothing", "", opts(client.IfVersion(hlc.Timestamp{Wall: 1, Node: "n"})), false},
 		{"the zero version means absent", "", opts(client.IfVersion(hlc.Timestamp{})), true},
 		{"all must hold", "old", func(v hlc.Timestamp) []client.SetOption {
-			return []client.SetOption{client.NX(), client.IfVersion(v)}
+			return []client.SetOption{client.IfAbsent(), client.IfVersion(v)}
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,15 +139,16 @@ func TestSetConditions(t *testing.T) {
 				mustSet(t, c, k, test.stored)
 				before = mustGet(t, c, k).Version
 			}
-			version, applied, err := c.Set(within(t, patience), k, []byte("new"), test.options(before)...)
-			if err != nil || applied != test.applied {
-				t.Fatalf("applied %v, error %v; want %v", applied, err, test.applied)
-			}
-			if !applied && version != before {
-				t.Errorf("not applied, version %v; want that of the stored value, %v", version, before)
-			}
-			if applied && version.Compare(before) <= 0 {
-				t.Errorf("applied, version %v; want a later one than %v", version, before)
+			set, err := c.Set(within(t, patience), k, []byte("new"), test.options(before)...)
+			switch {
+			case test.applied && err != nil:
+				t.Fatal(err)
+			case !test.applied && !errors.Is(err, client.ErrNotApplied):
+				t.Fatalf("%v, want ErrNotApplied", err)
+			case !test.applied && set.Version != before:
+				t.Errorf("not applied, version %v; want that of the stored value, %v", set.Version, before)
+			case test.applied && set.Version.Compare(before) <= 0:
+				t.Errorf("applied, version %v; want a later one than %v", set.Version, before)
 			}
 		})
 	}
@@ -142,25 +160,112 @@ func opts(o ...client.SetOption) func(hlc.Timestamp) []client.SetOption {
 
 func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
-	for name, o := range map[string][]client.SetOption{
-		"NX and NEX":        {client.NX(), client.NEX()},
-		"no lifetime":       {client.Expiry(0)},
-		"negative lifetime": {client.Expiry(-time.Second)},
-		"two versions":      {client.IfAbsent(), client.IfVersion(hlc.Timestamp{Wall: 1, Node: "n"})},
+	c := dial(t, testserver.Shared().Addr)
+	version := client.IfVersion(hlc.Timestamp{Wall: 1, Node: "n"})
+	ctx := within(t, patience)
+	set := func(o ...client.SetOption) error {
+		_, err := c.Set(ctx, key(t, "k"), nil, o...)
+		return err
+	}
+	for _, test := range []struct {
+		err  error
+		says []string // what is wrong, and what would be right
+	}{
+		{set(client.IfAbsent(), client.IfAbsentOrEqual()), []string{"IfAbsent and IfAbsentOrEqual exclude each other", "give one"}},
+		{set(client.IfValue(nil), client.IfAbsent()), []string{"IfValue and IfAbsent exclude each other", "give one"}},
+		{set(client.IfAbsent(), client.IfAbsent()), []string{"IfAbsent is given twice", "give it once"}},
+		{set(version, version), []string{"IfVersion is given twice", "give it once"}},
+		{set(client.Expiry(0)), []string{"Expiry(0s)", "must be positive"}},
+		{set(client.Expiry(-time.Second)), []string{"Expiry(-1s)", "must be positive"}},
+		{func() error {
+			_, err := c.Del(ctx, key(t, "k"), client.IfValue(nil), client.IfValue(nil))
+			return err
+		}(), []string{"IfValue is given twice", "give it once"}},
+		{func() error {
+			_, err := c.Store(ctx, key(t, "k"), nil, "m", hlc.Timestamp{}, client.Keep(0))
+			return err
+		}(), []string{"Keep(0s)", "must be positive"}},
+		{func() error {
+			_, err := c.Watch(ctx, key(t, "k"), client.Queue(0))
+			return err
+		}(), []string{"Queue(0)", "at least 1"}},
 	} {
-		if _, _, err := c.Set(within(t, patience), key(t, name), nil, o...); !errors.Is(err, client.ErrInvalidOption) {
-			t.Errorf("%s: %v, want ErrInvalidOption", name, err)
+		if !errors.Is(test.err, client.ErrInvalidOption) {
+			t.Errorf("%v, want ErrInvalidOption", test.err)
+			continue
+		}
+		for _, part := range test.says {
+			if !strings.Contains(test.err.Error(), part) {
+				t.Errorf("%q does not say %q", test.err, part)
+			}
 		}
 	}
-	if _, err := c.Watch(within(t, patience), key(t, "k"), client.Queue(0)); !errors.Is(err, client.ErrInvalidOption) {
-		t.Errorf("a queue of 0: %v, want ErrInvalidOption", err)
+}
+
+// Each option of a connection says what is wrong with its value, and what would be right.
+func TestInvalidConnectionOptions(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		option client.Option
+		says   []string
+	}{
+		{client.WithClientID("a/b"), []string{`WithClientID("a/b")`, "without '/', '+', '#'"}},
+		{client.WithTimeout(0), []string{"WithTimeout(0s)", "must be positive"}},
+		{client.WithKeepAlive(time.Millisecond), []string{"WithKeepAlive(1ms)", "from 1s to 65535s"}},
+		{client.WithSessionExpiry(0), []string{"WithSessionExpiry(0s)", "from 1s to"}},
+		{client.WithLogger(nil), []string{"WithLogger(nil)", "leave the option out"}},
+		{client.WithBackoff(2, 1), []string{"WithBackoff(2ns, 1ns)", "no smaller"}},
+	} {
+		_, err := client.New("localhost", test.option)
+		if !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("%v, want ErrInvalidOption", err)
+			continue
+		}
+		for _, part := range test.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q does not say %q", err, part)
+			}
+		}
+	}
+}
+
+// Of many clients that expect the same value, one replaces it, and no change is lost.
+func TestIfValueIsAtomic(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Shared().Addr)
+	k := key(t, "k")
+	mustSet(t, c, k, "0")
+	const writers, rounds = 4, 25
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for done := 0; done < rounds; {
+				v, _, err := c.Get(within(t, patience), k)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n, _ := strconv.Atoi(string(v.Bytes))
+				_, err = c.Set(within(t, patience), k, fmt.Append(nil, n+1), client.IfValue(v.Bytes))
+				switch {
+				case err == nil:
+					done++
+				case !errors.Is(err, client.ErrNotApplied):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := string(mustGet(t, c, k).Bytes); got != fmt.Sprint(writers*rounds) {
+		t.Errorf("%s, want %d", got, writers*rounds)
 	}
 }
 
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	w, err := c.Watch(within(t, patience), k)
 	if err != nil {
@@ -181,9 +286,9 @@ func TestExpiry(t *testing.T) {
 // Every error text that a request of this client can bring about.
 func TestStoreErrors(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--max-keys", "3")
-	c := dial(t, s.addr)
-	fast := dial(t, s.addr, client.WithClock(hlc.NewClock("fast", hlc.WithWall(func() uint64 {
+	s := testserver.Run(t, "--max-keys", "3")
+	c := dial(t, s.Addr)
+	fast := dial(t, s.Addr, client.WithClock(hlc.NewClock("fast", hlc.WithWall(func() uint64 {
 		return uint64(time.Now().Add(2 * time.Minute).UnixMilli())
 	}))))
 	token := func(ahead time.Duration) hlc.Timestamp {
@@ -195,7 +300,7 @@ func TestStoreErrors(t *testing.T) {
 
 	set := func(c *client.Client, k string, o ...client.SetOption) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, _, err := c.Set(ctx, k, []byte("y"), o...)
+			_, err := c.Set(ctx, k, []byte("y"), o...)
 			return err
 		}
 	}
@@ -242,12 +347,12 @@ func scanError(ctx context.Context, c *client.Client, pattern string) error {
 	return nil
 }
 
-// A request that the server would not read is not sent, and harms nobody.
+// A request that the server would not read is not sent, and harms no other request.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--max-packet-size", "65536")
-	c := dial(t, s.addr)
-	_, _, err := c.Set(within(t, patience), "k", make([]byte, 65536))
+	s := testserver.Run(t, "--max-packet-size", "65536")
+	c := dial(t, s.Addr)
+	_, err := c.Set(within(t, patience), "k", make([]byte, 65536))
 	if !errors.Is(err, client.ErrTooLarge) {
 		t.Fatalf("%v, want ErrTooLarge", err)
 	}
@@ -257,21 +362,21 @@ func TestTooLarge(t *testing.T) {
 // Many goroutines on one connection, each with its own answers.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	ctx := within(t, 2*patience)
 	var wg sync.WaitGroup
 	for g := range 50 {
 		wg.Go(func() {
 			for i := range 40 {
 				k, value := key(t, fmt.Sprint(g)), fmt.Sprintf("%d-%d", g, i)
-				version, applied, err := c.Set(ctx, k, []byte(value))
-				if err != nil || !applied {
-					t.Errorf("Set: %v, %v", applied, err)
+				set, err := c.Set(ctx, k, []byte(value))
+				if err != nil {
+					t.Errorf("Set: %v", err)
 					return
 				}
 				v, found, err := c.Get(ctx, k)
-				if err != nil || !found || string(v.Bytes) != value || v.Version != version {
-					t.Errorf("Get: %q %v %v %v, want %q %v", v.Bytes, v.Version, found, err, value, version)
+				if err != nil || !found || string(v.Bytes) != value || v.Version != set.Version {
+					t.Errorf("Get: %q %v %v %v, want %q %v", v.Bytes, v.Version, found, err, value, set.Version)
 					return
 				}
 			}
@@ -283,14 +388,14 @@ func TestConcurrentUse(t *testing.T) {
 // More requests than the server takes at once wait their turn.
 func TestMoreRequestsThanReceiveMaximum(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--receive-maximum", "3")
-	c := dial(t, s.addr)
+	s := testserver.Run(t, "--receive-maximum", "3")
+	c := dial(t, s.Addr)
 	ctx := within(t, 2*patience)
 	var wg sync.WaitGroup
 	for g := range 100 {
 		wg.Go(func() {
-			if _, applied, err := c.Set(ctx, fmt.Sprint(g), nil); err != nil || !applied {
-				t.Errorf("Set: %v, %v", applied, err)
+			if _, err := c.Set(ctx, fmt.Sprint(g), nil); err != nil {
+				t.Errorf("Set: %v", err)
 			}
 		})
 	}
@@ -301,8 +406,8 @@ func TestMoreRequestsThanReceiveMaximum(t *testing.T) {
 // Requests whose callers have given up give their place back.
 func TestGivenUpRequestsFreeTheirSlots(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--receive-maximum", "2")
-	p := startProxy(t, s.addr)
+	s := testserver.Run(t, "--receive-maximum", "2")
+	p := startProxy(t, s.Addr)
 	c := dial(t, p.addr)
 	p.hold()
 	for range 5 {
@@ -316,7 +421,7 @@ func TestGivenUpRequestsFreeTheirSlots(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, sharedServer(t).addr)
+	p := startProxy(t, testserver.Shared().Addr)
 	c := dial(t, p.addr, client.WithTimeout(time.Second))
 	p.hold()
 	short := 30 * time.Millisecond
@@ -324,7 +429,7 @@ func TestTimeouts(t *testing.T) {
 	if _, _, err := c.Get(within(t, short), key(t, "k")); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("Get: %v, want DeadlineExceeded and no unknown outcome", err)
 	}
-	if _, _, err := c.Set(within(t, short), key(t, "k"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, client.ErrUnknownOutcome) {
+	if _, err := c.Set(within(t, short), key(t, "k"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("Set: %v, want DeadlineExceeded and an unknown outcome", err)
 	}
 	canceled, cancel := context.WithCancel(context.Background())
@@ -347,7 +452,7 @@ func TestDialFails(t *testing.T) {
 		name, address string
 		want          error
 	}{
-		{"nobody there", "127.0.0.1:1", syscall.ECONNREFUSED},
+		{"no server there", "127.0.0.1:1", syscall.ECONNREFUSED},
 		{"another protocol", "http://localhost", client.ErrInvalidOption},
 		{"no host", "mqtt://", client.ErrInvalidOption},
 	} {
@@ -363,14 +468,14 @@ func TestDialFails(t *testing.T) {
 // New does not wait; its requests do, and say why if it takes too long.
 func TestNewConnectsInTheBackground(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, sharedServer(t).addr)
+	p := startProxy(t, testserver.Shared().Addr)
 	p.refuse(true)
 	c, err := client.New(p.addr, client.WithBackoff(time.Millisecond, 20*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, _, err = c.Set(within(t, 100*time.Millisecond), key(t, "k"), nil)
+	_, err = c.Set(within(t, 100*time.Millisecond), key(t, "k"), nil)
 	if !errors.Is(err, client.ErrNotConnected) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("Set without a server: %v, want ErrNotConnected", err)
 	}
@@ -380,10 +485,10 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--ws", "127.0.0.1:0")
-	c := dial(t, "ws://"+s.ws+"/mqtt")
+	s := testserver.Run(t, "--ws", "127.0.0.1:0")
+	c := dial(t, "ws://"+s.WebSocket+"/mqtt")
 	mustSet(t, c, "k", strings.Repeat("x", 100_000))
-	if v := mustGet(t, dial(t, s.addr), "k"); len(v.Bytes) != 100_000 {
+	if v := mustGet(t, dial(t, s.Addr), "k"); len(v.Bytes) != 100_000 {
 		t.Errorf("read %d bytes, want 100000", len(v.Bytes))
 	}
 }
@@ -391,9 +496,9 @@ func TestWebSocket(t *testing.T) {
 // A write after a read is later than what was read, whatever this clock says.
 func TestTheClockFollowsTheServer(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	clock := hlc.NewClock("slow", hlc.WithWall(func() uint64 { return uint64(time.Now().Add(-30 * time.Second).UnixMilli()) }))
-	slow := dial(t, sharedServer(t).addr, client.WithClock(clock))
+	slow := dial(t, testserver.Shared().Addr, client.WithClock(clock))
 	mustSet(t, c, key(t, "k"), "v")
 	seen := mustGet(t, slow, key(t, "k")).Version
 	if now := clock.Now(); now.Compare(seen) <= 0 {
@@ -403,7 +508,7 @@ func TestTheClockFollowsTheServer(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, sharedServer(t).addr)
+	p := startProxy(t, testserver.Shared().Addr)
 	c := dial(t, p.addr)
 	w, err := c.Watch(context.Background(), key(t, "k"))
 	if err != nil {
@@ -413,7 +518,7 @@ func TestClose(t *testing.T) {
 	before := p.sent()
 	failed := make(chan error, 2)
 	go func() { _, _, err := c.Get(within(t, patience), key(t, "k")); failed <- err }()
-	go func() { _, _, err := c.Set(within(t, patience), key(t, "k"), nil); failed <- err }()
+	go func() { _, err := c.Set(within(t, patience), key(t, "k"), nil); failed <- err }()
 	eventually(t, "two requests are under way", func() bool { return p.sent() > before+300 })
 
 	for range 2 {
@@ -426,7 +531,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("a request under way: %v, want ErrClosed", err)
 		}
 	}
-	if _, open := <-w.Events(); open || !errors.Is(w.Err(), client.ErrClosed) {
+	if _, open := <-w.Chan(); open || !errors.Is(w.Err(), client.ErrClosed) {
 		t.Errorf("the watch: open %v, error %v; want ended by ErrClosed", open, w.Err())
 	}
 	if _, _, err := c.Get(context.Background(), "k"); !errors.Is(err, client.ErrClosed) {
@@ -439,8 +544,8 @@ func TestClose(t *testing.T) {
 
 // Not parallel: it counts the goroutines of the whole process.
 func TestCloseLeavesNothingBehind(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr)
+	s := testserver.Run(t)
+	p := startProxy(t, s.Addr)
 	idle := runtime.NumGoroutine()
 	for range 5 {
 		c, err := client.Dial(within(t, patience), p.addr, client.WithBackoff(time.Millisecond, time.Millisecond))

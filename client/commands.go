@@ -1,13 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // Value is what a key holds.
@@ -18,7 +20,12 @@ type Value struct {
 
 // Get reads a key. found is false if there is no such key.
 func (c *Client) Get(ctx context.Context, key string) (v Value, found bool, err error) {
-	r := newRequest("get", key, []byte("GET"), []byte(key))
+	return c.get(ctx, "get", key)
+}
+
+// get is Get as a part of an operation.
+func (c *Client) get(ctx context.Context, op, key string) (v Value, found bool, err error) {
+	r := newRequest(op, key, []byte("GET"), []byte(key))
 	answer, err := c.do(ctx, r)
 	if err != nil {
 		return Value{}, false, err
@@ -32,45 +39,73 @@ func (c *Client) Get(ctx context.Context, key string) (v Value, found bool, err 
 	return Value{}, false, r.unexpected(&answer)
 }
 
-// Set writes a key. applied is false if a condition given as an option was not
-// met; then nothing was changed. version is the key's new version, or, if not
-// applied, the version that it has: zero if there is no such key.
+// SetResult is the outcome of [Client.Set].
+type SetResult struct {
+	// Version is the key's new version. With [ErrNotApplied] it is the version that the
+	// key has: zero if there is no such key.
+	Version hlc.Timestamp
+}
+
+// Set writes a key. The error is [ErrNotApplied] if a condition given as an option is
+// not met; then nothing was changed.
 //
 // An error that is [ErrUnknownOutcome] means that the write may have been
 // carried out.
-func (c *Client) Set(ctx context.Context, key string, value []byte, opts ...SetOption) (version hlc.Timestamp, applied bool, err error) {
+func (c *Client) Set(ctx context.Context, key string, value []byte, opts ...SetOption) (SetResult, error) {
 	var a setArgs
 	for _, o := range opts {
 		o.applySet(&a)
 	}
 	if err := a.check(); err != nil {
-		return hlc.Timestamp{}, false, &Error{Op: "set", Key: key, Err: err}
+		return SetResult{}, &Error{Op: "set", Key: key, Err: err}
 	}
+	if a.condition == ifValue {
+		return c.setIfValue(ctx, key, value, a)
+	}
+	return c.set(ctx, key, value, &a)
+}
+
+// set sends one SET.
+func (c *Client) set(ctx context.Context, key string, value []byte, a *setArgs) (SetResult, error) {
 	r := newRequest("set", key, a.command(key, value)...)
 	r.asWrite(c.cfg, &a.writeArgs)
 	answer, err := c.do(ctx, r)
 	if err != nil {
-		return hlc.Timestamp{}, false, err
+		return SetResult{}, err
 	}
 	switch {
 	case answer.Kind == protocol.Simple:
-		return answer.version, true, nil
+		return SetResult{Version: answer.version}, nil
 	case answer.NotApplied():
-		return answer.version, false, nil
+		return SetResult{Version: answer.version}, r.notApplied(answer.version)
 	}
-	return hlc.Timestamp{}, false, r.unexpected(&answer)
+	return SetResult{}, r.unexpected(&answer)
 }
 
-func (a *setArgs) check() error {
-	switch {
-	case a.nx && a.nex:
-		return fmt.Errorf("%w: NX and NEX exclude each other", ErrInvalidOption)
-	case a.versions > 1:
-		return fmt.Errorf("%w: more than one IfVersion or IfAbsent", ErrInvalidOption)
-	case a.expires && a.expiry <= 0:
-		return fmt.Errorf("%w: expiry %v: it must be positive", ErrInvalidOption, a.expiry)
+// setIfValue sets a key that has the value a.compare. It reads the key and makes the
+// SET conditional on the version that it has read, so the value cannot have changed
+// when the SET takes effect. A key that has changed in between is read again: each
+// further round means that another client's write succeeded, and the context bounds them.
+func (c *Client) setIfValue(ctx context.Context, key string, value []byte, a setArgs) (SetResult, error) {
+	ctx, cancel := c.conn.Bound(ctx)
+	defer cancel()
+	anyVersion, required := a.versions == 0, a.version
+	a.condition, a.versions = "", 1
+	for {
+		v, found, err := c.get(ctx, "set", key)
+		switch {
+		case err != nil:
+			return SetResult{}, err
+		case !found, !bytes.Equal(v.Bytes, a.compare), !anyVersion && v.Version != required:
+			r := request{op: "set", key: key}
+			return SetResult{Version: v.Version}, r.notApplied(v.Version)
+		}
+		a.version = v.Version
+		result, err := c.set(ctx, key, value, &a)
+		if !anyVersion || !errors.Is(err, ErrNotApplied) {
+			return result, err
+		}
 	}
-	return nil
 }
 
 // command lists the arguments of a SET. NEX comes first among the options: its
@@ -78,25 +113,30 @@ func (a *setArgs) check() error {
 // section 3).
 func (a *setArgs) command(key string, value []byte) [][]byte {
 	args := [][]byte{[]byte("SET"), []byte(key), value}
-	switch {
-	case a.nx:
+	switch a.condition {
+	case ifAbsent:
 		args = append(args, []byte("NX"))
-	case a.nex:
+	case ifAbsentOrEqual:
 		args = append(args, []byte("NEX"))
-		if a.compare != nil {
-			args = append(args, a.compare)
-		}
+	case ifAbsentOrValue:
+		args = append(args, []byte("NEX"), a.compare)
 	}
 	if a.expires {
 		args = append(args, []byte("PX"), strconv.AppendInt(nil, ceilMs(a.expiry), 10))
 	}
-	switch {
-	case a.absent:
-		args = append(args, []byte("VER"), []byte("-"))
-	case a.versions > 0:
-		args = append(args, []byte("VER"), a.version.Append(nil))
+	if a.versions > 0 {
+		args = append(args, []byte("VER"), versionOrAbsent(a.version))
 	}
 	return args
+}
+
+// versionOrAbsent is a version as VER and STORE take it: "-" means that there must be
+// no such key.
+func versionOrAbsent(v hlc.Timestamp) []byte {
+	if v.IsZero() {
+		return []byte("-")
+	}
+	return v.Append(nil)
 }
 
 func ceilMs(d time.Duration) int64 {
@@ -107,28 +147,31 @@ func ceilMs(d time.Duration) int64 {
 	return ms
 }
 
-// Deletion is the outcome of [Client.Del] and [Client.VDel].
+// Deletion is the outcome of [Client.Del].
 type Deletion struct {
-	Deleted bool          // the key is gone by this very request
-	Found   bool          // the key existed; without Deleted: it has another value
-	Version hlc.Timestamp // of the deleted, or of the other, value; zero if not Found
+	// Deleted: this request has deleted the key. Without it, and without an error,
+	// there was no such key.
+	Deleted bool
+	// Version is that of the deleted value. With [ErrNotApplied] it is the version that
+	// the key has.
+	Version hlc.Timestamp
 }
 
-// Del deletes a key.
+// Del deletes a key. A key that doesn't exist is no error, with or without a condition:
+// Deleted is false then. The error is [ErrNotApplied] if the key exists with another value
+// than [IfValue] says.
+//
+// An error that is [ErrUnknownOutcome] means that the deletion may have been
+// carried out.
 func (c *Client) Del(ctx context.Context, key string, opts ...DelOption) (Deletion, error) {
-	return c.remove(ctx, newRequest("del", key, []byte("DEL"), []byte(key)), opts)
-}
-
-// VDel deletes a key only if it has this value.
-func (c *Client) VDel(ctx context.Context, key string, value []byte, opts ...DelOption) (Deletion, error) {
-	return c.remove(ctx, newRequest("vdel", key, []byte("VDEL"), []byte(key), value), opts)
-}
-
-func (c *Client) remove(ctx context.Context, r *request, opts []DelOption) (Deletion, error) {
 	var a delArgs
 	for _, o := range opts {
 		o.applyDel(&a)
 	}
+	if err := a.check(); err != nil {
+		return Deletion{}, &Error{Op: "del", Key: key, Err: err}
+	}
+	r := newRequest("del", key, a.command(key)...)
 	r.asWrite(c.cfg, &a.writeArgs)
 	answer, err := c.do(ctx, r)
 	if err != nil {
@@ -136,17 +179,32 @@ func (c *Client) remove(ctx context.Context, r *request, opts []DelOption) (Dele
 	}
 	switch {
 	case answer.NotApplied():
-		return Deletion{Found: true, Version: answer.version}, nil
+		return Deletion{Version: answer.version}, r.notApplied(answer.version)
 	case answer.Kind == protocol.Int && answer.Int == 0:
 		return Deletion{}, nil
 	case answer.Kind == protocol.Int && answer.Int > 0:
-		return Deletion{Deleted: true, Found: true, Version: answer.version}, nil
+		return Deletion{Deleted: true, Version: answer.version}, nil
 	}
 	return Deletion{}, r.unexpected(&answer)
+}
+
+func (a *delArgs) command(key string) [][]byte {
+	if a.values > 0 {
+		return [][]byte{[]byte("VDEL"), []byte(key), a.value}
+	}
+	return [][]byte{[]byte("DEL"), []byte(key)}
 }
 
 func (r *request) asWrite(cfg *config, a *writeArgs) {
 	r.write = true
 	r.retry = cfg.retryWrites || a.retry
 	r.token = a.token
+}
+
+// notApplied is the error for a condition that is not met by a key of this version.
+func (r *request) notApplied(version hlc.Timestamp) error {
+	if version.IsZero() {
+		return r.wrap(fmt.Errorf("%w: there is no such key", ErrNotApplied))
+	}
+	return r.wrap(fmt.Errorf("%w: the key has version %v", ErrNotApplied, version))
 }

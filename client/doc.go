@@ -5,14 +5,27 @@
 //	if err != nil { … }
 //	defer c.Close()
 //
-//	version, applied, err := c.Set(ctx, "greeting", []byte("hello"))
+//	set, err := c.Set(ctx, "greeting", []byte("hello"))
 //	value, found, err := c.Get(ctx, "greeting")
 //
 // One [Client] is one MQTT connection that many goroutines share. Their
-// requests are pipelined: each waits for its own answer and for nobody else's,
-// and together they keep as many requests in flight as the server's Receive
-// Maximum allows [MQTT-3.3.4-9]. The answers come over one subscription that
-// is made before the first request.
+// requests are pipelined: each waits only for its own answer, and together they keep
+// as many requests in flight as the server's Receive Maximum allows [MQTT-3.3.4-9].
+// The answers come over one subscription that is made before the first request.
+//
+// # Conditional writes
+//
+// A condition is an option of [Client.Set]; [IfValue] is one of [Client.Del] too. A write
+// whose condition is not met changes nothing and fails with [ErrNotApplied].
+//
+//   - [IfAbsent]: the key does not exist;
+//   - [IfAbsentOrEqual]: the key does not exist, or has the value that is being set;
+//   - [IfAbsentOrValue]: the key does not exist, or has a value that is given;
+//   - [IfValue]: the key has a value that is given;
+//   - [IfVersion]: the key has a version that is given.
+//
+// The server checks the condition and writes in one step. [IfValue] in a Set is the
+// exception: see there how the client makes it atomic with two requests.
 //
 // # When the connection breaks
 //
@@ -20,32 +33,44 @@
 // Requests made meanwhile wait for the new connection until their context
 // ends. Of the requests that were in flight,
 //
-//   - reads (Get, Load, Scan) are sent again;
-//   - writes (Set, Del, VDel, Store, Done) fail with [ErrUnknownOutcome]: nobody can know
-//     whether the server carried them out. Read the key to find out, or make
-//     the write conditional ([IfVersion], [NX]) so that repeating it is safe,
-//     and ask for it to be repeated with [RetryWrites];
+//   - reads (Get, Load, Scan, ScanValues) are sent again;
+//   - writes (Set, Del, Store, Done) fail with [ErrUnknownOutcome]: the client cannot
+//     know whether the server carried them out. Read the key to find out, or make
+//     the write conditional ([IfVersion], [IfAbsent]) so that repeating it is safe,
+//     and have it repeated with [RetryWrites];
 //   - watches are registered again, and the gap is closed with a GET: a
 //     [Watch] whose key has changed meanwhile gets an [Event] for it.
 //
 // # Processing each message once
 //
-// [Client.Load], [Client.Store] and [Client.Done] let a handler of messages work
+// [Client.Load], [Client.Store] and [Client.Done] let a handler of messages have its effect
 // exactly once although messages come twice, replies get lost and processes die:
 //
-//	m, err := c.Load(ctx, key, messageID)
-//	// m.Status: NewMessage – or Duplicate, whose outputs may not all be out: handle it on
-//	// m.State as before and publish the same – or Confirmed: nothing is left to do.
-//	state, outputs := handle(m.State)
-//	s, err := c.Store(ctx, key, state, messageID, m.Version) // if it was new
-//	// s.Outcome: Stored, AlreadyStored – or VersionConflict: Load again.
+//	loaded, err := c.Load(ctx, key, messageID)
+//	// loaded.Status: NewMessage – or Duplicate, whose outputs may not all be out: handle it on
+//	// loaded.State as before and publish the same – or Confirmed: nothing is left to do.
+//	state, outputs := handle(loaded.State)
+//	stored, err := c.Store(ctx, key, state, messageID, loaded.Version) // if it was new
+//	// stored.Outcome: Stored, AlreadyStored – or VersionConflict: Load again.
 //	publish(outputs)
 //	_, err = c.Done(ctx, key, messageID)
 //
 // # Messages
 //
-// A [Session] publishes and receives application messages, at QoS 1, and acknowledges
-// what it received when it has been processed. Package consistent stands on both.
+// A [Session] publishes and receives application messages, at QoS 1. The application
+// acknowledges each when it has processed it:
+//
+//	s, err := client.DialSession(ctx, "localhost:1883", client.WithClientID("recorder"))
+//	if err != nil { … }
+//	defer s.Close()
+//	err = s.Subscribe(ctx, "plant/+/temperature")
+//	for d, err := range s.Messages(ctx) {
+//		if err != nil { … }
+//		record(d.Topic, d.Payload)
+//		d.Ack()
+//	}
+//
+// Package consistent is built on both.
 //
 // # Time
 //

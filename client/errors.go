@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // What the store answers with -ERR, one value per text of the protocol
@@ -24,16 +25,20 @@ var (
 	ErrMalformedTimestamp error = storeError(statestore.MalformedTimestamp.Text(false))
 	ErrEmptyKey           error = storeError(statestore.EmptyKey.Text(false))
 	ErrMalformedToken     error = storeError(statestore.MalformedToken.Text(false))
-	ErrUnreadable         error = storeError(statestore.Unreadable.Text(false)) // the server's log says why
+	ErrUnreadable         error = storeError(statestore.Unreadable.Text(false))   // the server's log says why
+	ErrPageTooLarge       error = storeError(statestore.PageTooLarge.Text(false)) // of a Scan: see [WithMaxPacketSize]
 )
 
 // What can happen on this side of the connection.
 var (
-	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("the client is closed")
+	// ErrClosed: the client or session was closed.
+	ErrClosed = conn.ErrClosed
 	// ErrNotConnected: there was no connection for as long as the request
 	// could wait; nothing was sent. It wraps the last attempt's failure.
-	ErrNotConnected = errors.New("not connected")
+	ErrNotConnected = conn.ErrNotConnected
+	// ErrNotApplied: the store did not carry a Set or Del out, because a condition
+	// given as an option ([IfAbsent], [IfVersion], …) is not met. Nothing was changed.
+	ErrNotApplied = errors.New("not applied: a condition is not met")
 	// ErrUnknownOutcome: a write was sent and no answer came, so it may or may
 	// not have been carried out. It wraps the reason: the connection broke,
 	// the context ended, the client was closed. See [RetryWrites].
@@ -41,14 +46,12 @@ var (
 	// ErrUnexpectedReply: the answer is not one that the protocol has for this
 	// command.
 	ErrUnexpectedReply = errors.New("unexpected reply")
-	// ErrTooLarge: the request is larger than the Maximum Packet Size that the
-	// server announced; nothing was sent.
-	ErrTooLarge = errors.New("the request is larger than the server accepts")
-	// ErrInvalidOption: options that contradict each other or are out of range;
-	// nothing was sent.
+	// ErrTooLarge: the request or message is larger than the Maximum Packet Size
+	// that the server announced. It was not sent, or the server has refused it.
+	ErrTooLarge = errors.New("larger than the server accepts")
+	// ErrInvalidOption: an argument or option is out of range, or two contradict
+	// each other; nothing was sent. The text says what would be right.
 	ErrInvalidOption = errors.New("invalid option")
-
-	errConnectionLost = errors.New("connection lost")
 )
 
 // storeError is the text after "-ERR ".
@@ -69,7 +72,7 @@ func toStoreError(r *protocol.Response) error {
 // Error says which operation failed, and on which key. Every error of a
 // [Client]'s operations is one; what happened is in Err.
 type Error struct {
-	Op  string // "get", "set", "del", "vdel", "load", "store", "done", "watch", "scan"
+	Op  string // "get", "set", "del", "load", "store", "done", "watch", "scan"
 	Key string // the key, or the pattern of a scan
 	Err error
 }
@@ -78,9 +81,9 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, protocol.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ConnectError is a server's refusal of the connection (CONNACK with a reason
-// code of 0x80 or above).
+// code of 0x80 or above). With [ReasonNotAuthorized] it is also [ErrNotAuthorized].
 type ConnectError struct {
-	Code   byte   // MQTT 5 reason code, for example 0x86: bad user name or password
+	Code   ReasonCode
 	Reason string // the server's Reason String, often empty
 }
 
@@ -88,12 +91,16 @@ func (e *ConnectError) Error() string {
 	return withReason("the server refused the connection", e.Code, e.Reason)
 }
 
-// RejectedError is a request that the server did not accept as a message
-// (PUBACK with a reason code of 0x80 or above); it was not executed. With code
-// 0x87 it is also [ErrNotAuthorized], with 0x97 [ErrQuotaExceeded].
+// Is relates the reason code to the sentinel that means the same.
+func (e *ConnectError) Is(target error) bool { return e.Code.is(target) }
+
+// RejectedError is a request, message or subscription that the server refused
+// (PUBACK, SUBACK or UNSUBACK with a reason code of 0x80 or above); it had no effect.
+// With [ReasonNotAuthorized] it is also [ErrNotAuthorized], with [ReasonQuotaExceeded]
+// [ErrQuotaExceeded], and with [ReasonPacketTooLarge] [ErrTooLarge].
 type RejectedError struct {
-	Code   byte
-	Reason string
+	Code   ReasonCode
+	Reason string // the server's Reason String, often empty
 }
 
 func (e *RejectedError) Error() string {
@@ -101,14 +108,31 @@ func (e *RejectedError) Error() string {
 }
 
 // Is relates the reason code to the sentinel that means the same.
-func (e *RejectedError) Is(target error) bool {
-	switch e.Code {
-	case 0x87:
+func (e *RejectedError) Is(target error) bool { return e.Code.is(target) }
+
+// is tells whether a sentinel means the same as the code.
+func (c ReasonCode) is(target error) bool {
+	switch c {
+	case ReasonNotAuthorized:
 		return target == ErrNotAuthorized
-	case 0x97:
+	case ReasonQuotaExceeded:
 		return target == ErrQuotaExceeded
+	case ReasonPacketTooLarge:
+		return target == ErrTooLarge
 	}
 	return false
+}
+
+// DisconnectError is the server's DISCONNECT, for example with
+// [ReasonSessionTakenOver]. The client connects again; a request that was under way is
+// repeated, or fails with an error that wraps this one.
+type DisconnectError struct {
+	Code   ReasonCode
+	Reason string // the server's Reason String, often empty
+}
+
+func (e *DisconnectError) Error() string {
+	return withReason("the server disconnected", e.Code, e.Reason)
 }
 
 // StatusError is an answer whose __stat property is not 200. Holdfast never
@@ -125,49 +149,9 @@ func (e *StatusError) Error() string {
 	return "the server answered with status " + e.Status + ": " + e.Message
 }
 
-func withReason(what string, code byte, reason string) string {
-	text := fmt.Sprintf("%s: %s (0x%02X)", what, reasonName(code), code)
-	if reason != "" {
-		text += ": " + reason
-	}
-	return text
-}
-
-// reasonName names the codes that a CONNACK, PUBACK, SUBACK or DISCONNECT of
-// a server may carry (MQTT 5, section 2.4).
-func reasonName(code byte) string {
-	if name, ok := reasonNames[code]; ok {
-		return name
-	}
-	return "reason code"
-}
-
-var reasonNames = map[byte]string{
-	0x00: "normal disconnection",
-	0x80: "unspecified error",
-	0x81: "malformed packet",
-	0x82: "protocol error",
-	0x83: "implementation specific error",
-	0x84: "unsupported protocol version",
-	0x85: "client identifier not valid",
-	0x86: "bad user name or password",
-	0x87: "not authorized",
-	0x88: "server unavailable",
-	0x89: "server busy",
-	0x8A: "banned",
-	0x8B: "server shutting down",
-	0x8D: "keep alive timeout",
-	0x8E: "session taken over: another client uses the same client ID",
-	0x8F: "topic filter invalid",
-	0x90: "topic name invalid",
-	0x93: "receive maximum exceeded",
-	0x95: "packet too large",
-	0x96: "message rate too high",
-	0x97: "quota exceeded",
-	0x98: "administrative action",
-	0x99: "payload format invalid",
-	0x9C: "use another server",
-	0x9D: "server moved",
-	0x9F: "connection rate exceeded",
-	0xA0: "maximum connect time",
+// connErrors makes the errors of this package of what the server says.
+var connErrors = conn.Errors{
+	Refused:      func(code byte, reason string) error { return &ConnectError{ReasonCode(code), reason} },
+	Rejected:     func(code byte, reason string) error { return &RejectedError{ReasonCode(code), reason} },
+	Disconnected: func(code byte, reason string) error { return &DisconnectError{ReasonCode(code), reason} },
 }

@@ -2,14 +2,90 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
-// A counter that many clients may raise at once: read, and write only if
-// nobody else has written since.
+// Write a key and read it.
+func Example() {
+	ctx := context.Background()
+	c, err := client.Dial(ctx, testserver.ForExample())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Set(ctx, "greeting", []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	v, found, err := c.Get(ctx, "greeting")
+	fmt.Println(string(v.Bytes), found, err)
+	// Output: hello true <nil>
+}
+
+// Only the first of two writers gets the key.
+func ExampleIfAbsent() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	for _, worker := range []string{"worker 1", "worker 2"} {
+		_, err := c.Set(ctx, "job/17", []byte(worker), client.IfAbsent())
+		switch {
+		case errors.Is(err, client.ErrNotApplied):
+			fmt.Println(worker, "is too late")
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Println(worker, "has it")
+		}
+	}
+	// Output:
+	// worker 1 has it
+	// worker 2 is too late
+}
+
+// A lock that frees itself. While its holder sets the value that is there, it stays
+// the holder's; its version fences what it protects.
+func ExampleIfAbsentOrEqual() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	lock, err := c.Set(ctx, "lock", []byte("me"), client.IfAbsentOrEqual(), client.Expiry(30*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Once another holder has written with a later token, this write is refused.
+	_, err = c.Set(ctx, "result", []byte("done"), client.Fencing(lock.Version))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// Replace a value that the key is expected to have.
+func ExampleIfValue() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	if _, err := c.Set(ctx, "valve/3", []byte("closed")); err != nil {
+		log.Fatal(err)
+	}
+	_, err := c.Set(ctx, "valve/3", []byte("open"), client.IfValue([]byte("closed")))
+	fmt.Println(err)
+	_, err = c.Set(ctx, "valve/3", []byte("open"), client.IfValue([]byte("closed")))
+	fmt.Println(errors.Is(err, client.ErrNotApplied))
+	d, err := c.Del(ctx, "valve/3", client.IfValue([]byte("open")))
+	fmt.Println(d.Deleted, err)
+	// Output:
+	// <nil>
+	// true
+	// true <nil>
+}
+
+// A counter that many clients may raise at once: read, and write only if no other
+// client has written since.
 func ExampleIfVersion() {
 	increment := func(ctx context.Context, c *client.Client) error {
 		for {
@@ -20,49 +96,135 @@ func ExampleIfVersion() {
 			var n int
 			_, _ = fmt.Sscan(string(v.Bytes), &n)
 			// The version of a missing key is zero, which means "still missing".
-			_, applied, err := c.Set(ctx, "counter", fmt.Append(nil, n+1), client.IfVersion(v.Version))
-			if err != nil || applied {
+			_, err = c.Set(ctx, "counter", fmt.Append(nil, n+1), client.IfVersion(v.Version))
+			if !errors.Is(err, client.ErrNotApplied) {
 				return err
 			}
 		}
 	}
-	_ = increment
-}
-
-// A lock that frees itself, and whose holder knows when it was lost.
-func ExampleNX() {
-	ctx := context.Background()
-	c, err := client.Dial(ctx, "localhost:1883")
-	if err != nil {
-		return
-	}
+	c := exampleClient()
 	defer c.Close()
-	token, held, err := c.Set(ctx, "lock", []byte("me"), client.NX(), client.Expiry(30*time.Second))
-	if err != nil || !held {
-		return
+	for range 3 {
+		if err := increment(context.Background(), c); err != nil {
+			log.Fatal(err)
+		}
 	}
-	// The lock's version fences the work: after another holder's write with a
-	// later token, ours is refused.
-	_, _, err = c.Set(ctx, "result", []byte("done"), client.Fencing(token))
-	fmt.Println(err)
+	v, _, err := c.Get(context.Background(), "counter")
+	fmt.Println(string(v.Bytes), err)
+	// Output: 3 <nil>
 }
 
 // Get after Watch misses no change.
 func ExampleClient_Watch() {
 	ctx := context.Background()
-	c, err := client.Dial(ctx, "localhost:1883")
-	if err != nil {
-		return
-	}
+	c := exampleClient()
 	defer c.Close()
 	w, err := c.Watch(ctx, "setting")
 	if err != nil {
-		return
+		log.Fatal(err)
 	}
+	defer w.Close()
 	v, found, err := c.Get(ctx, "setting")
-	fmt.Println(string(v.Bytes), found, err)
-	for e := range w.Events() {
-		fmt.Println(e.Kind, string(e.Value), e.Version)
+	fmt.Printf("%q %v %v\n", v.Bytes, found, err)
+	_, _ = c.Set(ctx, "setting", []byte("on"))
+	_, _ = c.Del(ctx, "setting")
+	for e, err := range w.Events() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Kind, string(e.Value))
+		if e.Kind == client.KeyDeleted {
+			break
+		}
 	}
-	fmt.Println("ended:", w.Err())
+	// Output:
+	// "" false <nil>
+	// set on
+	// deleted
+}
+
+// List the keys that match a pattern.
+func ExampleClient_Scan() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	for _, k := range []string{"sensor/1", "sensor/2", "pump/1"} {
+		if _, err := c.Set(ctx, k, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	n := 0
+	for key, err := range c.Scan(ctx, "sensor/*") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		n += len(key)
+	}
+	fmt.Println(n == len("sensor/1")+len("sensor/2"))
+	// Output: true
+}
+
+// Process a message once, however often it comes.
+func ExampleClient_Load() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	deposit := func(messageID string) error {
+		loaded, err := c.Load(ctx, "account", messageID)
+		if err != nil || loaded.Status != client.NewMessage {
+			return err
+		}
+		stored, err := c.Store(ctx, "account", append(loaded.State, '+'), messageID, loaded.Version)
+		fmt.Println(messageID, stored.Outcome)
+		return err
+	}
+	for _, id := range []string{"m1", "m2", "m1"} {
+		if err := deposit(id); err != nil {
+			log.Fatal(err)
+		}
+	}
+	v, _, err := c.Get(ctx, "account")
+	fmt.Println(string(v.Bytes), err)
+	// Output:
+	// m1 stored
+	// m2 stored
+	// ++ <nil>
+}
+
+// Receive messages and acknowledge each when it is processed.
+func ExampleSession_Messages() {
+	ctx := context.Background()
+	s, err := client.DialSession(ctx, testserver.ForExample())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Subscribe(ctx, "plant/+/temperature"); err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Publish(ctx, client.Message{Topic: "plant/7/temperature", Payload: []byte("21.5")}); err != nil {
+		log.Fatal(err)
+	}
+	for d, err := range s.Messages(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Topic, string(d.Payload))
+		d.Ack()
+		break
+	}
+	fmt.Println(s.Unsubscribe(ctx, "plant/+/temperature"))
+	// Output:
+	// plant/7/temperature 21.5
+	// <nil>
+}
+
+// A reason code tells why a connection was refused.
+func ExampleReasonCode() {
+	err := error(&client.ConnectError{Code: client.ReasonBadCredentials})
+	var refused *client.ConnectError
+	if errors.As(err, &refused) && refused.Code == client.ReasonBadCredentials {
+		fmt.Println(refused.Code)
+	}
+	// Output: bad user name or password (0x86)
 }

@@ -1,139 +1,22 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // patience is how long anything may take before it counts as never happening.
 const patience = 20 * time.Second
 
-// binary is the program under test, built once.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "holdfast-client-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "holdfast")
-	if out, err := exec.Command("go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the server: %v\n%s", err, out)
-		return 1
-	}
-	code := m.Run()
-	if shared.server != nil {
-		shared.server.stop()
-	}
-	return code
-}
-
-// server is a running `holdfast serve`.
-type server struct {
-	addr string // host:port of MQTT over TCP
-	ws   string // host:port of MQTT over WebSocket, if asked for
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended and been waited for
-}
-
-var (
-	listening   = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
-	listeningWS = regexp.MustCompile(`websocket on (127\.0\.0\.1:\d+)`)
-)
-
-// launch starts a server and waits until it listens.
-func launch(args ...string) (*server, error) {
-	s := &server{cmd: exec.Command(binary, append([]string{"serve"}, args...)...), done: make(chan struct{})}
-	r, w := io.Pipe()
-	s.cmd.Stdout, s.cmd.Stderr = w, w
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(s.done)
-		_ = s.cmd.Wait()
-		_ = w.Close()
-	}()
-	var said strings.Builder
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		fmt.Fprintln(&said, lines.Text())
-		if m := listeningWS.FindStringSubmatch(lines.Text()); m != nil {
-			s.ws = m[1]
-		}
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			s.addr = m[1]
-			go func() { _, _ = io.Copy(io.Discard, r) }()
-			return s, nil
-		}
-	}
-	return nil, fmt.Errorf("the server ended before it listened; it said:\n%s", said.String())
-}
-
-// stop ends the server well.
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	<-s.done
-}
-
-// kill ends it as a power failure would.
-func (s *server) kill() {
-	_ = s.cmd.Process.Kill()
-	<-s.done
-}
-
-// startServer gives a test a server of its own.
-func startServer(t *testing.T, args ...string) *server {
-	t.Helper()
-	s, err := launch(append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.stop)
-	return s
-}
-
-var shared struct {
-	once   sync.Once
-	server *server
-	err    error
-}
-
-// sharedServer is for tests that keep to keys of their own.
-func sharedServer(t *testing.T) *server {
-	t.Helper()
-	shared.once.Do(func() {
-		dir, err := os.MkdirTemp(filepath.Dir(binary), "data-")
-		if err != nil {
-			shared.err = err
-			return
-		}
-		shared.server, shared.err = launch("--listen", "127.0.0.1:0", "--data", dir)
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.server
-}
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 // dial connects a client that is closed with the test.
 func dial(t *testing.T, address string, opts ...client.Option) *client.Client {
@@ -167,9 +50,8 @@ var (
 
 func mustSet(t *testing.T, c *client.Client, k, value string, opts ...client.SetOption) {
 	t.Helper()
-	_, applied, err := c.Set(within(t, patience), k, []byte(value), opts...)
-	if err != nil || !applied {
-		t.Fatalf("Set(%q, %q): applied %v, error %v", k, value, applied, err)
+	if _, err := c.Set(within(t, patience), k, []byte(value), opts...); err != nil {
+		t.Fatalf("Set(%q, %q): %v", k, value, err)
 	}
 }
 
@@ -186,7 +68,7 @@ func mustGet(t *testing.T, c *client.Client, k string) client.Value {
 func next(t *testing.T, w *client.Watch) client.Event {
 	t.Helper()
 	select {
-	case e, ok := <-w.Events():
+	case e, ok := <-w.Chan():
 		if !ok {
 			t.Fatalf("the watch has ended: %v", w.Err())
 		}
@@ -197,7 +79,7 @@ func next(t *testing.T, w *client.Watch) client.Event {
 	panic("unreachable")
 }
 
-// eventually waits for something that nobody announces.
+// eventually waits for something that is not announced.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -340,4 +222,13 @@ func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
+}
+
+// exampleClient is a client of a server of the example's own, which has no keys of others.
+func exampleClient() *client.Client {
+	c, err := client.Dial(context.Background(), testserver.ForExample())
+	if err != nil {
+		panic(err)
+	}
+	return c
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 )
 
-// ApplicationMessage is what a [Session] publishes and receives [MQTT-3.3].
-type ApplicationMessage struct {
+// Message is an application message: what a [Session] publishes and receives
+// [MQTT-3.3]. Only Topic must be given.
+type Message struct {
 	Topic           string
 	Payload         []byte
 	ContentType     string         // "": none
@@ -37,7 +38,7 @@ func (u UserProperties) Get(name string) (value string, ok bool) {
 }
 
 // SizeBytes is an upper bound of the message's MQTT packet at QoS 1.
-func (m *ApplicationMessage) SizeBytes() int64 {
+func (m *Message) SizeBytes() int64 {
 	const fixed = 64 // header, lengths, identifiers, and what has a fixed size
 	n := fixed + len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
 	for _, p := range m.UserProperties {
@@ -46,7 +47,8 @@ func (m *ApplicationMessage) SizeBytes() int64 {
 	return int64(n)
 }
 
-func (m *ApplicationMessage) packet() *paho.Publish {
+// packet is the PUBLISH of a message.
+func (m *Message) packet() *paho.Publish {
 	p := &paho.Publish{QoS: 1, Retain: m.Retain, Topic: m.Topic, Payload: m.Payload, Properties: &paho.PublishProperties{
 		ContentType:     m.ContentType,
 		ResponseTopic:   m.ResponseTopic,
@@ -68,8 +70,8 @@ func (m *ApplicationMessage) packet() *paho.Publish {
 	return p
 }
 
-func applicationMessage(p *paho.Publish) ApplicationMessage {
-	m := ApplicationMessage{
+func toMessage(p *paho.Publish) Message {
+	m := Message{
 		Topic:           p.Topic,
 		Payload:         p.Payload,
 		ContentType:     p.Properties.ContentType,

@@ -12,7 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 )
 
 const (
@@ -24,7 +26,11 @@ const (
 	defaultSessionExpiry = 24 * time.Hour
 )
 
-// Option configures a [Client].
+// Option configures a [Client] or a [Session]: an argument of [Dial], [New] and
+// [DialSession].
+//
+// In this module, options of what lasts (a client, a lock, a processor) begin with
+// With; those of a single request (Expiry, IfVersion, RetryWrites, …) do not.
 type Option interface{ applyClient(*config) }
 
 type optionFunc func(*config)
@@ -32,33 +38,24 @@ type optionFunc func(*config)
 func (f optionFunc) applyClient(c *config) { f(c) }
 
 type config struct {
-	clientID           string
-	username           string
-	password           []byte
-	tls                *tls.Config
-	dial               func(context.Context) (net.Conn, error)
-	timeout            time.Duration
-	keepAlive          time.Duration
-	minBackoff         time.Duration
-	maxBackoff         time.Duration
-	maxPacketSizeBytes uint32
-	retryWrites        bool
-	sessionExpiry      time.Duration
-	randomID           bool // the client ID was made up, so nobody else will ever use it
-	clock              *hlc.Clock
-	logger             *slog.Logger
+	conn.Config
+	tls           *tls.Config
+	retryWrites   bool
+	sessionExpiry time.Duration
+	randomID      bool // the client ID was made up, so no later process resumes the session
+	clock         *hlc.Clock
 }
 
-// WithClientID sets the MQTT client ID; two clients must not share one, each
-// would throw the other out. It must not be empty or contain '/', '+', '#'.
-// The default is "holdfast-" and 16 random hexadecimal digits.
+// WithClientID sets the MQTT client ID. Two clients must not share one: the server
+// disconnects the first when the second connects. It must not contain '/', '+', '#'.
+// The default, also for "", is "holdfast-" and 16 random hexadecimal digits.
 func WithClientID(id string) Option {
-	return optionFunc(func(c *config) { c.clientID = id })
+	return optionFunc(func(c *config) { c.ClientID = id })
 }
 
 // WithCredentials sets the user name and password of the connection.
 func WithCredentials(username string, password []byte) Option {
-	return optionFunc(func(c *config) { c.username, c.password = username, password })
+	return optionFunc(func(c *config) { c.Username, c.Password = username, password })
 }
 
 // WithTLS sets the TLS configuration for the schemes mqtts and wss, and makes
@@ -72,26 +69,34 @@ func WithTLS(t *tls.Config) Option {
 // its context bounds the attempt. It must return a connection on which MQTT
 // can be spoken at once.
 func WithDialer(dial func(ctx context.Context) (net.Conn, error)) Option {
-	return optionFunc(func(c *config) { c.dial = dial })
+	return optionFunc(func(c *config) { c.Dial = dial })
 }
 
 // WithTimeout bounds operations whose context has no deadline, and each
-// attempt to connect. The default is 10 s.
+// attempt to connect. The default is 10 s. It doesn't bound [Client.Watch]'s events,
+// nor [Session.Messages].
 func WithTimeout(d time.Duration) Option {
-	return optionFunc(func(c *config) { c.timeout = d })
+	return optionFunc(func(c *config) { c.Timeout = d })
 }
 
 // WithKeepAlive sets the MQTT Keep Alive, in whole seconds from 1 s to 65,535 s.
 // A dead connection is noticed within twice that time. The default is 20 s.
 func WithKeepAlive(d time.Duration) Option {
-	return optionFunc(func(c *config) { c.keepAlive = d })
+	return optionFunc(func(c *config) { c.KeepAlive = d })
+}
+
+// WithSessionExpiry sets for how long the server keeps a [Session] without
+// connection, and the messages for it, in whole seconds from 1 s to 2³²−2 s. The
+// default is one day. It means nothing to a [Client].
+func WithSessionExpiry(d time.Duration) Option {
+	return optionFunc(func(c *config) { c.sessionExpiry = d })
 }
 
 // WithBackoff bounds the pause between two attempts to connect: it starts near
 // min, doubles with each failure up to max, and is spread at random by half.
 // The defaults are 50 ms and 10 s.
 func WithBackoff(minimum, maximum time.Duration) Option {
-	return optionFunc(func(c *config) { c.minBackoff, c.maxBackoff = minimum, maximum })
+	return optionFunc(func(c *config) { c.MinBackoff, c.MaxBackoff = minimum, maximum })
 }
 
 // WithMaxPacketSize announces the largest MQTT packet, in bytes, that the
@@ -99,7 +104,7 @@ func WithBackoff(minimum, maximum time.Duration) Option {
 // because the server must drop the answer [MQTT-3.1.2-24]. The default, 0, is
 // no limit.
 func WithMaxPacketSize(bytes uint32) Option {
-	return optionFunc(func(c *config) { c.maxPacketSizeBytes = bytes })
+	return optionFunc(func(c *config) { c.MaxPacketSizeBytes = bytes })
 }
 
 // WithClock shares a hybrid logical clock with other clients of the process.
@@ -111,42 +116,55 @@ func WithClock(clock *hlc.Clock) Option {
 // WithLogger receives one line when the connection is made or lost. By default
 // nothing is logged.
 func WithLogger(l *slog.Logger) Option {
-	return optionFunc(func(c *config) { c.logger = l })
+	return optionFunc(func(c *config) { c.Logger = l })
 }
 
-func newConfig(opts []Option) (*config, error) {
+// newConfig fails only if the address or an option makes no sense.
+func newConfig(address string, opts []Option) (*config, error) {
 	c := &config{
-		timeout:       defaultTimeout,
-		keepAlive:     defaultKeepAlive,
-		minBackoff:    defaultMinBackoff,
-		maxBackoff:    defaultMaxBackoff,
+		Config: conn.Config{
+			Timeout:    defaultTimeout,
+			KeepAlive:  defaultKeepAlive,
+			MinBackoff: defaultMinBackoff,
+			MaxBackoff: defaultMaxBackoff,
+			Logger:     slog.New(slog.DiscardHandler),
+			Errors:     connErrors,
+		},
 		sessionExpiry: defaultSessionExpiry,
-		logger:        slog.New(slog.DiscardHandler),
 	}
 	for _, o := range opts {
 		o.applyClient(c)
 	}
-	if c.clientID == "" {
-		c.clientID, c.randomID = randomClientID(), true
+	if c.ClientID == "" {
+		c.ClientID, c.randomID = randomClientID(), true
 	}
 	if c.clock == nil {
-		c.clock = hlc.NewClock(nodeID(c.clientID))
+		c.clock = hlc.NewClock(nodeID(c.ClientID))
 	}
-	return c, c.check()
+	if err := c.check(); err != nil || c.Dial != nil {
+		return c, err
+	}
+	var err error
+	if c.Dial, err = dial.To(address, c.tls); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
+	}
+	return c, nil
 }
 
 func (c *config) check() error {
 	switch {
-	case !utf8.ValidString(c.clientID) || strings.ContainsAny(c.clientID, "/+#\x00"):
-		return fmt.Errorf("%w: client ID %q: it becomes a level of the response topic, so it must be UTF-8 without '/', '+', '#' and NUL", ErrInvalidOption, c.clientID)
-	case c.timeout <= 0:
-		return fmt.Errorf("%w: timeout %v: it must be positive", ErrInvalidOption, c.timeout)
-	case c.keepAlive < time.Second || c.keepAlive > 65535*time.Second:
-		return fmt.Errorf("%w: keep-alive %v: it must be from 1s to 65535s", ErrInvalidOption, c.keepAlive)
+	case !utf8.ValidString(c.ClientID) || strings.ContainsAny(c.ClientID, "/+#\x00"):
+		return fmt.Errorf("%w: WithClientID(%q): it becomes a level of the response topic, so it must be UTF-8 without '/', '+', '#' and NUL", ErrInvalidOption, c.ClientID)
+	case c.Logger == nil:
+		return fmt.Errorf("%w: WithLogger(nil): leave the option out to log nothing", ErrInvalidOption)
+	case c.Timeout <= 0:
+		return fmt.Errorf("%w: WithTimeout(%v): it must be positive", ErrInvalidOption, c.Timeout)
+	case c.KeepAlive < time.Second || c.KeepAlive > 65535*time.Second:
+		return fmt.Errorf("%w: WithKeepAlive(%v): it must be from 1s to 65535s", ErrInvalidOption, c.KeepAlive)
 	case c.sessionExpiry < time.Second || c.sessionExpiry > (1<<32-2)*time.Second:
-		return fmt.Errorf("%w: session expiry %v: it must be from 1s to %ds", ErrInvalidOption, c.sessionExpiry, int64(1<<32-2))
-	case c.minBackoff <= 0 || c.maxBackoff < c.minBackoff:
-		return fmt.Errorf("%w: backoff from %v to %v", ErrInvalidOption, c.minBackoff, c.maxBackoff)
+		return fmt.Errorf("%w: WithSessionExpiry(%v): it must be from 1s to %ds", ErrInvalidOption, c.sessionExpiry, int64(1<<32-2))
+	case c.MinBackoff <= 0 || c.MaxBackoff < c.MinBackoff:
+		return fmt.Errorf("%w: WithBackoff(%v, %v): the first must be positive and the second no smaller", ErrInvalidOption, c.MinBackoff, c.MaxBackoff)
 	}
 	return nil
 }
@@ -160,158 +178,3 @@ func randomClientID() string {
 // nodeID makes a clock's node ID of a client ID: a colon would end it
 // (protocol, section 4).
 func nodeID(clientID string) string { return strings.ReplaceAll(clientID, ":", "-") }
-
-// SetOption configures one [Client.Set].
-type SetOption interface{ applySet(*setArgs) }
-
-// DelOption configures one [Client.Del] or [Client.VDel].
-type DelOption interface{ applyDel(*delArgs) }
-
-// StoreOption configures one [Client.Store].
-type StoreOption interface{ applyStore(*storeArgs) }
-
-// DoneOption configures one [Client.Done].
-type DoneOption interface{ applyDone(*doneArgs) }
-
-// WriteOption configures any one write of a key.
-type WriteOption interface {
-	SetOption
-	DelOption
-	StoreOption
-}
-
-// writeArgs is what all writes have in common.
-type writeArgs struct {
-	token *hlc.Timestamp
-	retry bool
-}
-
-type setArgs struct {
-	writeArgs
-	nx, nex  bool
-	compare  []byte // NEX's operand; nil: none
-	expiry   time.Duration
-	expires  bool
-	version  hlc.Timestamp
-	versions int // how many of IfVersion and IfAbsent were given
-	absent   bool
-}
-
-type delArgs struct{ writeArgs }
-
-type storeArgs struct {
-	writeArgs
-	context []byte // nil: none
-	keep    time.Duration
-	keeps   bool
-}
-
-type doneArgs struct{ writeArgs }
-
-type storeFunc func(*storeArgs)
-
-func (f storeFunc) applyStore(a *storeArgs) { f(a) }
-
-type setFunc func(*setArgs)
-
-func (f setFunc) applySet(a *setArgs) { f(a) }
-
-type writeFunc func(*writeArgs)
-
-func (f writeFunc) applySet(a *setArgs)     { f(&a.writeArgs) }
-func (f writeFunc) applyDel(a *delArgs)     { f(&a.writeArgs) }
-func (f writeFunc) applyStore(a *storeArgs) { f(&a.writeArgs) }
-
-// NX applies the Set only if the key does not exist.
-func NX() SetOption { return setFunc(func(a *setArgs) { a.nx = true }) }
-
-// NEX applies the Set only if the key does not exist or already has the value
-// that is being set: the way to renew one's own lock.
-func NEX() SetOption { return setFunc(func(a *setArgs) { a.nex = true }) }
-
-// NEXCompare applies the Set only if the key does not exist or its value
-// equals old: compare-and-set by value.
-func NEXCompare(old []byte) SetOption {
-	return setFunc(func(a *setArgs) { a.nex, a.compare = true, append([]byte{}, old...) })
-}
-
-// Expiry lets the key disappear after d, which must be positive and is rounded
-// up to whole milliseconds. A Set without it removes any expiry the key had.
-func Expiry(d time.Duration) SetOption {
-	return setFunc(func(a *setArgs) { a.expiry, a.expires = d, true })
-}
-
-// IfVersion applies the Set only if the key exists with exactly this version:
-// compare-and-set that sees every change in between. The zero version, which
-// is what a Get that found nothing returns, means that the key must not exist.
-// An extension of Holdfast.
-func IfVersion(v hlc.Timestamp) SetOption {
-	return setFunc(func(a *setArgs) { a.version = v; a.versions++ })
-}
-
-// IfAbsent applies the Set only if the key does not exist, like [NX], but can
-// take the place of [IfVersion] in the first step of a chain of versions. An
-// extension of Holdfast.
-func IfAbsent() SetOption {
-	return setFunc(func(a *setArgs) { a.absent = true; a.versions++ })
-}
-
-// Fencing sends a fencing token with a write (protocol, section 5): the
-// version under which the writer got its lock. A key that was ever set with a
-// token refuses writes with a lower one ([ErrTokenTooLow]) or none
-// ([ErrTokenRequired]).
-func Fencing(token hlc.Timestamp) WriteOption {
-	return writeFunc(func(a *writeArgs) { a.token = &token })
-}
-
-// Captured has a [Client.Store] remember this with the message, for [Client.Load]
-// to give back to a duplicate: what the first processing took from outside, such as
-// the time. Nothing is kept of it after [Client.Done].
-func Captured(context []byte) StoreOption {
-	return storeFunc(func(a *storeArgs) { a.context = append([]byte{}, context...) })
-}
-
-// Keep sets for how long a [Client.Store] remembers its message, which must be
-// positive and is rounded up to whole milliseconds. The server has a maximum, and
-// its own opinion for a Store without it (7 days unless it is told otherwise).
-func Keep(d time.Duration) StoreOption {
-	return storeFunc(func(a *storeArgs) { a.keep, a.keeps = d, true })
-}
-
-type retryWrites struct{}
-
-func (retryWrites) applyClient(c *config)   { c.retryWrites = true }
-func (retryWrites) applySet(a *setArgs)     { a.retry = true }
-func (retryWrites) applyDel(a *delArgs)     { a.retry = true }
-func (retryWrites) applyStore(a *storeArgs) { a.retry = true }
-func (retryWrites) applyDone(a *doneArgs)   { a.retry = true }
-
-// RetryWrites sends a write again, until its context ends, when the connection
-// broke before the answer came. It may then take effect twice, and other
-// clients' writes may lie between: a plain Set can overwrite what somebody
-// else wrote after the first time, and a conditional one can report "not
-// applied" although it was this very write, the first time, that changed the
-// key. A [Client.Store] or [Client.Done] can do no harm: the store remembers the
-// first time. Give it for one write or, to [Dial] and [New], for all.
-func RetryWrites() interface {
-	Option
-	WriteOption
-	DoneOption
-} {
-	return retryWrites{}
-}
-
-// WatchOption configures one [Client.Watch].
-type WatchOption interface{ applyWatch(*watchArgs) }
-
-type watchArgs struct{ queue int }
-
-type watchFunc func(*watchArgs)
-
-func (f watchFunc) applyWatch(a *watchArgs) { f(a) }
-
-// Queue sets how many events wait for a slow consumer of this watch before
-// they are replaced by the newest one. From 1; the default is 64.
-func Queue(events int) WatchOption {
-	return watchFunc(func(a *watchArgs) { a.queue = events })
-}

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // fastRetry keeps the tests' pauses short.
@@ -16,7 +17,7 @@ func fastRetry() client.Option { return client.WithBackoff(time.Millisecond, 20*
 
 func TestReadsSurviveABrokenConnection(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, sharedServer(t).addr)
+	p := startProxy(t, testserver.Shared().Addr)
 	c := dial(t, p.addr, fastRetry())
 	mustSet(t, c, key(t, "k"), "v")
 
@@ -51,19 +52,19 @@ func TestWritesWithUnknownOutcome(t *testing.T) {
 		want  error
 	}{
 		{"Set", func(ctx context.Context, c *client.Client, k string) error {
-			_, _, err := c.Set(ctx, k, []byte("new"))
+			_, err := c.Set(ctx, k, []byte("new"))
 			return err
 		}, client.ErrUnknownOutcome},
 		{"Del", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Del(ctx, k)
 			return err
 		}, client.ErrUnknownOutcome},
-		{"VDel", func(ctx context.Context, c *client.Client, k string) error {
-			_, err := c.VDel(ctx, k, []byte("old"))
+		{"Del on condition of a value", func(ctx context.Context, c *client.Client, k string) error {
+			_, err := c.Del(ctx, k, client.IfValue([]byte("old")))
 			return err
 		}, client.ErrUnknownOutcome},
 		{"Set, retried", func(ctx context.Context, c *client.Client, k string) error {
-			_, _, err := c.Set(ctx, k, []byte("new"), client.RetryWrites())
+			_, err := c.Set(ctx, k, []byte("new"), client.RetryWrites())
 			return err
 		}, nil},
 		{"Del, retried", func(ctx context.Context, c *client.Client, k string) error {
@@ -73,7 +74,7 @@ func TestWritesWithUnknownOutcome(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t, sharedServer(t).addr)
+			p := startProxy(t, testserver.Shared().Addr)
 			c := dial(t, p.addr, fastRetry())
 			k := key(t, "k")
 			mustSet(t, c, k, "old")
@@ -96,7 +97,7 @@ func TestWritesWithUnknownOutcome(t *testing.T) {
 // A write that was never sent is simply sent later.
 func TestUnsentWritesWait(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, sharedServer(t).addr)
+	p := startProxy(t, testserver.Shared().Addr)
 	c := dial(t, p.addr, fastRetry())
 	p.refuse(true)
 	p.cut()
@@ -105,7 +106,7 @@ func TestUnsentWritesWait(t *testing.T) {
 		return errors.Is(err, client.ErrNotConnected)
 	})
 	answer := make(chan error, 1)
-	go func() { _, _, err := c.Set(within(t, patience), key(t, "k"), nil); answer <- err }()
+	go func() { _, err := c.Set(within(t, patience), key(t, "k"), nil); answer <- err }()
 	p.refuse(false)
 	if err := <-answer; err != nil {
 		t.Error(err)
@@ -115,12 +116,8 @@ func TestUnsentWritesWait(t *testing.T) {
 // A server that dies and comes back is the same server.
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	first, err := launch("--listen", "127.0.0.1:0", "--data", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := dial(t, first.addr, fastRetry())
+	s := testserver.Run(t, "--listen", testserver.FreeAddress())
+	c := dial(t, s.Addr, fastRetry())
 	w, err := c.Watch(context.Background(), "k")
 	if err != nil {
 		t.Fatal(err)
@@ -131,12 +128,7 @@ func TestServerRestart(t *testing.T) {
 	}
 	was := mustGet(t, c, "k").Version
 
-	first.kill()
-	second, err := launch("--listen", first.addr, "--data", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(second.stop)
+	s.Restart()
 	if v := mustGet(t, c, "k"); string(v.Bytes) != "before" || v.Version != was {
 		t.Errorf("after the restart: %q %v, want what was acknowledged", v.Bytes, v.Version)
 	}
@@ -149,11 +141,25 @@ func TestServerRestart(t *testing.T) {
 // Two clients with one ID: the elder is thrown out, says so, and comes back.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
-	s := sharedServer(t)
+	s := testserver.Shared()
 	id := strings.NewReplacer("/", "-", "#", "-").Replace(key(t, "id"))
 	// Its write may be on its way when the other one takes over.
-	elder := dial(t, s.addr, client.WithClientID(id), client.WithBackoff(100*time.Millisecond, time.Second), client.RetryWrites())
-	younger := dial(t, s.addr, client.WithClientID(id))
+	elder := dial(t, s.Addr, client.WithClientID(id), client.WithBackoff(100*time.Millisecond, time.Second), client.RetryWrites())
+	younger := dial(t, s.Addr, client.WithClientID(id))
 	_ = younger.Close()
 	mustSet(t, elder, key(t, "k"), "v")
+}
+
+// A client that another one with the same client ID has taken the place of says so.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Shared().Addr
+	id := client.WithClientID("takeover")
+	first := dial(t, addr, id, client.WithBackoff(time.Hour, time.Hour))
+	dial(t, addr, id)
+	eventually(t, "the first client knows why", func() bool {
+		_, _, err := first.Get(within(t, 10*time.Millisecond), key(t, "k"))
+		var disconnected *client.DisconnectError
+		return errors.Is(err, client.ErrNotConnected) && errors.As(err, &disconnected) && disconnected.Code == client.ReasonSessionTakenOver
+	})
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // MessageStatus says what the store knows of a message.
@@ -29,45 +29,46 @@ func (s MessageStatus) String() string {
 	return fmt.Sprintf("status %d", s)
 }
 
-// Message is what [Client.Load] finds.
-type Message struct {
+// LoadResult is what [Client.Load] finds.
+type LoadResult struct {
 	Status MessageStatus
 	// State is what to process the message on. NewMessage: the key's value. Duplicate:
 	// the value before the message was first processed. Nil if there was none,
 	// and for Confirmed.
 	State []byte
-	// Context is what the Store of a Duplicate captured; nil: nothing.
-	Context []byte
-	// Version is, for NewMessage, that of the key, zero if it doesn't exist: what Store
-	// wants. Else it is the one that the message produced.
+	// Captured is what the Store of a Duplicate captured (see the option [Captured]);
+	// nil: nothing.
+	Captured []byte
+	// Version is, for NewMessage, that of the key, zero if it doesn't exist: the argument
+	// of Store. Otherwise it is the version that the message produced.
 	Version hlc.Timestamp
 }
 
 // Load asks what is known of a message that concerns a key, an extension of
-// Holdfast (protocol, section 8). Messages are told apart by their ID, which must
-// not be empty, for each key by itself.
-func (c *Client) Load(ctx context.Context, key, messageID string) (Message, error) {
+// Holdfast (protocol, section 8). A message is identified by its key and its ID, which
+// must not be empty.
+func (c *Client) Load(ctx context.Context, key, messageID string) (LoadResult, error) {
 	r := newRequest("load", key, []byte("LOAD"), []byte(key), []byte(messageID))
 	answer, err := c.do(ctx, r)
 	if err != nil {
-		return Message{}, err
+		return LoadResult{}, err
 	}
-	if m, ok := message(&answer); ok {
+	if m, ok := loadResult(&answer); ok {
 		return m, nil
 	}
-	return Message{}, r.unexpected(&answer)
+	return LoadResult{}, r.unexpected(&answer)
 }
 
-// message takes *3 :n state context apart.
-func message(a *reply) (m Message, ok bool) {
+// loadResult takes *3 :n state captured apart.
+func loadResult(a *reply) (m LoadResult, ok bool) {
 	if a.Kind != protocol.Array || len(a.Array) != 3 {
-		return Message{}, false
+		return LoadResult{}, false
 	}
-	status, state, context := &a.Array[0], &a.Array[1], &a.Array[2]
-	if status.Kind != protocol.Int || status.Int < int64(NewMessage) || status.Int > int64(Confirmed) || !blobOrNil(state) || !blobOrNil(context) {
-		return Message{}, false
+	status, state, captured := &a.Array[0], &a.Array[1], &a.Array[2]
+	if status.Kind != protocol.Int || status.Int < int64(NewMessage) || status.Int > int64(Confirmed) || !blobOrNil(state) || !blobOrNil(captured) {
+		return LoadResult{}, false
 	}
-	return Message{Status: MessageStatus(status.Int), State: state.Blob, Context: context.Blob, Version: a.version}, true
+	return LoadResult{Status: MessageStatus(status.Int), State: state.Blob, Captured: captured.Blob, Version: a.version}, true
 }
 
 func blobOrNil(r *protocol.Response) bool { return r.Kind == protocol.Blob || r.Kind == protocol.Nil }
@@ -81,8 +82,8 @@ const (
 	// AlreadyStored: the message had been stored before, perhaps by an earlier
 	// try of this very call whose answer was lost. Nothing was changed.
 	AlreadyStored
-	// VersionConflict: the key has another version; somebody was faster. Nothing
-	// was changed: Load again.
+	// VersionConflict: the key has another version, because another client has written
+	// it. Nothing was changed: Load again.
 	VersionConflict
 )
 
@@ -106,7 +107,7 @@ type StoreResult struct {
 
 // Store sets a key to the state that a message has led to, and remembers the
 // message with the state that it replaces, both or neither: only if the key still
-// has the version on which the message was processed, which is Message.Version of
+// has the version on which the message was processed, which is LoadResult.Version of
 // a NewMessage. The zero version means that the key must not exist. The key loses any
 // expiry that it had.
 //
@@ -118,8 +119,8 @@ func (c *Client) Store(ctx context.Context, key string, state []byte, messageID 
 	for _, o := range opts {
 		o.applyStore(&a)
 	}
-	if a.keeps && a.keep <= 0 {
-		return StoreResult{}, &Error{Op: "store", Key: key, Err: fmt.Errorf("%w: keep %v: it must be positive", ErrInvalidOption, a.keep)}
+	if err := a.check(); err != nil {
+		return StoreResult{}, &Error{Op: "store", Key: key, Err: err}
 	}
 	r := newRequest("store", key, a.command(key, state, messageID, version)...)
 	r.asWrite(c.cfg, &a.writeArgs)
@@ -139,13 +140,9 @@ func (c *Client) Store(ctx context.Context, key string, state []byte, messageID 
 }
 
 func (a *storeArgs) command(key string, state []byte, messageID string, version hlc.Timestamp) [][]byte {
-	base := []byte("-")
-	if !version.IsZero() {
-		base = version.Append(nil)
-	}
-	args := [][]byte{[]byte("STORE"), []byte(key), state, []byte(messageID), base}
-	if a.context != nil {
-		args = append(args, []byte("CTX"), a.context)
+	args := [][]byte{[]byte("STORE"), []byte(key), state, []byte(messageID), versionOrAbsent(version)}
+	if a.captured != nil {
+		args = append(args, []byte("CTX"), a.captured)
 	}
 	if a.keeps {
 		args = append(args, []byte("KEEP"), strconv.AppendInt(nil, ceilMs(a.keep), 10))

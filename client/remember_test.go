@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
-func mustLoad(t *testing.T, c *client.Client, k, messageID string) client.Message {
+func mustLoad(t *testing.T, c *client.Client, k, messageID string) client.LoadResult {
 	t.Helper()
 	m, err := c.Load(within(t, patience), k, messageID)
 	if err != nil {
@@ -25,9 +26,9 @@ func mustLoad(t *testing.T, c *client.Client, k, messageID string) client.Messag
 	return m
 }
 
-func wantMessage(t *testing.T, got, want client.Message) {
+func wantMessage(t *testing.T, got, want client.LoadResult) {
 	t.Helper()
-	if got.Status != want.Status || got.Version != want.Version || !sameOrNil(got.State, want.State) || !sameOrNil(got.Context, want.Context) {
+	if got.Status != want.Status || got.Version != want.Version || !sameOrNil(got.State, want.State) || !sameOrNil(got.Captured, want.Captured) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -45,34 +46,34 @@ func mustStore(t *testing.T, c *client.Client, k, state, messageID string, versi
 
 func TestEachMessageIsProcessedOnce(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 
 	first := mustLoad(t, c, k, "m1")
-	wantMessage(t, first, client.Message{Status: client.NewMessage})
+	wantMessage(t, first, client.LoadResult{Status: client.NewMessage})
 	stored := mustStore(t, c, k, "", "m1", first.Version, client.Captured([]byte("noon")))
 	if stored.Outcome != client.Stored || stored.Version.IsZero() {
 		t.Errorf("Store: %+v", stored)
 	}
-	wantMessage(t, mustLoad(t, c, k, "m1"), client.Message{Status: client.Duplicate, Context: []byte("noon"), Version: stored.Version})
+	wantMessage(t, mustLoad(t, c, k, "m1"), client.LoadResult{Status: client.Duplicate, Captured: []byte("noon"), Version: stored.Version})
 	if again := mustStore(t, c, k, "x", "m1", first.Version); again != (client.StoreResult{Outcome: client.AlreadyStored, Version: stored.Version}) {
 		t.Errorf("the same Store again: %+v", again)
 	}
 
 	second := mustLoad(t, c, k, "m2")
-	wantMessage(t, second, client.Message{Status: client.NewMessage, State: []byte{}, Version: stored.Version})
+	wantMessage(t, second, client.LoadResult{Status: client.NewMessage, State: []byte{}, Version: stored.Version})
 	if late := mustStore(t, c, k, "x", "m2", first.Version); late != (client.StoreResult{Outcome: client.VersionConflict, Version: stored.Version}) {
 		t.Errorf("a Store that comes too late: %+v", late)
 	}
 	next := mustStore(t, c, k, "b", "m2", second.Version, client.Captured(nil), client.Keep(time.Hour))
-	wantMessage(t, mustLoad(t, c, k, "m2"), client.Message{Status: client.Duplicate, State: []byte{}, Context: []byte{}, Version: next.Version})
+	wantMessage(t, mustLoad(t, c, k, "m2"), client.LoadResult{Status: client.Duplicate, State: []byte{}, Captured: []byte{}, Version: next.Version})
 
 	for id, want := range map[string]bool{"m2": true, "m3": false} {
 		if remembered, err := c.Done(within(t, patience), k, id); err != nil || remembered != want {
 			t.Errorf("Done(%s): %v, %v", id, remembered, err)
 		}
 	}
-	wantMessage(t, mustLoad(t, c, k, "m2"), client.Message{Status: client.Confirmed, Version: next.Version})
+	wantMessage(t, mustLoad(t, c, k, "m2"), client.LoadResult{Status: client.Confirmed, Version: next.Version})
 	if v := mustGet(t, c, k); string(v.Bytes) != "b" || v.Version != next.Version {
 		t.Errorf("the key holds %q with %v", v.Bytes, v.Version)
 	}
@@ -80,7 +81,7 @@ func TestEachMessageIsProcessedOnce(t *testing.T) {
 
 func TestMessagesAreForgottenInTime(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	version := mustStore(t, c, k, "a", "m", hlc.Timestamp{}, client.Keep(30*time.Millisecond)).Version
 	eventually(t, "the message is new again", func() bool { return mustLoad(t, c, k, "m").Status == client.NewMessage })
@@ -91,7 +92,7 @@ func TestMessagesAreForgottenInTime(t *testing.T) {
 
 func TestFencedStore(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	old := mustStore(t, c, key(t, "lock"), "", "m", hlc.Timestamp{}).Version
 	token := mustStore(t, c, key(t, "lock"), "", "n", old).Version
@@ -109,7 +110,7 @@ func TestFencedStore(t *testing.T) {
 
 func TestBadMessageArguments(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k, ctx := key(t, "k"), within(t, patience)
 	if _, err := c.Store(ctx, k, nil, "m", hlc.Timestamp{}, client.Keep(0)); !errors.Is(err, client.ErrInvalidOption) {
 		t.Errorf("Keep(0): %v", err)
@@ -163,7 +164,7 @@ func TestMessagesAndABrokenConnection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t, sharedServer(t).addr)
+			p := startProxy(t, testserver.Shared().Addr)
 			c := dial(t, p.addr, fastRetry())
 			k := key(t, "k")
 			p.hold()
@@ -192,12 +193,8 @@ func TestMessagesAndABrokenConnection(t *testing.T) {
 // the state of its key once, and what every one of them was told is still so.
 func TestExactlyOnceThroughKills(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, err := launch("--listen", "127.0.0.1:0", "--data", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := dial(t, s.addr, fastRetry(), client.RetryWrites())
+	s := testserver.Run(t, "--listen", testserver.FreeAddress())
+	c := dial(t, s.Addr, fastRetry(), client.RetryWrites())
 	const keys, messages, handlers, kills = 3, 120, 6, 5
 	var mu sync.Mutex
 	told := map[int]hlc.Timestamp{} // under mu: the version of each message
@@ -235,12 +232,8 @@ func TestExactlyOnceThroughKills(t *testing.T) {
 	}
 	for n := range kills {
 		eventually(t, "messages are handled", func() bool { return handled.Load() > int64(10*(n+1)) })
-		s.kill()
-		if s, err = launch("--listen", s.addr, "--data", dir); err != nil {
-			t.Fatal(err)
-		}
+		s.Restart()
 	}
-	t.Cleanup(s.stop)
 	close(stop)
 	wg.Wait()
 	for i := range messages {

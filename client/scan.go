@@ -4,13 +4,37 @@ import (
 	"context"
 	"iter"
 
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
+
+// Entry is a key with its value, as [Client.ScanValues] lists them.
+type Entry struct {
+	Key string // the bytes of the key, which need not be UTF-8
+	Value
+	// TooLarge: the key has a value that doesn't fit in a packet of the size that
+	// [WithMaxPacketSize] allows. Bytes is nil; the Version is the value's.
+	TooLarge bool
+}
+
+// ScanOption configures one [Client.Scan] or [Client.ScanValues].
+type ScanOption interface{ applyScan(*scanArgs) }
+
+type scanArgs struct{ values, binary bool }
+
+type scanFunc func(*scanArgs)
+
+func (f scanFunc) applyScan(a *scanArgs) { f(a) }
+
+// BinaryKeys lists keys that are not UTF-8 as well. The pattern, which need not be UTF-8
+// either, is then matched byte by byte: `?` stands for one byte, and what stands in
+// brackets is bytes.
+func BinaryKeys() ScanOption { return scanFunc(func(a *scanArgs) { a.binary = true }) }
 
 // Scan lists the keys that match a pattern, an extension of Holdfast: `*`, `?`,
 // `[abc]`, `[a-z]`, `[!abc]`, and `[*]` for the character itself, matched
-// against the whole key. Keys that are not UTF-8 are never listed. A key that
-// exists during the whole scan comes exactly once; one that comes or goes
+// against the whole key. Keys that are not UTF-8 are listed only with [BinaryKeys].
+// A key that exists during the whole scan comes exactly once; one that comes or goes
 // meanwhile may or may not.
 //
 //	for key, err := range c.Scan(ctx, "sensor/*") {
@@ -20,17 +44,38 @@ import (
 //
 // Keys are fetched a page at a time, while the loop runs. An error comes last.
 // The client's timeout applies to each page if ctx has no deadline.
-func (c *Client) Scan(ctx context.Context, pattern string) iter.Seq2[string, error] {
+func (c *Client) Scan(ctx context.Context, pattern string, opts ...ScanOption) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		var token []byte
-		for {
-			keys, next, err := c.scanPage(ctx, pattern, token)
-			if err != nil {
-				yield("", err)
+		for e, err := range c.scan(ctx, pattern, false, opts) {
+			if !yield(e.Key, err) {
 				return
 			}
-			for _, key := range keys {
-				if !yield(string(key.Blob), nil) {
+		}
+	}
+}
+
+// ScanValues is [Client.Scan] with each key's value and version, as they were when
+// the page with the key was made. A page has at most 256 KiB of keys and values, or
+// one key with a larger value.
+func (c *Client) ScanValues(ctx context.Context, pattern string, opts ...ScanOption) iter.Seq2[Entry, error] {
+	return c.scan(ctx, pattern, true, opts)
+}
+
+func (c *Client) scan(ctx context.Context, pattern string, values bool, opts []ScanOption) iter.Seq2[Entry, error] {
+	a := scanArgs{values: values}
+	for _, o := range opts {
+		o.applyScan(&a)
+	}
+	return func(yield func(Entry, error) bool) {
+		var token []byte
+		for {
+			entries, next, err := c.scanPage(ctx, pattern, token, &a)
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
 					return
 				}
 			}
@@ -43,38 +88,72 @@ func (c *Client) Scan(ctx context.Context, pattern string) iter.Seq2[string, err
 }
 
 // scanPage fetches one page; next is nil after the last.
-func (c *Client) scanPage(ctx context.Context, pattern string, token []byte) (keys []protocol.Response, next []byte, err error) {
+func (c *Client) scanPage(ctx context.Context, pattern string, token []byte, a *scanArgs) (entries []Entry, next []byte, err error) {
 	args := [][]byte{[]byte("SCAN"), []byte(pattern)}
 	if token != nil {
 		args = append(args, token)
+	}
+	if a.values {
+		args = append(args, []byte("VALUES"))
+	}
+	if a.binary {
+		args = append(args, []byte("BINARY"))
 	}
 	r := newRequest("scan", pattern, args...)
 	answer, err := c.do(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	if keys, next, ok := page(&answer); ok {
-		return keys, next, nil
+	if entries, next, ok := page(&answer, a.values); ok {
+		return entries, next, nil
 	}
 	return nil, nil, r.unexpected(&answer)
 }
 
-// page takes *1 *n keys and *2 *n keys $token apart (protocol, section 7).
-func page(a *reply) (keys []protocol.Response, next []byte, ok bool) {
+// page takes *1 *n keys and *2 *n keys $token apart (protocol, section 7). With
+// values there is an array of key, value and version instead of each key.
+func page(a *reply, values bool) (entries []Entry, next []byte, ok bool) {
 	if a.Kind != protocol.Array || len(a.Array) < 1 || len(a.Array) > 2 || a.Array[0].Kind != protocol.Array {
 		return nil, nil, false
 	}
-	keys = a.Array[0].Array
-	for i := range keys {
-		if keys[i].Kind != protocol.Blob {
+	entries = make([]Entry, len(a.Array[0].Array))
+	for i := range entries {
+		read := entries[i].readKey
+		if values {
+			read = entries[i].readAll
+		}
+		if !read(&a.Array[0].Array[i]) {
 			return nil, nil, false
 		}
 	}
 	if len(a.Array) == 1 {
-		return keys, nil, true
+		return entries, nil, true
 	}
 	if a.Array[1].Kind != protocol.Blob {
 		return nil, nil, false
 	}
-	return keys, a.Array[1].Blob, true
+	return entries, a.Array[1].Blob, true
+}
+
+func (e *Entry) readKey(r *protocol.Response) (ok bool) {
+	e.Key = string(r.Blob)
+	return r.Kind == protocol.Blob
+}
+
+func (e *Entry) readAll(r *protocol.Response) (ok bool) {
+	if r.Kind != protocol.Array || len(r.Array) != 3 || !e.readKey(&r.Array[0]) {
+		return false
+	}
+	value, version := &r.Array[1], &r.Array[2]
+	switch value.Kind {
+	case protocol.Blob:
+		e.Bytes = append([]byte{}, value.Blob...) // not a view of the whole page
+	case protocol.Nil:
+		e.TooLarge = true
+	default:
+		return false
+	}
+	var err error
+	e.Version, err = hlc.ParseBytes(version.Blob)
+	return err == nil
 }

@@ -4,54 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
-	"sync"
-	"time"
+	"unicode/utf8"
 
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Session publishes and receives messages at QoS 1, over a connection of its own
-// that repairs itself. Its MQTT session outlives the connection, so that what is
-// published meanwhile waits at the server ([WithSessionExpiry] says for how long).
+// that repairs itself. Its MQTT session outlives the connection, so that messages
+// published meanwhile wait at the server ([WithSessionExpiry] says for how long).
 // A process that is to find its messages again after a restart needs a client ID
-// that stays ([WithClientID]); one without gives its session up in [Session.Close].
+// that stays ([WithClientID]); a session without one ends with [Session.Close].
 //
-// Messages are acknowledged by whoever processes them, when they have: see
-// [Delivery]. It is safe for concurrent use.
+// The application acknowledges a message when it has processed it: see [Delivery.Ack].
+// A Session is safe for concurrent use.
 type Session struct {
-	upkeep[*sessionLink]
-	filters    []string // under mu: set once
-	subscribed bool     // under mu: the server has granted filters, in this session
-
-	receiving sync.Mutex
-	deliver   func(Delivery) // under receiving: nil until Subscribe
-	held      []Delivery     // under receiving: what came before; the Receive Maximum bounds it
-}
-
-// Delivery is a message that was received.
-type Delivery struct {
-	ApplicationMessage
-	// Redelivered: it may have been delivered before (the DUP flag [MQTT-3.3.1-1]).
-	Redelivered bool
-	// Ack acknowledges the message: the server forgets it. It belongs to the
-	// connection over which the message came, and does nothing once that is lost:
-	// the message comes again. Acknowledgements leave in the order of the messages
-	// [MQTT-4.6.0-2], so one that is missing holds the later ones back, and after
-	// 1,024 of them the server sends nothing more. Calling it twice is harmless.
-	Ack func()
+	cfg           *config
+	conn          *conn.Upkeep[*sessionLink]
+	subscriptions *subscriptions.List
+	inbox         inbox
 }
 
 // DialSession connects like [Dial], and fails if the first attempt fails. Of the
-// options, those of a state store's requests mean nothing here.
+// options, [RetryWrites] and [WithClock] mean nothing here.
 func DialSession(ctx context.Context, address string, opts ...Option) (*Session, error) {
-	s := &Session{}
-	if err := s.configure(address, opts); err != nil {
+	cfg, err := newConfig(address, opts)
+	if err != nil {
 		return nil, err
 	}
-	go s.run(s.connect, func(*sessionLink) {}, s.lost)
-	if err := s.awaitFirst(ctx); err != nil {
+	s := &Session{
+		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config, address),
+		subscriptions: subscriptions.NewList(isRefusal), inbox: newInbox(),
+	}
+	go s.conn.Run(s.connect, func(*sessionLink) {}, s.inbox.clear)
+	if err := s.conn.AwaitFirst(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
@@ -59,94 +51,38 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 }
 
 // ClientID returns the MQTT client ID in use.
-func (s *Session) ClientID() string { return s.cfg.clientID }
+func (s *Session) ClientID() string { return s.cfg.ClientID }
 
-// Close disconnects. What waits for an acknowledgement fails with [ErrClosed];
-// what was received and not acknowledged comes again to whoever resumes the
-// session. Close returns when nothing of the session runs any more.
+// Close disconnects. Calls that wait fail with [ErrClosed], or [ErrUnknownOutcome] if
+// they were publishing; messages that were received and not acknowledged come again to
+// the next process that resumes the session. Close returns when nothing of the session
+// runs any more. Closing twice is harmless.
 func (s *Session) Close() error {
-	s.stop()
-	return nil
-}
-
-// Subscribe subscribes to all of the filters, at QoS 1, and has deliver called with
-// each message that comes, in order, by one goroutine at a time: deliver must
-// not block for long. Messages that a resumed session held come too, among them
-// those of subscriptions made by a former process. It can be called once.
-//
-// A filter that the server refuses is a [*RejectedError].
-func (s *Session) Subscribe(ctx context.Context, filters []string, deliver func(Delivery)) error {
-	s.mu.Lock()
-	if s.filters != nil {
-		s.mu.Unlock()
-		return errors.New("subscribe: this session has its subscriptions already")
-	}
-	s.filters = append([]string{}, filters...)
-	s.mu.Unlock()
-	for {
-		l, err := s.live(ctx)
-		if err != nil {
-			return fmt.Errorf("subscribe: %w", err)
-		}
-		if err = s.ensureSubscribed(ctx, l, true); err == nil {
-			break
-		}
-		var rejected *RejectedError
-		if errors.As(err, &rejected) || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-l.dead:
-		case <-ctx.Done():
-			return fmt.Errorf("subscribe: %w", ctx.Err())
-		}
-	}
-	s.receiving.Lock()
-	defer s.receiving.Unlock()
-	for _, d := range s.held {
-		deliver(d)
-	}
-	s.held, s.deliver = nil, deliver
-	return nil
-}
-
-// ensureSubscribed makes the subscriptions, unless the session has them.
-func (s *Session) ensureSubscribed(ctx context.Context, l *sessionLink, present bool) error {
-	s.mu.Lock()
-	filters, done := s.filters, s.subscribed && present
-	s.mu.Unlock()
-	if done || len(filters) == 0 {
-		return nil
-	}
-	for _, filter := range filters {
-		if err := l.subscribe(ctx, filter, nil); err != nil {
-			return fmt.Errorf("subscribe to %s: %w", filter, err)
-		}
-	}
-	s.mu.Lock()
-	s.subscribed = true
-	s.mu.Unlock()
+	s.conn.Stop()
 	return nil
 }
 
 // Publish sends messages in this order, and returns nil when the server has
-// acknowledged all of them: with its fsync behind it, if the server has such.
+// acknowledged all of them. A Holdfast that runs with its default durability does so
+// after its fsync.
 //
 // A [*RejectedError] is the server's refusal of one of them, [ErrTooLarge] means that
 // one is larger than it takes. With [ErrUnknownOutcome], some may have been published.
-func (s *Session) Publish(ctx context.Context, messages ...ApplicationMessage) error {
-	l, err := s.live(ctx)
+func (s *Session) Publish(ctx context.Context, messages ...Message) error {
+	ctx, cancel := s.conn.Bound(ctx)
+	defer cancel()
+	l, err := s.conn.Live(ctx)
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	for i := range messages {
-		if n := messages[i].SizeBytes(); l.maxPacket > 0 && n > int64(l.maxPacket) {
-			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.maxPacket)
+		if n := messages[i].SizeBytes(); l.MaxPacket() > 0 && n > int64(l.MaxPacket()) {
+			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.MaxPacket())
 		}
 	}
-	acks := make([]chan packets.ControlPacket, 0, len(messages))
+	acks := make([]<-chan packets.ControlPacket, 0, len(messages))
 	for i := range messages {
-		ack, err := l.send(ctx, &messages[i])
+		ack, err := l.Send(ctx, messages[i].packet())
 		if err != nil {
 			return fmt.Errorf("publish to %s: %w: %w", messages[i].Topic, ErrUnknownOutcome, err)
 		}
@@ -160,164 +96,175 @@ func (s *Session) Publish(ctx context.Context, messages ...ApplicationMessage) e
 	return nil
 }
 
+// Subscribe subscribes to all of the filters, at QoS 1. Their messages come by
+// [Session.Messages]. It returns when the server has granted all of them; from then on
+// the session has them, through reconnects too. Subscribing again to a filter gets its
+// retained messages again.
+//
+// A filter that the server refuses is a [*RejectedError], and none of the filters is
+// subscribed to. After another error, of the context for example, some of them may be
+// at the server until the next call or the next connection; repeat the call, or
+// unsubscribe.
+func (s *Session) Subscribe(ctx context.Context, filters ...string) error {
+	return s.change(ctx, "subscribe", filters, s.subscriptions.Add)
+}
+
+// Unsubscribe ends subscriptions, also those that a former process left in the session.
+// It returns when the server has confirmed it; after an error the session repeats it on
+// the next connection. Messages that were received before can still come by
+// [Session.Messages]. A filter that was not subscribed to is no error.
+func (s *Session) Unsubscribe(ctx context.Context, filters ...string) error {
+	return s.change(ctx, "unsubscribe", filters, s.subscriptions.Remove)
+}
+
+// change makes a change of the subscriptions, on as many connections as it takes.
+func (s *Session) change(ctx context.Context, op string, filters []string, do func(context.Context, subscriptions.Link, []string) error) error {
+	if err := checkFilters(op, filters); err != nil {
+		return err
+	}
+	ctx, cancel := s.conn.Bound(ctx)
+	defer cancel()
+	for {
+		l, err := s.conn.Live(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		err = do(ctx, l, filters)
+		switch {
+		case err == nil:
+			return nil
+		case isRefusal(err), errors.Is(err, paho.ErrInvalidArguments), ctx.Err() != nil:
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		select {
+		case <-l.dead:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", op, ctx.Err())
+		}
+	}
+}
+
+// Messages gives the messages that come by the session's subscriptions, in order, until
+// ctx ends, the session is closed or the loop is left. Its last element is an error: the
+// context's, or [ErrClosed].
+//
+//	for d, err := range s.Messages(ctx) {
+//		if err != nil { return err }
+//		…
+//		d.Ack()
+//	}
+//
+// Messages that a resumed session held at the server come too, among them those of
+// subscriptions made by a former process. Messages that come while no loop takes them
+// wait: those at QoS 1 until the server has 1,024 that are not acknowledged and sends no
+// more, and at most 1,024 of those that were published at QoS 0; the rest of these are
+// dropped and logged. Each message goes to one loop if several run at once.
+func (s *Session) Messages(ctx context.Context) iter.Seq2[Delivery, error] {
+	return func(yield func(Delivery, error) bool) {
+		for {
+			d, err := s.inbox.take(ctx, s.conn.Context().Done())
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // MaxPacketSize is the largest packet, in bytes, that the server takes, as it said
 // when it was reached last; 0: any.
 func (s *Session) MaxPacketSize() uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.link == nil {
+	l := s.conn.Now()
+	if l == nil {
 		return 0
 	}
-	return s.link.maxPacket
-}
-
-// lost forgets what was received and not handed over: it comes again.
-func (s *Session) lost() {
-	s.receiving.Lock()
-	defer s.receiving.Unlock()
-	s.held = nil
+	return l.MaxPacket()
 }
 
 // sessionLink is one connection of a Session.
 type sessionLink struct {
-	*pipe
+	*conn.Conn
 	session *Session
-	acks    acks
+	acks    *conn.Acks
 	dead    chan struct{} // closed after the connection's end
 }
 
-// connect makes a link, with the subscriptions if the server has forgotten them.
+// connect makes a link, and brings the server's subscriptions in step.
 func (s *Session) connect() (*sessionLink, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.timeout)
+	ctx, cancel := context.WithTimeout(s.conn.Context(), s.cfg.Timeout)
 	defer cancel()
 	l := &sessionLink{session: s, dead: make(chan struct{})}
 	var err error
-	l.pipe, err = newPipe(ctx, s.cfg, nil, l.received)
+	l.Conn, err = conn.New(ctx, &s.cfg.Config, nil, l.received)
 	if err != nil {
 		return nil, err
 	}
-	l.window.manual = true
-	l.acks.window = l.window
+	l.acks = l.AckByHand()
+	s.inbox.open(l) // messages come as soon as the CONNACK
 	expiry := uint32(min(math.Ceil(s.cfg.sessionExpiry.Seconds()), math.MaxUint32))
-	present, err := l.handshake(ctx, &paho.Connect{Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry}})
+	present, err := l.Handshake(ctx, &paho.Connect{Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry}})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ensureSubscribed(ctx, l, present); err != nil {
-		l.pipe.close()
+	if err := s.subscriptions.Restore(ctx, l, present); err != nil {
+		l.Conn.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// wait implements connection. A session that nobody can resume, because its client
-// ID was made up here, is not left behind [MQTT-3.14.2-2].
-func (l *sessionLink) wait(ctx context.Context) error {
+// Wait implements conn.Link. A session whose client ID was made up here is not left
+// behind at the server, because no process can resume it [MQTT-3.14.2-2].
+func (l *sessionLink) Wait(ctx context.Context) error {
 	select {
-	case <-l.paho.Done():
-		return l.whyEnded()
+	case <-l.Done():
+		return l.WhyEnded()
 	case <-ctx.Done():
 	}
-	bye := &paho.Disconnect{}
-	if l.cfg.randomID {
-		bye.Properties = &paho.DisconnectProperties{SessionExpiryInterval: ptr(uint32(0))}
+	packet := &paho.Disconnect{}
+	if l.session.cfg.randomID {
+		packet.Properties = &paho.DisconnectProperties{SessionExpiryInterval: ptr(uint32(0))}
 	}
-	_ = l.paho.Disconnect(bye)
+	l.Disconnect(packet)
 	return ErrClosed
 }
 
-// kill implements connection: the window has told those who wait.
-func (l *sessionLink) kill(error) { close(l.dead) }
+// Kill implements conn.Link. The window has already failed the calls that wait for an
+// acknowledgement.
+func (l *sessionLink) Kill(error) { close(l.dead) }
 
 // received gets every message of the connection, in order.
-func (l *sessionLink) received(m paho.PublishReceived) (bool, error) {
-	d := Delivery{ApplicationMessage: applicationMessage(m.Packet), Redelivered: m.Packet.Duplicate(), Ack: func() {}}
-	if m.Packet.QoS > 0 {
-		d.Ack = l.acks.expect(m.Packet.PacketID)
+func (l *sessionLink) received(p *paho.Publish) {
+	d := Delivery{Message: toMessage(p), Redelivered: p.Duplicate()}
+	if p.QoS > 0 {
+		d.ack = l.acks.Expect(p.PacketID)
 	}
-	s := l.session
-	s.receiving.Lock()
-	defer s.receiving.Unlock()
-	if s.deliver == nil {
-		s.held = append(s.held, d)
-	} else {
-		s.deliver(d)
+	if !l.session.inbox.put(l, d, p.QoS > 0) {
+		l.session.cfg.Logger.Warn("a message at QoS 0 was dropped: too many wait to be taken from Session.Messages", "topic", d.Topic, "waiting", inboxBound)
 	}
-	return true, nil
-}
-
-// send writes a PUBLISH; its PUBACK comes through the channel.
-func (l *sessionLink) send(ctx context.Context, m *ApplicationMessage) (chan packets.ControlPacket, error) {
-	if err := l.wire.waitRoom(ctx); err != nil {
-		return nil, err
-	}
-	p := m.packet().Packet()
-	ack := make(chan packets.ControlPacket, 1)
-	if err := l.window.AddToSession(ctx, p, ack); err != nil {
-		return nil, err
-	}
-	if _, err := p.WriteTo(l.wire); err != nil {
-		return nil, err
-	}
-	return ack, nil
 }
 
 func (l *sessionLink) acknowledgement(ctx context.Context, ack <-chan packets.ControlPacket) error {
 	select {
 	case p := <-ack:
-		puback, ok := p.Content.(*packets.Puback)
-		switch {
-		case !ok: // what the window says when the connection is lost
-			return fmt.Errorf("%w: %w", ErrUnknownOutcome, errConnectionLost)
-		case puback.ReasonCode >= 0x80:
-			return rejection(puback)
+		err := l.Outcome(p)
+		if errors.Is(err, conn.ErrLost) {
+			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
-		return nil
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
 }
 
-// acks sends the PUBACKs of one connection in the order of its messages.
-type acks struct {
-	window *window
-
-	mu    sync.Mutex
-	first uint64        // under mu: the number of open[0], counted from the connection's start
-	open  []expectedAck // under mu: the messages from the oldest that is not acknowledged on
-}
-
-type expectedAck struct {
-	packetID uint16
-	given    bool
-}
-
-// expect notes a message and returns what acknowledges it.
-func (a *acks) expect(packetID uint16) func() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	number := a.first + uint64(len(a.open))
-	a.open = append(a.open, expectedAck{packetID: packetID})
-	return func() { a.give(number) }
-}
-
-func (a *acks) give(number uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if number < a.first {
-		return // given before
+// checkFilters finds what every server would refuse.
+func checkFilters(op string, filters []string) error {
+	if len(filters) == 0 {
+		return fmt.Errorf("%s: %w: no topic filter is given: give at least one", op, ErrInvalidOption)
 	}
-	a.open[number-a.first].given = true
-	for len(a.open) > 0 && a.open[0].given {
-		a.window.puback(a.open[0].packetID)
-		a.open = a.open[1:]
-		a.first++
+	for _, filter := range filters {
+		if !utf8.ValidString(filter) || !topic.ValidFilter(filter) {
+			return fmt.Errorf("%s: %w: topic filter %q: it must be UTF-8 and not empty, a level may be '+' or, the last one, '#', and a shared subscription is $share/GROUP/FILTER", op, ErrInvalidOption, filter)
+		}
 	}
-}
-
-// WithSessionExpiry sets for how long the server keeps a [Session] without
-// connection, and the messages for it, in whole seconds up to 2³²−2 s. The
-// default is one day. A [Client] has no such session.
-func WithSessionExpiry(d time.Duration) Option {
-	return optionFunc(func(c *config) { c.sessionExpiry = d })
+	return nil
 }

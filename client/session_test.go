@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 func dialSession(t *testing.T, address string, opts ...client.Option) *client.Session {
@@ -26,10 +28,22 @@ type inbox chan client.Delivery
 
 func subscribe(t *testing.T, s *client.Session, filters ...string) inbox {
 	t.Helper()
-	in := make(inbox, 2000)
-	if err := s.Subscribe(t.Context(), filters, func(d client.Delivery) { in <- d }); err != nil {
+	if err := s.Subscribe(t.Context(), filters...); err != nil {
 		t.Fatal(err)
 	}
+	return receive(t, s)
+}
+
+func receive(t *testing.T, s *client.Session) inbox {
+	in := make(inbox, 2000)
+	go func() {
+		for d, err := range s.Messages(t.Context()) {
+			if err != nil {
+				return
+			}
+			in <- d
+		}
+	}()
 	return in
 }
 
@@ -44,15 +58,15 @@ func (in inbox) next(t *testing.T) client.Delivery {
 	}
 }
 
-func text(topic, payload string) client.ApplicationMessage {
-	return client.ApplicationMessage{Topic: topic, Payload: []byte(payload)}
+func text(topic, payload string) client.Message {
+	return client.Message{Topic: topic, Payload: []byte(payload)}
 }
 
 func TestSessionPassesMessagesOnUnaltered(t *testing.T) {
 	t.Parallel()
-	addr := sharedServer(t).addr
+	addr := testserver.Shared().Addr
 	in := subscribe(t, dialSession(t, addr), "unaltered/+")
-	sent := client.ApplicationMessage{
+	sent := client.Message{
 		Topic: "unaltered/1", Payload: []byte("21.5"), ContentType: "text/plain", ResponseTopic: "answers", CorrelationData: []byte{0, 1, 2},
 		UserProperties: client.UserProperties{{Name: "id", Value: "7"}, {Name: "id", Value: "8"}, {Name: "a", Value: ""}}, UTF8: true, Expiry: time.Hour,
 	}
@@ -62,8 +76,8 @@ func TestSessionPassesMessagesOnUnaltered(t *testing.T) {
 	got := in.next(t)
 	got.Ack()
 	got.Expiry = time.Hour // it has become less
-	if fmt.Sprint(got.ApplicationMessage) != fmt.Sprint(sent) {
-		t.Errorf("got  %v\nsent %v", got.ApplicationMessage, sent)
+	if fmt.Sprint(got.Message) != fmt.Sprint(sent) {
+		t.Errorf("got  %v\nsent %v", got.Message, sent)
 	}
 	if id, ok := got.UserProperties.Get("id"); id != "7" || !ok {
 		t.Errorf("Get gave %q, %v: not the first", id, ok)
@@ -72,9 +86,9 @@ func TestSessionPassesMessagesOnUnaltered(t *testing.T) {
 
 func TestSessionPublishesInOrderAndWaitsForAll(t *testing.T) {
 	t.Parallel()
-	addr := sharedServer(t).addr
+	addr := testserver.Shared().Addr
 	in := subscribe(t, dialSession(t, addr), "in-order")
-	var messages []client.ApplicationMessage
+	var messages []client.Message
 	for i := range 500 {
 		messages = append(messages, text("in-order", fmt.Sprint(i)))
 	}
@@ -92,8 +106,8 @@ func TestSessionPublishesInOrderAndWaitsForAll(t *testing.T) {
 
 func TestSessionRefusals(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--max-packet-size", "10000")
-	session := dialSession(t, s.addr)
+	s := testserver.Run(t, "--max-packet-size", "10000")
+	session := dialSession(t, s.Addr)
 	var rejected *client.RejectedError
 	if err := session.Publish(t.Context(), text("$SYS/mine", "x")); !errors.As(err, &rejected) {
 		t.Errorf("a topic of the server's: %v", err)
@@ -101,8 +115,17 @@ func TestSessionRefusals(t *testing.T) {
 	if err := session.Publish(t.Context(), text("large", string(make([]byte, 10000)))); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	if err := session.Subscribe(t.Context(), []string{"a/#/b"}, func(client.Delivery) {}); !errors.As(err, &rejected) {
-		t.Errorf("a filter that is none: %v", err)
+	// The topics of requests belong to the store.
+	if err := session.Subscribe(t.Context(), "mine/#", protocol.InvokeTopic); !errors.As(err, &rejected) || !errors.Is(err, client.ErrNotAuthorized) || rejected.Code != client.ReasonNotAuthorized {
+		t.Errorf("a filter of the server's: %v", err)
+	}
+	for _, filters := range [][]string{{}, {""}, {"a/#/b"}, {"ok", "a+"}, {"\xff"}} {
+		if err := session.Subscribe(t.Context(), filters...); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("Subscribe(%q): %v", filters, err)
+		}
+		if err := session.Unsubscribe(t.Context(), filters...); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("Unsubscribe(%q): %v", filters, err)
+		}
 	}
 	if got := session.MaxPacketSize(); got != 10000 {
 		t.Errorf("the server takes %d bytes", got)
@@ -114,22 +137,16 @@ func TestSessionRefusals(t *testing.T) {
 // doesn't count for the new.
 func TestSessionSurvivesTheServer(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	s := startServer(t, "--data", data)
-	session := dialSession(t, s.addr, client.WithClientID("survivor"))
+	s := testserver.Run(t, "--listen", testserver.FreeAddress())
+	session := dialSession(t, s.Addr, client.WithClientID("survivor"))
 	in := subscribe(t, session, "work")
-	publisher := dialSession(t, s.addr)
+	publisher := dialSession(t, s.Addr)
 	if err := publisher.Publish(t.Context(), text("work", "1"), text("work", "2"), text("work", "3")); err != nil {
 		t.Fatal(err)
 	}
 	first, second, third := in.next(t), in.next(t), in.next(t)
 	second.Ack() // waits for the first
-	s.kill()
-	next, err := launch("--listen", s.addr, "--data", data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(next.stop)
+	s.Restart()
 	again := []client.Delivery{in.next(t), in.next(t), in.next(t)}
 	first.Ack()
 	third.Ack()
@@ -159,7 +176,7 @@ func TestSessionSurvivesTheServer(t *testing.T) {
 // also before it has subscribed.
 func TestSessionIsFoundAgainByTheNextProcess(t *testing.T) {
 	t.Parallel()
-	addr := sharedServer(t).addr
+	addr := testserver.Shared().Addr
 	id := client.WithClientID("comes-back")
 	former := dialSession(t, addr, id)
 	subscribe(t, former, "meanwhile")
@@ -175,15 +192,23 @@ func TestSessionIsFoundAgainByTheNextProcess(t *testing.T) {
 
 func TestSessionEndsWithClose(t *testing.T) {
 	t.Parallel()
-	session := dialSession(t, sharedServer(t).addr)
+	session := dialSession(t, testserver.Shared().Addr)
 	_ = session.Close()
 	if err := session.Publish(context.Background(), text("a", "b")); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("Publish: %v", err)
 	}
-	if err := session.Subscribe(context.Background(), []string{"a"}, func(client.Delivery) {}); !errors.Is(err, client.ErrClosed) {
+	if err := session.Subscribe(context.Background(), "a"); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("Subscribe: %v", err)
 	}
+	if err := session.Unsubscribe(context.Background(), "a"); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("Unsubscribe: %v", err)
+	}
+	for _, err := range session.Messages(context.Background()) {
+		if !errors.Is(err, client.ErrClosed) {
+			t.Errorf("Messages: %v", err)
+		}
+	}
 	if _, err := client.DialSession(t.Context(), "127.0.0.1:1"); err == nil {
-		t.Error("nobody listens there")
+		t.Error("no server listens there")
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 func watch(t *testing.T, c *client.Client, k string, opts ...client.WatchOption) *client.Watch {
@@ -23,7 +24,7 @@ func watch(t *testing.T, c *client.Client, k string, opts ...client.WatchOption)
 
 func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 	t.Parallel()
-	c, other := dial(t, sharedServer(t).addr), dial(t, sharedServer(t).addr)
+	c, other := dial(t, testserver.Shared().Addr), dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	w := watch(t, c, k)
 	const changes = 30 // fewer than the queue holds
@@ -52,7 +53,7 @@ func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 
 func TestWatchesOfOneKeyShareARegistration(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	first, second := watch(t, c, k), watch(t, c, k)
 	mustSet(t, c, k, "1")
@@ -65,7 +66,7 @@ func TestWatchesOfOneKeyShareARegistration(t *testing.T) {
 	if e := next(t, second); string(e.Value) != "2" {
 		t.Errorf("event %+v", e)
 	}
-	if _, open := <-first.Events(); open || first.Err() != nil {
+	if _, open := <-first.Chan(); open || first.Err() != nil {
 		t.Errorf("the closed watch: open %v, error %v", open, first.Err())
 	}
 
@@ -81,7 +82,7 @@ func TestWatchesOfOneKeyShareARegistration(t *testing.T) {
 
 func TestWatchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	ctx, cancel := context.WithCancel(context.Background())
 	w, err := c.Watch(ctx, key(t, "k"))
 	if err != nil {
@@ -89,7 +90,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 	cancel()
 	select {
-	case _, open := <-w.Events():
+	case _, open := <-w.Chan():
 		if open || !errors.Is(w.Err(), context.Canceled) {
 			t.Errorf("open %v, error %v; want ended by Canceled", open, w.Err())
 		}
@@ -98,9 +99,70 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A loop over the events can be left and begun again. It ends with the reason, if there
+// is one.
+func TestWatchEvents(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Shared().Addr)
+	k := key(t, "k")
+	ctx, cancel := context.WithCancel(within(t, patience))
+	w, err := c.Watch(ctx, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := watch(t, c, k)
+	var got string
+	for _, value := range []string{"a", "b"} {
+		mustSet(t, c, k, value)
+		for e, err := range w.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += string(e.Value)
+			break
+		}
+	}
+	if got != "ab" {
+		t.Errorf("got %q", got)
+	}
+	cancel()
+	last := errors.New("none")
+	for e, err := range w.Events() {
+		if last = err; e.Kind != 0 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("the loop ended with %v, want Canceled", last)
+	}
+	closed.Close()
+	n := 0
+	for _, err := range closed.Events() { // what waited still comes
+		if n++; err != nil {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d events after Close, want the two that waited", n)
+	}
+}
+
+// A watch is of one key: an asterisk stands for itself.
+func TestWatchHasNoPatterns(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Shared().Addr)
+	k := key(t, "*")
+	w := watch(t, c, k)
+	mustSet(t, c, key(t, "a"), "another key")
+	mustSet(t, c, k, "this key")
+	if e := next(t, w); e.Key != k || string(e.Value) != "this key" {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestWatchOfAnImpossibleKey(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	if _, err := c.Watch(within(t, patience), ""); !errors.Is(err, client.ErrEmptyKey) {
 		t.Errorf("%v, want ErrEmptyKey", err)
 	}
@@ -137,9 +199,9 @@ func TestWatchClosesTheGap(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := sharedServer(t)
-			p := startProxy(t, s.addr)
-			c, other := dial(t, p.addr, fastRetry()), dial(t, s.addr)
+			s := testserver.Shared()
+			p := startProxy(t, s.Addr)
+			c, other := dial(t, p.addr, fastRetry()), dial(t, s.Addr)
 			k := key(t, "k")
 			if test.before != "" {
 				mustSet(t, other, k, test.before)
@@ -178,9 +240,9 @@ func TestWatchClosesTheGap(t *testing.T) {
 // Whatever breaks and whenever, the last event is the last state.
 func TestWatchUnderFire(t *testing.T) {
 	t.Parallel()
-	s := sharedServer(t)
-	p := startProxy(t, s.addr)
-	c, other := dial(t, p.addr, fastRetry()), dial(t, s.addr)
+	s := testserver.Shared()
+	p := startProxy(t, s.Addr)
+	c, other := dial(t, p.addr, fastRetry()), dial(t, s.Addr)
 	k := key(t, "k")
 	w := watch(t, c, k)
 	const changes = 400
@@ -206,7 +268,7 @@ func TestWatchUnderFire(t *testing.T) {
 // A consumer that doesn't consume finds the newest state when it comes back.
 func TestSlowConsumerGetsTheNewest(t *testing.T) {
 	t.Parallel()
-	c := dial(t, sharedServer(t).addr)
+	c := dial(t, testserver.Shared().Addr)
 	k := key(t, "k")
 	slow, quick := watch(t, c, k, client.Queue(2)), watch(t, c, k)
 	for i := range 21 {
@@ -232,9 +294,9 @@ func TestSlowConsumerGetsTheNewest(t *testing.T) {
 // More keys than registrations are worked on at once.
 func TestManyWatches(t *testing.T) {
 	t.Parallel()
-	s := sharedServer(t)
-	p := startProxy(t, s.addr)
-	c, other := dial(t, p.addr, fastRetry()), dial(t, s.addr)
+	s := testserver.Shared()
+	p := startProxy(t, s.Addr)
+	c, other := dial(t, p.addr, fastRetry()), dial(t, s.Addr)
 	watches := make([]*client.Watch, 300)
 	for i := range watches {
 		watches[i] = watch(t, c, key(t, fmt.Sprint(i)))

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/client"
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // Messages per second through a handler that publishes one output, on a server that
@@ -15,20 +16,20 @@ import (
 func BenchmarkMessages(b *testing.B) {
 	for _, keys := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprintf("once/keys=%d", keys), func(b *testing.B) {
-			addr := startServer(b)
-			run(b, bank(dial(b, addr), consistent.Options{}))
+			addr := testserver.Start(b).Addr
+			run(b, bank(b, dial(b, addr)))
 			throughput(b, addr, keys)
 		})
 		b.Run(fmt.Sprintf("at-least-once/keys=%d", keys), func(b *testing.B) {
-			addr := startServer(b)
+			addr := testserver.Start(b).Addr
 			atLeastOnce(b, addr)
 			throughput(b, addr, keys)
 		})
 	}
 }
 
-// atLeastOnce answers deposits as fast as can be, one after the other for each key, as
-// who needs order has to.
+// atLeastOnce answers deposits as fast as can be, one after the other for each key, to
+// keep their order.
 func atLeastOnce(b *testing.B, addr string) {
 	session, err := client.DialSession(b.Context(), addr)
 	if err != nil {
@@ -36,7 +37,10 @@ func atLeastOnce(b *testing.B, addr string) {
 	}
 	b.Cleanup(func() { _ = session.Close() })
 	lanes := make(map[string]chan client.Delivery)
-	err = session.Subscribe(b.Context(), []string{"deposits/+"}, func(d client.Delivery) {
+	if err := session.Subscribe(b.Context(), "deposits/+"); err != nil {
+		b.Fatal(err)
+	}
+	deliver := func(d client.Delivery) {
 		lane := lanes[d.Topic]
 		if lane == nil {
 			lane = make(chan client.Delivery, 2000)
@@ -51,10 +55,15 @@ func atLeastOnce(b *testing.B, addr string) {
 			}()
 		}
 		lane <- d
-	})
-	if err != nil {
-		b.Fatal(err)
 	}
+	go func() {
+		for d, err := range session.Messages(b.Context()) {
+			if err != nil {
+				return
+			}
+			deliver(d)
+		}
+	}()
 }
 
 // throughput sends b.N messages, no more than 1,000 of them under way, and waits for

@@ -3,8 +3,9 @@ package consistent
 import (
 	"context"
 	"errors"
+	"iter"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // Connection is the [Conn] to a server: one connection for the store, and one with a
@@ -14,10 +15,10 @@ type Connection struct {
 	messages *client.Session
 }
 
-// Dial connects to a server, as [client.Dial] and [client.DialSession] do. A
-// client ID given with [client.WithClientID] names the session, and with "-store"
-// behind it the connection for the store: give one that stays the same, or what is
-// published while the process is away is not for it.
+// Dial connects to a server, as [client.Dial] and [client.DialSession] do. The session
+// gets the client ID of [client.WithClientID], and the connection for the store the same
+// with "-store" appended. Give a client ID that stays the same: otherwise a process that
+// is started again does not get the messages that were published in between.
 func Dial(ctx context.Context, address string, opts ...client.Option) (*Connection, error) {
 	messages, err := client.DialSession(ctx, address, opts...)
 	if err != nil {
@@ -30,21 +31,21 @@ func Dial(ctx context.Context, address string, opts ...client.Option) (*Connecti
 	return &Connection{store, messages}, nil
 }
 
-// Close disconnects, both.
+// Close closes both connections.
 func (c *Connection) Close() error { return errors.Join(c.messages.Close(), c.store.Close()) }
 
 // Client is the connection to the store, for other uses of it.
 func (c *Connection) Client() *client.Client { return c.store }
 
 // Load implements Conn.
-func (c *Connection) Load(ctx context.Context, key, messageID string) (client.Message, error) {
+func (c *Connection) Load(ctx context.Context, key, messageID string) (client.LoadResult, error) {
 	return c.store.Load(ctx, key, messageID)
 }
 
-// Store implements Conn. A lost answer is an error: whether it was carried out, the
-// next Load tells.
+// Store implements Conn. A lost answer is an error; the next Load tells whether the STORE
+// was executed.
 func (c *Connection) Store(ctx context.Context, r StoreRequest) (client.StoreResult, error) {
-	return c.store.Store(ctx, r.Key, r.State, r.MessageID, r.Version, client.Captured(r.Context), client.Keep(r.Keep))
+	return c.store.Store(ctx, r.Key, r.State, r.MessageID, r.Version, client.Captured(r.Captured), client.Keep(r.Keep))
 }
 
 // Done implements Conn.
@@ -58,8 +59,13 @@ func (c *Connection) Publish(ctx context.Context, messages ...Message) error {
 }
 
 // Subscribe implements Conn.
-func (c *Connection) Subscribe(ctx context.Context, filters []string, deliver func(Delivery)) error {
-	return c.messages.Subscribe(ctx, filters, deliver)
+func (c *Connection) Subscribe(ctx context.Context, filters ...string) error {
+	return c.messages.Subscribe(ctx, filters...)
+}
+
+// Messages implements Conn.
+func (c *Connection) Messages(ctx context.Context) iter.Seq2[Delivery, error] {
+	return c.messages.Messages(ctx)
 }
 
 // MaxPacketSize implements Conn.

@@ -10,20 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/internal/broker"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 func TestStateAndOutputs(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := dial(t, addr)
 	o := observe(t, addr, "balances/+")
-	run(t, bank(c, consistent.Options{Source: "/bank"}))
+	run(t, bank(t, c, consistent.WithSource("/bank")))
 
 	o.publish(t, message("1", deposit{"ann", 10}), message("2", deposit{"ann", 5}))
 	first, second := o.next(t), o.next(t)
@@ -49,10 +49,10 @@ func TestStateAndOutputs(t *testing.T) {
 // A duplicate right behind the first, at the same time, and long after.
 func TestDuplicatesTakeEffectOnce(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := dial(t, addr)
 	o := observe(t, addr, "balances/+")
-	run(t, bank(c, consistent.Options{}))
+	run(t, bank(t, c))
 
 	m := message("1", deposit{"ann", 10})
 	o.publish(t, m, m, m)
@@ -80,7 +80,7 @@ func TestDuplicatesTakeEffectOnce(t *testing.T) {
 // ("alternative worlds"): what is published is what would have been then.
 func TestCrashBetweenStoreAndPublish(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	id := client.WithClientID("instance")
 	dying := &conn{Connection: dial(t, addr, id)}
 	stored := make(chan struct{})
@@ -88,7 +88,7 @@ func TestCrashBetweenStoreAndPublish(t *testing.T) {
 		close(stored)
 		select {} // never comes to that
 	}
-	p := bank(dying, consistent.Options{DrainTimeout: time.Millisecond})
+	p := bank(t, dying, consistent.WithDrainTimeout(time.Millisecond))
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { _ = p.Run(ctx) }()
 	<-p.Subscribed()
@@ -105,7 +105,7 @@ func TestCrashBetweenStoreAndPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	run(t, bank(dial(t, addr, id), consistent.Options{}))
+	run(t, bank(t, dial(t, addr, id)))
 	if m := o.next(t); string(m.Payload) != `{"Account":"ann","Balance":10}` {
 		t.Errorf("published %s", m.Payload)
 	}
@@ -117,7 +117,7 @@ func TestCrashBetweenStoreAndPublish(t *testing.T) {
 // The message is acknowledged when its outputs are; not before, and not if it failed.
 func TestAcknowledgedAfterTheOutputs(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	id := client.WithClientID("instance")
 	failing := &conn{Connection: dial(t, addr, id)}
 	tried := make(chan struct{})
@@ -126,14 +126,14 @@ func TestAcknowledgedAfterTheOutputs(t *testing.T) {
 		once.Do(func() { close(tried) })
 		return errInjected
 	}
-	stop := run(t, bank(failing, consistent.Options{}))
+	stop := run(t, bank(t, failing))
 	o := observe(t, addr, "balances/+")
 	o.publish(t, message("1", deposit{"ann", 10}))
 	<-tried
 	stop()
 	_ = failing.Close()
 
-	run(t, bank(dial(t, addr, id), consistent.Options{}))
+	run(t, bank(t, dial(t, addr, id)))
 	if m := o.next(t); string(m.Payload) != `{"Account":"ann","Balance":10}` {
 		t.Errorf("published %s", m.Payload)
 	}
@@ -143,7 +143,7 @@ func TestAcknowledgedAfterTheOutputs(t *testing.T) {
 // then; in the end each message has taken effect once.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := &conn{Connection: dial(t, addr)}
 	var loads, publishes atomic.Int64
 	c.load = func() error {
@@ -169,7 +169,7 @@ func TestLostReplies(t *testing.T) {
 		}
 		return nil
 	}
-	run(t, bank(c, consistent.Options{}))
+	run(t, bank(t, c))
 	o := observe(t, addr, "balances/+")
 	for i := range 50 {
 		o.publish(t, message(fmt.Sprint(i), deposit{"ann", 1}))
@@ -191,10 +191,10 @@ func TestLostReplies(t *testing.T) {
 // Two instances that both get every message, on the same keys.
 func TestInstancesOnTheSameKeys(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := dial(t, addr)
-	run(t, bank(c, consistent.Options{}))
-	run(t, bank(dial(t, addr), consistent.Options{}))
+	run(t, bank(t, c))
+	run(t, bank(t, dial(t, addr)))
 	o := observe(t, addr, "balances/+")
 	want := 0
 	for i := range 200 {
@@ -212,10 +212,10 @@ func TestInstancesOnTheSameKeys(t *testing.T) {
 // Two instances in a group share the messages; one goes away, the other goes on.
 func TestSharedSubscription(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	a, b := &conn{Connection: dial(t, addr)}, &conn{Connection: dial(t, addr)}
-	stop := run(t, bank(a, consistent.Options{Share: "tellers"}))
-	run(t, bank(b, consistent.Options{Share: "tellers"}))
+	stop := run(t, bank(t, a, consistent.WithShare("tellers")))
+	run(t, bank(t, b, consistent.WithShare("tellers")))
 	o := observe(t, addr, "balances/+")
 	for i := range 100 {
 		o.publish(t, message(fmt.Sprint(i), deposit{fmt.Sprint(i % 10), 1}))
@@ -235,7 +235,7 @@ func TestSharedSubscription(t *testing.T) {
 // What comes from outside is taken once, and a replay gets the same.
 func TestReplayGetsWhatTheFirstRunGot(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := &conn{Connection: dial(t, addr)}
 	c.publish = func(_ []consistent.Message, carryOut func() error) error {
 		if err := carryOut(); err != nil || c.counted("publish") < 4 {
@@ -244,8 +244,8 @@ func TestReplayGetsWhatTheFirstRunGot(t *testing.T) {
 		return nil
 	}
 	var taken, runs atomic.Int64
-	p := consistent.New(c, consistent.Options{Name: "lottery", Retry: consistent.Retry{First: time.Millisecond, Longest: time.Millisecond}})
-	_ = consistent.Handle(p, "draw", func(c *consistent.Context, s int, _ struct{}) (int, []consistent.Message, error) {
+	p := newProcessor(t, c, "lottery", quickly)
+	_ = consistent.HandleByMessage(p, "draw", func(m *consistent.Message) string { return m.Topic }, func(c *consistent.Context, s int, _ struct{}) (int, []consistent.Message, error) {
 		runs.Add(1)
 		price, err := consistent.Capture(c, "price", func() (float64, error) { return float64(taken.Add(1)) / 3, nil })
 		again, _ := consistent.Capture(c, "price", func() (float64, error) { return -1, nil })
@@ -254,7 +254,7 @@ func TestReplayGetsWhatTheFirstRunGot(t *testing.T) {
 		}
 		text := fmt.Sprintln(c.ID(), c.ID(), c.Rand().Uint64(), c.Rand().IntN(6), c.Now(), price, c.Version(), c.Key())
 		return s + 1, []consistent.Message{{Topic: "drawn", Payload: []byte(text)}, {Topic: "drawn", Payload: []byte("second " + text)}}, nil
-	}, consistent.KeyFromMessage(func(m consistent.Message) string { return m.Topic }), consistent.Version(3))
+	}, consistent.WithVersion(3))
 	run(t, p)
 	o := observe(t, addr, "drawn")
 	o.publish(t, consistent.Message{Topic: "draw", Payload: []byte("{}"), CorrelationData: []byte("1")})
@@ -311,7 +311,7 @@ func TestNonDeterministicHandlers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr := startServer(t)
+			addr := testserver.Start(t).Addr
 			c := &conn{Connection: dial(t, addr)}
 			c.publish = func(ms []consistent.Message, carryOut func() error) error {
 				if c.counted("publish") == 1 {
@@ -320,10 +320,10 @@ func TestNonDeterministicHandlers(t *testing.T) {
 				return carryOut()
 			}
 			var runs atomic.Int64
-			p := consistent.New(c, consistent.Options{Name: "h", Retry: consistent.Retry{First: time.Millisecond, Longest: time.Millisecond}})
-			_ = consistent.Handle(p, "in", func(c *consistent.Context, _ int, _ int) (int, []consistent.Message, error) {
+			p := newProcessor(t, c, "h", quickly)
+			_ = consistent.Handle(p, "in", sameKey[int], func(c *consistent.Context, _ int, _ int) (int, []consistent.Message, error) {
 				return test.handle(runs.Add(1), c)
-			}, consistent.Key(func(int) string { return "k" }))
+			})
 			run(t, p)
 			o := observe(t, addr, "out/#", "dead-letters/h")
 			o.publish(t, consistent.Message{Topic: "in", Payload: []byte("1"), CorrelationData: []byte("1")})
@@ -338,9 +338,9 @@ func TestNonDeterministicHandlers(t *testing.T) {
 
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t, func(c *server.Config) { c.Limits = broker.Limits{MaxPacketSize: 20_000} })
+	addr := testserver.Start(t, func(c *server.Config) { c.Limits = broker.Limits{MaxPacketSize: 20_000} }).Addr
 	c := dial(t, addr)
-	if _, _, err := c.Client().Set(t.Context(), "bank/broken", []byte("not JSON")); err != nil {
+	if _, err := c.Client().Set(t.Context(), "bank/broken", []byte("not JSON")); err != nil {
 		t.Fatal(err)
 	}
 	withID := func(payload string, more ...consistent.UserProperty) consistent.Message {
@@ -372,16 +372,16 @@ func TestDeadLetters(t *testing.T) {
 	}
 	account := func(name string) string { return fmt.Sprintf(`{"Account":%q}`, name) }
 	var calls atomic.Int64
-	p := consistent.New(c, consistent.Options{Name: "bank", Keep: time.Hour, DeadLetterTopic: "dead", Retry: consistent.Retry{Attempts: 3, First: time.Millisecond, Longest: time.Millisecond},
-		Middleware: []consistent.Middleware{func(next consistent.Process) consistent.Process {
+	p := newProcessor(t, c, "bank", consistent.WithKeep(time.Hour), consistent.WithDeadLetterTopic("dead"), consistent.WithAttempts(3), quickly,
+		consistent.WithMiddleware(func(next consistent.Process) consistent.Process {
 			return func(ctx context.Context, in *consistent.Incoming) error {
 				if in.Key == "fails" {
 					calls.Add(1)
 				}
 				return next(ctx, in)
 			}
-		}}})
-	if err := consistent.Handle(p, "deposits/+", behaviour, consistent.Key(accountOf)); err != nil {
+		}))
+	if err := consistent.Handle(p, "deposits/+", accountOf, behaviour); err != nil {
 		t.Fatal(err)
 	}
 	run(t, p)
@@ -434,8 +434,8 @@ func TestDeadLetters(t *testing.T) {
 // payload, rather than never.
 func TestDeadLetterTooLarge(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t, func(c *server.Config) { c.Limits = broker.Limits{MaxPacketSize: 5000} })
-	run(t, bank(dial(t, addr), consistent.Options{}))
+	addr := testserver.Start(t, func(c *server.Config) { c.Limits = broker.Limits{MaxPacketSize: 5000} }).Addr
+	run(t, bank(t, dial(t, addr)))
 	o := observe(t, addr, "dead-letters/bank")
 	o.publish(t, consistent.Message{Topic: "deposits/x", Payload: make([]byte, 4900), CorrelationData: []byte("1")})
 	m := o.next(t)
@@ -446,15 +446,15 @@ func TestDeadLetterTooLarge(t *testing.T) {
 
 func TestErrorsAreTriedAgain(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	var calls atomic.Int64
-	p := consistent.New(dial(t, addr), consistent.Options{Name: "h", Retry: consistent.Retry{First: time.Millisecond, Longest: time.Millisecond}})
-	_ = consistent.Handle(p, "in", func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
+	p := newProcessor(t, dial(t, addr), "h", quickly)
+	_ = consistent.Handle(p, "in", sameKey[int], func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
 		if calls.Add(1) < 4 {
 			return 0, nil, errors.New("not yet")
 		}
 		return s + m, []consistent.Message{consistent.JSON("out", s+m)}, nil
-	}, consistent.Key(func(int) string { return "k" }), consistent.MessageID(func(m consistent.Message) string { return string(m.Payload) }))
+	}, consistent.WithMessageID(func(m *consistent.Message) string { return string(m.Payload) }))
 	run(t, p)
 	o := observe(t, addr, "out", "dead-letters/h")
 	o.publish(t, consistent.Message{Topic: "in", Payload: []byte("7")})
@@ -465,75 +465,118 @@ func TestErrorsAreTriedAgain(t *testing.T) {
 
 func TestRegistration(t *testing.T) {
 	t.Parallel()
-	c := dial(t, startServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	ints := func(_ *consistent.Context, s int, _ int) (int, []consistent.Message, error) { return s, nil, nil }
-	key := consistent.Key(func(int) string { return "k" })
 	for name, test := range map[string]struct {
-		o      consistent.Options
 		filter string
-		opts   []consistent.HandlerOption
+		option consistent.HandlerOption
 		want   string
 	}{
-		"no name":                       {consistent.Options{}, "a", []consistent.HandlerOption{key, consistent.DeadLetterTopic("d")}, "Name is missing"},
-		"slash in the name":             {consistent.Options{Name: "a/b"}, "a", []consistent.HandlerOption{key}, `name "a/b"`},
-		"no filter":                     {consistent.Options{Name: "n"}, "a/#/b", []consistent.HandlerOption{key}, "not a topic filter"},
-		"shared by hand":                {consistent.Options{Name: "n"}, "$share/g/a", []consistent.HandlerOption{key}, "Options.Share"},
-		"no key":                        {consistent.Options{Name: "n"}, "a", nil, "needs a Key"},
-		"key of another type":           {consistent.Options{Name: "n"}, "a", []consistent.HandlerOption{consistent.Key(accountOf)}, "Key is for another type"},
-		"codec of another type":         {consistent.Options{Name: "n"}, "a", []consistent.HandlerOption{key, consistent.StateCodec(consistent.JSONCodec[string]{})}, "StateCodec is for another type"},
-		"message codec of another type": {consistent.Options{Name: "n"}, "a", []consistent.HandlerOption{key, consistent.MessageCodec(consistent.JSONCodec[string]{})}, "MessageCodec is for another type"},
-		"dead letters to the input":     {consistent.Options{Name: "n", DeadLetterTopic: "a/b"}, "a/+", []consistent.HandlerOption{key}, "dead letters would be processed"},
-		"no dead-letter topic":          {consistent.Options{Name: "n", DeadLetterTopic: "a/+"}, "b", []consistent.HandlerOption{key}, "not the name of a topic"},
-		"bad group":                     {consistent.Options{Name: "n", Share: "a/b"}, "b", []consistent.HandlerOption{key}, "Options.Share"},
-		"negative":                      {consistent.Options{Name: "n", Keep: -1}, "b", []consistent.HandlerOption{key}, "negative"},
-		"pauses":                        {consistent.Options{Name: "n", Retry: consistent.Retry{First: time.Hour}}, "b", []consistent.HandlerOption{key}, "pauses"},
+		"slash in the name":             {"a", consistent.WithName("a/b"), `WithName("a/b"): it begins the keys`},
+		"no filter":                     {"a/#/b", nil, "not a topic filter: it must be"},
+		"shared by hand":                {"$share/g/a", nil, "the group with WithShare"},
+		"codec of another type":         {"a", consistent.WithStateCodec(consistent.JSONCodec[string]{}), "the handler's state is a int"},
+		"message codec of another type": {"a", consistent.WithMessageCodec(consistent.JSONCodec[string]{}), "the handler's message is a int"},
+		"dead letters to the input":     {"a/+", consistent.WithDeadLetterTopic("a/b"), "dead letters would be processed"},
+		"no dead-letter topic":          {"b", consistent.WithDeadLetterTopic("a/+"), `WithDeadLetterTopic("a/+"): it must be the name of a topic`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := consistent.New(c, test.o)
-			_ = consistent.Handle(p, test.filter, ints, test.opts...)
-			if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Run: %v; want %q", err, test.want)
+			p := newProcessor(t, c, "n")
+			var opts []consistent.HandlerOption
+			if test.option != nil {
+				opts = append(opts, test.option)
+			}
+			registered := consistent.Handle(p, test.filter, sameKey[int], ints, opts...)
+			for _, err := range []error{registered, p.Run(t.Context())} {
+				if !errors.Is(err, client.ErrInvalidOption) || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("%v; want %q", err, test.want)
+				}
 			}
 		})
 	}
+	t.Run("no functions", func(t *testing.T) {
+		t.Parallel()
+		p := newProcessor(t, c, "n")
+		for _, err := range []error{
+			consistent.Handle(p, "a", nil, ints),
+			consistent.HandleByMessage(p, "a", nil, ints),
+			consistent.Handle[int](p, "a", sameKey[int], nil),
+		} {
+			if !errors.Is(err, client.ErrInvalidOption) || !strings.Contains(err.Error(), "is nil") {
+				t.Error(err)
+			}
+		}
+	})
 	t.Run("no handler", func(t *testing.T) {
 		t.Parallel()
-		if err := consistent.New(c, consistent.Options{Name: "n"}).Run(t.Context()); err == nil {
+		if err := newProcessor(t, c, "n").Run(t.Context()); err == nil {
 			t.Error("Run has nothing to do and says nothing")
 		}
 	})
 	t.Run("two of a name", func(t *testing.T) {
 		t.Parallel()
-		p := consistent.New(c, consistent.Options{Name: "n"})
-		if err := consistent.Handle(p, "a/+", ints, key); err != nil {
+		p := newProcessor(t, c, "n")
+		if err := consistent.Handle(p, "a/+", sameKey[int], ints); err != nil {
 			t.Fatal(err)
 		}
-		if err := consistent.Handle(p, "b/+", ints, key); err != nil {
+		if err := consistent.Handle(p, "b/+", sameKey[int], ints); err != nil {
 			t.Errorf("other messages to the same state: %v", err)
 		}
-		if err := consistent.Handle(p, "+/x", ints, key); err == nil || !strings.Contains(err.Error(), "HandlerName") {
+		if err := consistent.Handle(p, "+/x", sameKey[int], ints); err == nil || !strings.Contains(err.Error(), "WithName") {
 			t.Errorf("the same messages: %v", err)
 		}
 		other := func(_ *consistent.Context, s string, _ int) (string, []consistent.Message, error) { return s, nil, nil }
-		if err := consistent.Handle(p, "c", other, key); err == nil || !strings.Contains(err.Error(), "HandlerName") {
+		if err := consistent.Handle(p, "c", sameKey[int], other); err == nil || !strings.Contains(err.Error(), "WithName") {
 			t.Errorf("another state: %v", err)
 		}
-		if err := consistent.Handle(p, "d", ints, key, consistent.HandlerName("other"), consistent.DeadLetterTopic("a/b")); err == nil {
+		if err := consistent.Handle(p, "d", sameKey[int], ints, consistent.WithName("other"), consistent.WithDeadLetterTopic("a/b")); err == nil {
 			t.Error("its dead letters are the first one's input")
 		}
 	})
 }
 
+// Each option says what is wrong with its value, and what would be right.
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	conn := consistenttest.NewBroker().Connect("n")
+	for _, test := range []struct {
+		name   string
+		option consistent.Option
+		want   string
+	}{
+		{"", consistent.WithDeadLetterTopic("d"), `processor name "": it begins the keys of the store, so it must be`},
+		{"a/b", consistent.WithDeadLetterTopic("d"), `processor name "a/b"`},
+		{"n", consistent.WithShare("a/b"), `WithShare("a/b"): a group has no '/'`},
+		{"n", consistent.WithConcurrency(0), "WithConcurrency(0): it must be at least 1"},
+		{"n", consistent.WithKeep(-1), "WithKeep(-1ns): it must be positive"},
+		{"n", consistent.WithAttempts(0), "WithAttempts(0): it must be at least 1"},
+		{"n", consistent.WithBackoff(0, time.Second), "WithBackoff(0s, 1s): the first must be positive"},
+		{"n", consistent.WithBackoff(time.Hour, time.Second), "the second no smaller"},
+		{"n", consistent.WithDeadLetterTopic("a/+"), `WithDeadLetterTopic("a/+"): it must be the name of a topic`},
+		{"n", consistent.WithTimeout(0), "WithTimeout(0s): it must be positive"},
+		{"n", consistent.WithDrainTimeout(-1), "WithDrainTimeout(-1ns): it must not be negative"},
+		{"n", consistent.WithMiddleware(nil), "WithMiddleware: one of them is nil"},
+		{"n", consistent.WithLogger(nil), "WithLogger(nil): leave the option out"},
+		{"n", consistent.WithMetrics(nil), "WithMetrics(nil): leave the option out"},
+		{"n", consistent.WithNow(nil), "WithNow(nil): leave the option out"},
+	} {
+		p, err := consistent.New(conn, test.name, test.option)
+		if p != nil || !errors.Is(err, client.ErrInvalidOption) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v; want %q", err, test.want)
+		}
+	}
+}
+
 // Two handlers want the same messages: each processes them once.
 func TestTwoHandlersOfOneTopic(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := dial(t, addr)
-	p := bank(c, consistent.Options{})
-	_ = consistent.Handle(p, "deposits/#", func(_ *consistent.Context, s int, _ deposit) (int, []consistent.Message, error) {
+	p := bank(t, c)
+	_ = consistent.Handle(p, "deposits/#", func(deposit) string { return "all" }, func(_ *consistent.Context, s int, _ deposit) (int, []consistent.Message, error) {
 		return s + 1, []consistent.Message{consistent.JSON("counted", s+1)}, nil
-	}, consistent.Key(func(deposit) string { return "all" }), consistent.HandlerName("counter"))
+	}, consistent.WithName("counter"))
 	run(t, p)
 	o := observe(t, addr, "balances/+", "counted")
 	o.publish(t, message("1", deposit{"ann", 10}), message("2", deposit{"ann", 10}))
@@ -550,16 +593,16 @@ func TestTwoHandlersOfOneTopic(t *testing.T) {
 // Stopping lets a message end that is being processed, and drops what waits.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	id := client.WithClientID("instance")
 	c := dial(t, addr, id)
 	begun, goOn := make(chan struct{}, 10), make(chan struct{})
-	p := consistent.New(c, consistent.Options{Name: "h"})
-	_ = consistent.Handle(p, "in", func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
+	p := newProcessor(t, c, "h")
+	_ = consistent.Handle(p, "in", sameKey[int], func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
 		begun <- struct{}{}
 		<-goOn
 		return s + 1, []consistent.Message{consistent.JSON("out", m)}, nil
-	}, consistent.Key(func(int) string { return "k" }))
+	})
 	stop := run(t, p)
 	o := observe(t, addr, "out")
 	number := func(n int) consistent.Message {
@@ -576,10 +619,10 @@ func TestDrain(t *testing.T) {
 	}
 	_ = c.Close()
 
-	next := consistent.New(dial(t, addr, id), consistent.Options{Name: "h"})
-	_ = consistent.Handle(next, "in", func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
+	next := newProcessor(t, dial(t, addr, id), "h")
+	_ = consistent.Handle(next, "in", sameKey[int], func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
 		return s + 1, []consistent.Message{consistent.JSON("out", m)}, nil
-	}, consistent.Key(func(int) string { return "k" }))
+	})
 	run(t, next)
 	for string(o.next(t).Payload) != "2" {
 	}
@@ -590,9 +633,9 @@ func TestDrain(t *testing.T) {
 
 func TestServerWithoutTheCommands(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := &conn{Connection: dial(t, addr), load: func() error { return client.ErrUnknownCommand }}
-	p := bank(c, consistent.Options{})
+	p := bank(t, c)
 	done := make(chan error, 1)
 	go func() { done <- p.Run(t.Context()) }()
 	<-p.Subscribed()
@@ -611,9 +654,9 @@ func TestServerWithoutTheCommands(t *testing.T) {
 // the most.
 func TestRoundTripsPerMessage(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := &conn{Connection: dial(t, addr)}
-	stop := run(t, bank(c, consistent.Options{}))
+	stop := run(t, bank(t, c))
 	o := observe(t, addr, "balances/+")
 	for i := range 100 {
 		o.publish(t, message(fmt.Sprint(i), deposit{"ann", 1}))
@@ -631,7 +674,7 @@ func TestRoundTripsPerMessage(t *testing.T) {
 // costs one; also if the other one's publishing failed and was repeated.
 func TestRoundTripsOfMessagesInLine(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	c := &conn{Connection: dial(t, addr)}
 	allSent := make(chan struct{})
 	c.publish = func(_ []consistent.Message, carryOut func() error) error {
@@ -641,7 +684,7 @@ func TestRoundTripsOfMessagesInLine(t *testing.T) {
 		}
 		return carryOut()
 	}
-	stop := run(t, bank(c, consistent.Options{}))
+	stop := run(t, bank(t, c))
 	o := observe(t, addr, "balances/+")
 	for i := range 100 {
 		o.publish(t, message(fmt.Sprint(i), deposit{"ann", 1}))
@@ -664,8 +707,8 @@ func TestRoundTripsOfMessagesInLine(t *testing.T) {
 
 func TestMetricsAndMiddleware(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
-	registry := prometheus.NewRegistry()
+	addr := testserver.Start(t).Addr
+	counted := &metrics{counts: make(map[string]int)}
 	var order []string
 	around := func(name string) consistent.Middleware {
 		return func(next consistent.Process) consistent.Process {
@@ -679,7 +722,7 @@ func TestMetricsAndMiddleware(t *testing.T) {
 	for n := range 2 { // a second processor of the same name counts on
 		order = nil
 		c := dial(t, addr)
-		stop := run(t, bank(c, consistent.Options{Registerer: registry, Middleware: []consistent.Middleware{around("outer"), around("inner")}}))
+		stop := run(t, bank(t, c, consistent.WithMetrics(counted), consistent.WithMiddleware(around("outer"), around("inner"))))
 		o.publish(t, message(fmt.Sprint(n), deposit{"ann", 1}))
 		o.next(t)
 		o.publish(t, consistent.Message{Topic: "deposits/x", Payload: []byte("]")})
@@ -690,20 +733,29 @@ func TestMetricsAndMiddleware(t *testing.T) {
 			t.Errorf("order %q", order)
 		}
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			got[f.GetName()] += m.GetCounter().GetValue()
-			if h := m.GetHistogram(); h != nil {
-				got[f.GetName()] += float64(h.GetSampleCount())
-			}
+	counted.mu.Lock()
+	defer counted.mu.Unlock()
+	for what, want := range map[string]int{"bank/bank processed": 2, "bank/bank dead letter": 2, "bank/bank load": 2, "bank/bank handle": 2, "bank/bank store": 2, "bank/bank publish": 4} {
+		if got := counted.counts[what]; got != want {
+			t.Errorf("%s: %d, want %d; all: %v", what, got, want, counted.counts)
 		}
 	}
-	if got["consistent_messages_processed_total"] != 2 || got["consistent_dead_letters_total"] != 2 || got["consistent_step_seconds"] < 8 {
-		t.Errorf("metrics: %v", got)
-	}
+}
+
+// metrics counts what is counted, and how often a step was measured.
+type metrics struct {
+	mu     sync.Mutex
+	counts map[string]int // under mu
+}
+
+func (m *metrics) Count(processor, handler string, c consistent.Counter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts[fmt.Sprintf("%s/%s %v", processor, handler, c)]++
+}
+
+func (m *metrics) Observe(processor, handler string, s consistent.Step, _ time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts[fmt.Sprintf("%s/%s %v", processor, handler, s)]++
 }

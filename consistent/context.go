@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Context gives a handler what is not a function of its state and its message, and
-// gives the same again when the message is processed again. It belongs to one run of
-// the handler: it must not be kept, nor used by several goroutines.
+// Context gives a handler the values that do not follow from its state and its message,
+// such as the time. When the message is processed again it gives the same values. It
+// belongs to one run of the handler: it must not be kept, nor used by several goroutines.
 type Context struct {
 	ctx     context.Context
 	handler string
@@ -38,7 +38,8 @@ type capture struct {
 	value []byte
 }
 
-// Context ends when the processor has to stop: for calls that take time.
+// Context returns a context that ends when the processor has to stop, for calls that take
+// time.
 func (c *Context) Context() context.Context { return c.ctx }
 
 // Key returns the business key of the message.
@@ -52,11 +53,11 @@ func (c *Context) MessageID() string { return c.id }
 // the results.
 func (c *Context) Message() *Message { return c.message }
 
-// Logger logs with the handler, the key and the message's ID. Log lines are not among
-// what is exactly once.
+// Logger logs with the handler, the key and the message's ID. Log lines come again when
+// the message is processed again.
 func (c *Context) Logger() *slog.Logger { return c.logger }
 
-// Version returns the version of the handler's code ([Version]) by which the message
+// Version returns the version of the handler's code ([WithVersion]) by which the message
 // was first processed: the current one, unless this is a replay.
 func (c *Context) Version() uint32 { return c.version }
 
@@ -94,11 +95,11 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 }
 
 // Capture takes a value from outside: take is called in the first processing, its value is
-// remembered under name (as JSON), and given back to every replay. It may be called more
-// often, when a processing comes to nothing because another one was faster; only what is
-// committed is ever seen. An error of
-// take is remembered by nobody: return it, and the message is tried again. A second
-// Capture of a name gives the first value.
+// remembered under name (as JSON), and every replay gets that value. take is called again
+// if the processing is not committed, because another instance was faster; outputs and
+// states that become visible are made of the committed value. An error of take is not
+// remembered: return it, and the message is tried again. A second Capture of a name gives
+// the first value.
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {
 	var v T
 	for i := range c.captured {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // The user properties that a dead letter has beside those of the message.
@@ -26,9 +26,9 @@ const (
 // reasonBytes bounds the text of a reason.
 const reasonBytes = 1024
 
-// bury publishes a message to the dead-letter topic, however long that takes. It
+// sendDeadLetter publishes a message to the dead-letter topic, however long that takes. It
 // returns false if the processor stops before that.
-func (p *Processor) bury(ctx context.Context, f *flight, reason error) bool {
+func (p *Processor) sendDeadLetter(ctx context.Context, f *task, reason error) bool {
 	log := p.log(f)
 	var panicked *PanicError
 	if errors.As(reason, &panicked) {
@@ -39,11 +39,11 @@ func (p *Processor) bury(ctx context.Context, f *flight, reason error) bool {
 	if limit := p.conn.MaxPacketSize(); limit > 0 && letter.SizeBytes() > int64(limit) {
 		letter = deadLetter(f, reason, false)
 	}
-	pause := pause{p.o.Retry.First, p.o.Retry.Longest}
+	pause := pause{p.o.minBackoff, p.o.maxBackoff}
 	for {
-		err := p.bounded(ctx, p.counts[f.handler].publish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
+		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
 		if err == nil {
-			p.counts[f.handler].deadLetters.Inc()
+			p.count(f, CountDeadLetter)
 			return true
 		}
 		if errors.Is(err, client.ErrTooLarge) && len(letter.Payload) > 0 {
@@ -57,7 +57,7 @@ func (p *Processor) bury(ctx context.Context, f *flight, reason error) bool {
 }
 
 // deadLetter is the message as it came, under another topic, with the reason.
-func deadLetter(f *flight, reason error, whole bool) Message {
+func deadLetter(f *task, reason error, whole bool) Message {
 	m := *f.Message
 	m.Topic, m.Retain, m.Expiry = f.handler.deadLetter, false, 0
 	m.UserProperties = append(slices.Clone(m.UserProperties),
@@ -71,7 +71,7 @@ func deadLetter(f *flight, reason error, whole bool) Message {
 	return m
 }
 
-// text makes a string of MQTT of what an error says.
+// text makes a valid MQTT string of an error's text.
 func text(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
 	if len(s) > reasonBytes {

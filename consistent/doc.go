@@ -3,14 +3,14 @@
 // state, the messages it sends – is the same as in a run in which every message came
 // once and nothing failed.
 //
-//	p := consistent.New(conn, consistent.Options{Name: "range"})
-//	consistent.Handle(p, "games/+/fire",
+//	p, err := consistent.New(conn, "range")
+//	if err != nil { … }
+//	consistent.Handle(p, "games/+/fire", FireAt.Game,
 //	    func(c *consistent.Context, s Range, m FireAt) (Range, []consistent.Message, error) {
 //	        s, hit := s.Fire(m)
 //	        return s, []consistent.Message{consistent.JSON("games/"+m.GameID+"/hit", hit)}, nil
-//	    },
-//	    consistent.Key(func(m FireAt) string { return m.GameID }))
-//	err := p.Run(ctx)
+//	    })
+//	err = p.Run(ctx)
 //
 // # How it works
 //
@@ -38,23 +38,22 @@
 // stored, without a LOAD; STORE tells if that was not right, and then it is loaded.
 //
 // Nothing is visible before the STORE, which sets the state and remembers the message
-// in one commit, and only if nobody else has changed the state since the LOAD. Whoever
-// dies after it leaves a message that comes again, is found to be a duplicate, and is
-// handled again on the state of that moment: it publishes exact copies of what the
-// first processing sent (docs/consistent-messaging.md).
+// in one commit, and only if no other instance has changed the state since the LOAD. A
+// processor that dies after it leaves a message that comes again, is found to be a
+// duplicate, and is handled again on the state of that moment: that publishes exact
+// copies of what the first processing sent (docs/consistent-messaging.md).
 //
 // # What a handler must be
 //
 // Deterministic: its results depend on nothing but the [Context], the state and the
-// message. Time, identifiers, random numbers, and whatever else comes from outside, it
-// takes from the Context, which gives a replay what the first run got. One that isn't is
-// caught: see [NonDeterministicError].
+// message. Time, identifiers, random numbers and other values from outside, it takes
+// from the Context, which gives a replay what the first run got. A handler that isn't
+// deterministic is caught: see [NonDeterministicError].
 //
 // # What becomes of a message that can't be processed
 //
 // An error of the handler is retried with growing pauses; the last one, a [Terminal]
 // one, a panic, and a message without identity or key, or that can't be decoded, go to
 // the dead-letter topic with the reason. The input is acknowledged after that is
-// published. Failures of the store and the connection are nobody's fault and retried
-// for as long as it takes.
+// published. Failures of the store and the connection are retried without limit.
 package consistent

@@ -4,28 +4,26 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// Why a message became a dead letter, beside errors of its handler. The reason in the
-// dead letter is the text.
+// Why a message became a dead letter, beside errors of its handler and
+// [client.ErrTooLarge], which is a state, captured values or an output larger than the
+// server takes. The reason in the dead letter is the text.
 var (
 	// ErrNoIdentity: nothing tells the message from others.
-	ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or Correlation Data, or the handler a MessageID option that finds one")
-	// ErrNoKey: the handler's Key gave the empty string.
-	ErrNoKey = errors.New("the message has no key: the handler's Key made the empty string of it")
+	ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or Correlation Data, or the handler the option WithMessageID")
+	// ErrNoKey: the handler's key function gave the empty string.
+	ErrNoKey = errors.New("the message has no key: the handler's key function made the empty string of it")
 	// ErrUndecodable: the payload is not what the handler takes.
 	ErrUndecodable = errors.New("the payload cannot be decoded")
 	// ErrStateUndecodable: the state in the store is not what the handler takes.
 	ErrStateUndecodable = errors.New("the state in the store cannot be decoded")
-	// ErrTooOld: older than the period for which messages are remembered, so nobody
-	// can know whether it has been processed.
+	// ErrTooOld: older than the period for which messages are remembered, so it is not
+	// known whether it has been processed. See [WithLateMessages].
 	ErrTooOld = errors.New("the message is too old to tell whether it has been processed")
 	// ErrInvalidOutput: the handler returned a message that can't be published.
 	ErrInvalidOutput = errors.New("the handler returned a message that cannot be published")
-	// ErrTooLarge: the state, what was captured, or an output is larger than the
-	// server takes.
-	ErrTooLarge = errors.New("larger than the server accepts")
 )
 
 // ErrUnsupported: the server doesn't have LOAD, STORE and DONE. [Processor.Run] returns it.
@@ -34,16 +32,16 @@ var ErrUnsupported = errors.New("the server does not have the commands LOAD, STO
 // NonDeterministicError says that a handler, given the same message, state and context
 // again, returned something else: it must have taken the time, a random number, the
 // order of a map, … from elsewhere than its [Context], or its code was changed without
-// a new [Version]. The first outputs may be out already, others would contradict them;
+// another [WithVersion]. The first outputs may be out already, others would contradict them;
 // so nothing is published, and the message goes to the dead-letter topic.
 type NonDeterministicError struct {
 	Handler, Key, MessageID string
-	// Difference is the first one, as a person can act on it.
+	// Difference describes the first difference.
 	Difference string
 }
 
 func (e *NonDeterministicError) Error() string {
-	return fmt.Sprintf("handler %q is not deterministic: processing message %q of key %q again, %s; take time, identifiers, random numbers and values from outside from the Context, and give changed code a new Version",
+	return fmt.Sprintf("handler %q is not deterministic: processing message %q of key %q again, %s; take time, identifiers, random numbers and values from outside from the Context, and give changed code another WithVersion",
 		e.Handler, e.MessageID, e.Key, e.Difference)
 }
 
@@ -55,7 +53,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
 
-// Terminal marks an error of a handler that trying again can't mend.
+// Terminal marks an error of a handler that would come again at every attempt.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -76,10 +74,10 @@ func (e *handlerError) Unwrap() error { return e.error }
 type verdict uint8
 
 const (
-	waitAndRetry verdict = iota // nobody's fault: for as long as it takes
-	retryBounded                // the handler's: a number of times
+	waitAndRetry verdict = iota // a failure of the store or the connection: without limit
+	retryBounded                // an error of the handler: a number of times
 	giveUp                      // a dead letter
-	stopAll                     // no message will fare better
+	stopAll                     // it would fail for every message
 )
 
 func judge(err error) verdict {
@@ -97,12 +95,12 @@ func judge(err error) verdict {
 		return giveUp
 	case errors.As(err, &fromHandler):
 		return retryBounded
-	case errors.Is(err, client.ErrTooLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrInvalidOutput), errors.Is(err, ErrStateUndecodable),
+	case errors.Is(err, client.ErrTooLarge), errors.Is(err, ErrInvalidOutput), errors.Is(err, ErrStateUndecodable),
 		errors.Is(err, client.ErrSyntax), errors.Is(err, client.ErrTokenRequired), errors.Is(err, client.ErrTokenTooLow):
 		return giveUp
 	case errors.As(err, &rejected):
 		switch rejected.Code {
-		case 0x87, 0x90, 0x95, 0x99: // not authorized, topic name, packet too large, payload format
+		case client.ReasonNotAuthorized, client.ReasonTopicNameInvalid, client.ReasonPayloadFormatInvalid:
 			return giveUp
 		}
 	}

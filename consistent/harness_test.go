@@ -7,34 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/hlc"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 // patience is how long anything may take before it counts as never happening.
 const patience = 20 * time.Second
-
-// startServer starts a server in this process, on a real socket and a real disk.
-func startServer(t testing.TB, configure ...func(*server.Config)) (address string) {
-	t.Helper()
-	cfg := server.Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()
-	for _, c := range configure {
-		c(&cfg)
-	}
-	s, err := server.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.Shutdown(ctx)
-	})
-	return s.Addrs()[0].String()
-}
 
 func dial(t testing.TB, address string, opts ...client.Option) *consistent.Connection {
 	t.Helper()
@@ -68,16 +47,27 @@ func book(_ *consistent.Context, s account, m deposit) (account, []consistent.Me
 
 func accountOf(d deposit) string { return d.Account }
 
+// sameKey is the key function of handlers whose messages all have one key.
+func sameKey[M any](M) string { return "k" }
+
+// quickly is for tests that have to wait for several attempts.
+var quickly = consistent.WithBackoff(time.Millisecond, time.Millisecond)
+
 // bank is a processor that books deposits.
-func bank(conn consistent.Conn, o consistent.Options) *consistent.Processor {
-	if o.Name == "" {
-		o.Name = "bank"
+func bank(t testing.TB, conn consistent.Conn, opts ...consistent.Option) *consistent.Processor {
+	t.Helper()
+	opts = append([]consistent.Option{consistent.WithAttempts(3), consistent.WithBackoff(time.Millisecond, 5*time.Millisecond)}, opts...)
+	p := newProcessor(t, conn, "bank", opts...)
+	_ = consistent.Handle(p, "deposits/+", accountOf, book)
+	return p
+}
+
+func newProcessor(t testing.TB, conn consistent.Conn, name string, opts ...consistent.Option) *consistent.Processor {
+	t.Helper()
+	p, err := consistent.New(conn, name, opts...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if o.Retry.First == 0 {
-		o.Retry = consistent.Retry{Attempts: 3, First: time.Millisecond, Longest: 5 * time.Millisecond}
-	}
-	p := consistent.New(conn, o)
-	_ = consistent.Handle(p, "deposits/+", book, consistent.Key(accountOf))
 	return p
 }
 
@@ -130,13 +120,20 @@ func observe(t testing.TB, address string, filters ...string) *observer {
 	}
 	t.Cleanup(func() { _ = session.Close() })
 	o := &observer{session, make(chan consistent.Message, 10_000)}
-	err = session.Subscribe(t.Context(), filters, func(d client.Delivery) {
-		d.Ack()
-		o.received <- d.ApplicationMessage
-	})
-	if err != nil {
-		t.Fatal(err)
+	if len(filters) > 0 {
+		if err := session.Subscribe(t.Context(), filters...); err != nil {
+			t.Fatal(err)
+		}
 	}
+	go func() {
+		for d, err := range session.Messages(t.Context()) {
+			if err != nil {
+				return
+			}
+			d.Ack()
+			o.received <- d.Message
+		}
+	}()
 	return o
 }
 
@@ -186,11 +183,11 @@ func (c *conn) counted(name string) int {
 	return c.counts[name]
 }
 
-func (c *conn) Load(ctx context.Context, key, id string) (client.Message, error) {
+func (c *conn) Load(ctx context.Context, key, id string) (client.LoadResult, error) {
 	c.count("load")
 	if c.load != nil {
 		if err := c.load(); err != nil {
-			return client.Message{}, err
+			return client.LoadResult{}, err
 		}
 	}
 	return c.Connection.Load(ctx, key, id)

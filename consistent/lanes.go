@@ -3,54 +3,55 @@ package consistent
 import (
 	"sync"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// flight is a message on its way through a handler.
-type flight struct {
+// task is a message that a handler is to process, from its arrival to its
+// acknowledgement.
+type task struct {
 	Incoming
 	decoded any
 	handled bool     // the handler has seen decoded
 	lane    string   // the store's key; messages without one have a lane each
 	refused error    // a dead letter from the start, because of this
 	acks    []func() // under lanes.mu: one per delivery of the message
-	from    *lane    // while it flies
+	from    *lane    // while it is being processed
 }
 
-// lanes runs flights: those of one key one after the other, in the order in which
-// they came; of different keys as many at once as there are slots. A message that comes
-// again while it waits or flies joins its flight, and is acknowledged with it.
+// lanes runs tasks, in one lane for each key: the tasks of a lane one after the other, in
+// the order in which their messages came, and as many lanes at once as there are slots. A
+// message that comes again while its task waits or runs is acknowledged with that task.
 //
-// How many flights wait is bounded by whoever delivers: the server sends no more than
-// the Receive Maximum without acknowledgement.
+// The Receive Maximum bounds how many tasks wait: beyond it the server sends no more
+// messages without an acknowledgement.
 type lanes struct {
-	fly func(*flight) (settled bool)
+	work func(*task) (settled bool)
 
 	mu      sync.Mutex
 	slots   int              // under mu: how many more lanes may run
-	byKey   map[string]*lane // under mu: those with flights
-	ready   []*lane          // under mu: with flights, waiting for a slot
+	byKey   map[string]*lane // under mu: those with tasks
+	ready   []*lane          // under mu: with tasks, waiting for a slot
 	closed  bool             // under mu
 	running sync.WaitGroup
 }
 
 type lane struct {
 	key     string
-	current *flight   // under lanes.mu
-	waiting []*flight // under lanes.mu
-	// state is what the last flight has left in the store, for the next one to start
-	// from without asking: of the flight that flies, nobody else touches it. If somebody
-	// has changed the state meanwhile, or the message is a duplicate, STORE says so.
-	// It lasts as long as messages wait in line.
-	state *client.Message
+	current *task   // under lanes.mu
+	waiting []*task // under lanes.mu
+	// state is what the last task has stored. The next one starts from it without a
+	// LOAD. Only the running task uses it. If another instance has changed the state
+	// meanwhile, or the message is a duplicate, STORE fails. It is kept as long as tasks
+	// wait in the lane.
+	state *client.LoadResult
 }
 
-func newLanes(slots int, fly func(*flight) bool) *lanes {
-	return &lanes{fly: fly, slots: slots, byKey: make(map[string]*lane)}
+func newLanes(slots int, work func(*task) bool) *lanes {
+	return &lanes{work: work, slots: slots, byKey: make(map[string]*lane)}
 }
 
-// add queues a flight, unless the lanes are closed.
-func (l *lanes) add(f *flight) {
+// add queues a task, unless the lanes are closed.
+func (l *lanes) add(f *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -77,8 +78,8 @@ func (l *lanes) add(f *flight) {
 	}
 }
 
-// find returns the flight of the same message, if there is one.
-func (in *lane) find(f *flight) *flight {
+// find returns the task of the same message, if there is one.
+func (in *lane) find(f *task) *task {
 	if in.current != nil && in.current.MessageID == f.MessageID {
 		return in.current
 	}
@@ -90,7 +91,7 @@ func (in *lane) find(f *flight) *flight {
 	return nil
 }
 
-// run lets flights fly in one slot, as long as there are any.
+// run runs tasks in one slot, as long as there are any.
 func (l *lanes) run(in *lane) {
 	defer l.running.Done()
 	for in != nil {
@@ -99,7 +100,7 @@ func (l *lanes) run(in *lane) {
 		in.current, in.waiting, f.from = f, in.waiting[1:], in
 		l.mu.Unlock()
 
-		settled := l.fly(f)
+		settled := l.work(f)
 
 		l.mu.Lock()
 		in.current = nil
@@ -114,8 +115,8 @@ func (l *lanes) run(in *lane) {
 	}
 }
 
-// next chooses the lane to go on with, lanes in turn; nil: none, the slot is free.
-// The caller holds mu.
+// next chooses the lane whose task runs next: the lanes take turns. It returns nil, and
+// frees the slot, if no lane has a task. The caller holds mu.
 func (l *lanes) next(in *lane) *lane {
 	if l.closed {
 		return nil
@@ -133,7 +134,7 @@ func (l *lanes) next(in *lane) *lane {
 	return in
 }
 
-// close drops what waits. What flies goes on, see running.
+// close drops the tasks that wait. Tasks that run go on; running counts them.
 func (l *lanes) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-func flightOf(lane, id string, ack func()) *flight {
-	return &flight{lane: lane, acks: []func(){ack}, Incoming: Incoming{MessageID: id}}
+func taskOf(lane, id string, ack func()) *task {
+	return &task{lane: lane, acks: []func(){ack}, Incoming: Incoming{MessageID: id}}
 }
 
-// Flights of one key keep their order and never overlap; no more fly than there are
+// Tasks of one key keep their order and never overlap; no more run at once than there are
 // slots; every message is acknowledged.
 func TestLanes(t *testing.T) {
 	t.Parallel()
@@ -19,13 +19,13 @@ func TestLanes(t *testing.T) {
 	var flying, acked atomic.Int64
 	var mu sync.Mutex
 	busy, order := make(map[string]bool), make(map[string][]string)
-	l := newLanes(slots, func(f *flight) bool {
+	l := newLanes(slots, func(f *task) bool {
 		if n := flying.Add(1); n > slots {
-			t.Errorf("%d fly in %d slots", n, slots)
+			t.Errorf("%d run in %d slots", n, slots)
 		}
 		mu.Lock()
 		if busy[f.lane] {
-			t.Errorf("two fly in lane %s", f.lane)
+			t.Errorf("two run in lane %s", f.lane)
 		}
 		busy[f.lane] = true
 		order[f.lane] = append(order[f.lane], f.MessageID)
@@ -40,7 +40,7 @@ func TestLanes(t *testing.T) {
 	})
 	for i := range each {
 		for k := range keys {
-			l.add(flightOf(fmt.Sprint(k), fmt.Sprint(i), func() { acked.Add(1) }))
+			l.add(taskOf(fmt.Sprint(k), fmt.Sprint(i), func() { acked.Add(1) }))
 		}
 	}
 	l.running.Wait()
@@ -56,48 +56,48 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// The same message while its flight waits or flies joins it; afterwards it flies again.
+// A message that comes again while its task waits or runs joins that task; afterwards it gets a new one.
 func TestSameMessageIsOneFlight(t *testing.T) {
 	t.Parallel()
-	var flights, acked atomic.Int64
+	var tasks, acked atomic.Int64
 	flying, land := make(chan struct{}), make(chan struct{})
-	l := newLanes(1, func(*flight) bool {
-		flights.Add(1)
+	l := newLanes(1, func(*task) bool {
+		tasks.Add(1)
 		flying <- struct{}{}
 		<-land
 		return true
 	})
 	ack := func() { acked.Add(1) }
-	l.add(flightOf("k", "1", ack))
+	l.add(taskOf("k", "1", ack))
 	<-flying
-	l.add(flightOf("k", "1", ack))
-	l.add(flightOf("k", "2", ack))
-	l.add(flightOf("k", "2", ack))
+	l.add(taskOf("k", "1", ack))
+	l.add(taskOf("k", "2", ack))
+	l.add(taskOf("k", "2", ack))
 	land <- struct{}{}
 	<-flying
 	land <- struct{}{}
 	l.running.Wait()
-	if flights.Load() != 2 || acked.Load() != 4 {
-		t.Errorf("%d flights, %d acknowledgements", flights.Load(), acked.Load())
+	if tasks.Load() != 2 || acked.Load() != 4 {
+		t.Errorf("%d tasks, %d acknowledgements", tasks.Load(), acked.Load())
 	}
 }
 
-// After close nothing new flies, and what did not end well is not acknowledged.
+// After close no new task runs, and what did not end well is not acknowledged.
 func TestLanesClosed(t *testing.T) {
 	t.Parallel()
 	flying, land := make(chan struct{}), make(chan struct{})
-	l := newLanes(1, func(*flight) bool {
+	l := newLanes(1, func(*task) bool {
 		flying <- struct{}{}
 		<-land
 		return false
 	})
 	unexpected := func() { t.Error("acknowledged") }
-	l.add(flightOf("k", "1", unexpected))
+	l.add(taskOf("k", "1", unexpected))
 	<-flying
-	l.add(flightOf("k", "2", unexpected))
-	l.add(flightOf("other", "3", unexpected))
+	l.add(taskOf("k", "2", unexpected))
+	l.add(taskOf("other", "3", unexpected))
 	l.close()
-	l.add(flightOf("k", "4", unexpected))
+	l.add(taskOf("k", "4", unexpected))
 	close(land)
 	l.running.Wait()
 }

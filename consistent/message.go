@@ -4,16 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 // Message is an MQTT application message, in or out.
-type Message = client.ApplicationMessage
+type Message = client.Message
 
 // UserProperty is a name and a value that travel with a [Message].
 type UserProperty = client.UserProperty
@@ -26,16 +27,18 @@ type Delivery = client.Delivery
 // consistenttest has one in memory. It is safe for concurrent use.
 type Conn interface {
 	// Load is [client.Client.Load].
-	Load(ctx context.Context, key, messageID string) (client.Message, error)
-	// Store is [client.Client.Store]. An error leaves open whether it was carried out.
+	Load(ctx context.Context, key, messageID string) (client.LoadResult, error)
+	// Store is [client.Client.Store]. After an error it may or may not have been executed.
 	Store(ctx context.Context, r StoreRequest) (client.StoreResult, error)
 	// Done is [client.Client.Done].
 	Done(ctx context.Context, key, messageID string) (remembered bool, err error)
 	// Publish sends messages in this order and returns nil when all of them are
 	// acknowledged, as [client.Session.Publish].
 	Publish(ctx context.Context, messages ...Message) error
-	// Subscribe is called once, as [client.Session.Subscribe].
-	Subscribe(ctx context.Context, filters []string, deliver func(Delivery)) error
+	// Subscribe is [client.Session.Subscribe].
+	Subscribe(ctx context.Context, filters ...string) error
+	// Messages is [client.Session.Messages].
+	Messages(ctx context.Context) iter.Seq2[Delivery, error]
 	// MaxPacketSize is the largest packet, in bytes, that the server takes; 0: any.
 	MaxPacketSize() uint32
 }
@@ -46,7 +49,7 @@ type StoreRequest struct {
 	State     []byte
 	MessageID string
 	Version   hlc.Timestamp // that of the state which the message was processed on; zero: there was none
-	Context   []byte        // what Load is to give back to a duplicate
+	Captured  []byte        // what Load is to give back to a duplicate
 	Keep      time.Duration // for how long the message is remembered
 }
 
@@ -79,16 +82,16 @@ func typeName(t reflect.Type) string {
 }
 
 // identify gives the ID under which the store remembers a message: CloudEvents source
-// and id, else what the application makes of it, else the Correlation Data; empty
-// without any. What it is made of is in it, so that no two kinds collide.
-func identify(m *Message, application func(Message) string) string {
+// and id, or what WithMessageID returns, or the Correlation Data; empty without any of
+// them. The ID begins with its kind, so that IDs of different kinds differ.
+func identify(m *Message, application func(*Message) string) string {
 	id, _ := m.UserProperties.Get("id")
 	source, _ := m.UserProperties.Get("source")
 	if id != "" && source != "" {
 		return fmt.Sprintf("event:%d:%s%s", len(source), source, id)
 	}
 	if application != nil {
-		if id := application(*m); id != "" {
+		if id := application(m); id != "" {
 			return "id:" + id
 		}
 	}

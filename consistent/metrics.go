@@ -1,90 +1,82 @@
 package consistent
 
 import (
-	"errors"
+	"fmt"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts by handler. They exist without a registry too, so that the code that
-// counts doesn't ask.
-type metrics struct {
-	processed, duplicates, confirmed, conflicts, retries, deadLetters, nonDeterministic *prometheus.CounterVec
-	seconds                                                                             *prometheus.HistogramVec
+// Metrics gets what processors count and measure, with the names of the processor and
+// the handler. Package consistentprom has one for Prometheus. Its methods are called by
+// many goroutines at once, for each message, and must not block.
+type Metrics interface {
+	// Count adds one to a counter.
+	Count(processor, handler string, c Counter)
+	// Observe records how long a step of a message took.
+	Observe(processor, handler string, s Step, took time.Duration)
 }
 
-// The steps of a message, as the label of the latency.
+// Counter is what is counted.
+type Counter uint8
+
 const (
-	stepLoad    = "load"
-	stepHandle  = "handle"
-	stepStore   = "store"
-	stepPublish = "publish"
+	// CountProcessed: a message's effects are committed.
+	CountProcessed Counter = iota
+	// CountReplayed: a duplicate was processed again, to publish the same outputs.
+	CountReplayed
+	// CountConfirmed: a duplicate came after all of its outputs were published.
+	CountConfirmed
+	// CountConflict: a STORE was too late, because another instance had changed the state.
+	CountConflict
+	// CountRetry: an attempt failed, and is made again.
+	CountRetry
+	// CountDeadLetter: a message was published to the dead-letter topic.
+	CountDeadLetter
+	// CountNonDeterministic: the outputs of a replay were not those of the first processing.
+	CountNonDeterministic
 )
 
-func newMetrics(processor string, registry prometheus.Registerer) (*metrics, error) {
-	labels := prometheus.Labels{"processor": processor}
-	var failed error
-	counter := func(name, help string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "consistent", Name: name, Help: help, ConstLabels: labels}, []string{"handler"})
-		return register(registry, c, &failed)
+var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic"}
+
+// String names the counter, for example "processed".
+func (c Counter) String() string {
+	if int(c) < len(counterNames) {
+		return counterNames[c]
 	}
-	m := &metrics{
-		processed:        counter("messages_processed_total", "Messages whose effects were committed, and whose outputs were published, in this process."),
-		duplicates:       counter("duplicates_replayed_total", "Duplicates that were processed again to publish the same outputs."),
-		confirmed:        counter("duplicates_confirmed_total", "Duplicates of which nothing was left to do."),
-		conflicts:        counter("conflicts_total", "STOREs that came too late because somebody else had changed the state."),
-		retries:          counter("retries_total", "Attempts that failed and were made again."),
-		deadLetters:      counter("dead_letters_total", "Messages that were published to the dead-letter topic."),
-		nonDeterministic: counter("non_deterministic_total", "Replays whose outputs were not those of the first processing."),
-	}
-	m.seconds = register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "consistent", Name: "step_seconds", Help: "Time that one step of a message took: load, handle, store, publish.", ConstLabels: labels,
-		Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
-	}, []string{"handler", "step"}), &failed)
-	return m, failed
+	return fmt.Sprintf("counter %d", c)
 }
 
-// register returns the collector that counts: c, or the one of a former processor of
-// the same name.
-func register[C prometheus.Collector](registry prometheus.Registerer, c C, failed *error) C {
-	if registry == nil {
-		return c
+// Step is a step of processing a message.
+type Step uint8
+
+const (
+	StepLoad    Step = iota // LOAD
+	StepHandle              // the handler
+	StepStore               // STORE
+	StepPublish             // publishing the outputs, until the last PUBACK
+)
+
+var stepNames = [...]string{"load", "handle", "store", "publish"}
+
+// String names the step: "load", "handle", "store" or "publish".
+func (s Step) String() string {
+	if int(s) < len(stepNames) {
+		return stepNames[s]
 	}
-	err := registry.Register(c)
-	var before prometheus.AlreadyRegisteredError
-	if errors.As(err, &before) {
-		if former, ok := before.ExistingCollector.(C); ok {
-			return former
-		}
-	}
-	if err != nil && *failed == nil {
-		*failed = err
-	}
-	return c
+	return fmt.Sprintf("step %d", s)
 }
 
-// handlerMetrics are one handler's, looked up once.
-type handlerMetrics struct {
-	processed, duplicates, confirmed, conflicts, retries, deadLetters, nonDeterministic prometheus.Counter
-	load, handle, store, publish                                                        prometheus.Observer
-}
+// noMetrics counts nothing.
+type noMetrics struct{}
 
-func (m *metrics) of(handler string) handlerMetrics {
-	return handlerMetrics{
-		processed: m.processed.WithLabelValues(handler), duplicates: m.duplicates.WithLabelValues(handler),
-		confirmed: m.confirmed.WithLabelValues(handler), conflicts: m.conflicts.WithLabelValues(handler),
-		retries: m.retries.WithLabelValues(handler), deadLetters: m.deadLetters.WithLabelValues(handler),
-		nonDeterministic: m.nonDeterministic.WithLabelValues(handler),
-		load:             m.seconds.WithLabelValues(handler, stepLoad), handle: m.seconds.WithLabelValues(handler, stepHandle),
-		store: m.seconds.WithLabelValues(handler, stepStore), publish: m.seconds.WithLabelValues(handler, stepPublish),
-	}
-}
+func (noMetrics) Count(_, _ string, _ Counter)                 {}
+func (noMetrics) Observe(_, _ string, _ Step, _ time.Duration) {}
 
-// timed observes how long f takes.
-func timed(o prometheus.Observer, f func() error) error {
+func (p *Processor) count(f *task, c Counter) { p.o.metrics.Count(p.o.name, f.Handler, c) }
+
+// timed observes how long a step of a message takes.
+func (p *Processor) timed(f *task, s Step, do func() error) error {
 	start := time.Now()
-	err := f()
-	o.Observe(time.Since(start).Seconds())
+	err := do()
+	p.o.metrics.Observe(p.o.name, f.Handler, s, time.Since(start))
 	return err
 }

@@ -8,16 +8,17 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/topic"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
-// complete gives outputs the CloudEvents properties that they lack – so that whoever
-// processes them can tell them apart – and checks that they can be published: before
+// complete gives outputs the CloudEvents properties that they lack – so that their
+// consumers can tell them apart – and checks that they can be published: before
 // the commit, for after it there is no way back.
 func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
 	outputs = slices.Clone(outputs) // a handler may return the same slice every time
-	source := p.o.Source
+	source := p.o.source
 	if source == "" {
 		source = c.handler
 	}
@@ -63,14 +64,14 @@ func (p *Processor) checkOutput(m *Message) error {
 		}
 	}
 	if limit := p.conn.MaxPacketSize(); limit > 0 && m.SizeBytes() > int64(limit) {
-		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", ErrTooLarge, m.SizeBytes(), limit)
+		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, m.SizeBytes(), limit)
 	}
 	return nil
 }
 
 // validText tells whether s can be a string of MQTT [MQTT-1.5.4].
-func validText(s string) bool { return len(s) <= math.MaxUint16 && mqtt.ValidUTF8([]byte(s)) }
+func validText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidUTF8([]byte(s)) }
 
-func (p *Processor) log(f *flight) *slog.Logger {
-	return p.o.Logger.With("processor", p.o.Name, "handler", f.Handler, "key", f.Key, "message_id", f.MessageID, "topic", f.Message.Topic)
+func (p *Processor) log(f *task) *slog.Logger {
+	return p.o.logger.With("processor", p.o.name, "handler", f.Handler, "key", f.Key, "message_id", f.MessageID, "topic", f.Message.Topic)
 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // cable connects, and can be cut.
@@ -47,20 +48,19 @@ func (c *cable) cut() {
 // not been given for one of theirs.
 func TestConnectionLostWhileProcessing(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	line := &cable{address: addr, again: make(chan struct{}, 1000)}
 	conn := dial(t, addr, client.WithDialer(line.dial), client.WithClientID("instance"))
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
-	p := consistent.New(conn, consistent.Options{Name: "bank",
-		Retry: consistent.Retry{Attempts: 3, First: time.Millisecond, Longest: 5 * time.Millisecond}})
-	err := consistent.Handle(p, "deposits/+", func(c *consistent.Context, s account, m deposit) (account, []consistent.Message, error) {
+	p := newProcessor(t, conn, "bank", consistent.WithAttempts(3), quickly)
+	err := consistent.Handle(p, "deposits/+", accountOf, func(c *consistent.Context, s account, m deposit) (account, []consistent.Message, error) {
 		first.Do(func() {
 			close(begun)
 			<-goOn
 		})
 		return book(c, s, m)
-	}, consistent.Key(accountOf))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

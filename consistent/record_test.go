@@ -46,7 +46,7 @@ func FuzzDecodeRecord(f *testing.F) {
 // No two kinds of identity, and no two pairs of source and id, are taken for each other.
 func TestIdentify(t *testing.T) {
 	t.Parallel()
-	application := func(m Message) string { return string(m.Payload) }
+	application := func(m *Message) string { return string(m.Payload) }
 	properties := func(source, id string) (u []UserProperty) {
 		return []UserProperty{{Name: "source", Value: source}, {Name: "id", Value: id}}
 	}

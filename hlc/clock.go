@@ -64,7 +64,7 @@ func (c *Clock) Now() Timestamp {
 	return c.last
 }
 
-// Observe moves the clock past t, a timestamp that somebody else issued, so that
+// Observe moves the clock past t, a timestamp that another node issued, so that
 // every later Now is later than t. A t more than the maximum skew ahead of the
 // machine's clock leaves the clock as it is and returns ErrAhead.
 func (c *Clock) Observe(t Timestamp) error {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 // clockAt makes a clock over a machine clock that the test moves.

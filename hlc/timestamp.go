@@ -23,7 +23,7 @@ var ErrMalformed = errors.New("malformed timestamp: want {wall clock ms}:{counte
 type Timestamp struct {
 	Wall    uint64 // milliseconds since the Unix epoch
 	Counter uint64 // tells apart what happened within one millisecond
-	Node    string // who issued it; neither empty nor with a colon in it
+	Node    string // the clock that issued it; neither empty nor with a colon in it
 }
 
 // Parse reads {wall}:{counter}:{node}: exactly three parts, two unsigned 64-bit

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 func ts(wall, counter uint64, node string) hlc.Timestamp {

@@ -54,6 +54,9 @@ topic %s/out/# out 2
 topic %s/in/# in 2
 topic %s/both/# both 2
 `, port, dir, b.name, to.tcp, prefix, prefix, prefix)
+	if to.tls() {
+		text += fmt.Sprintf("bridge_cafile %s\nbridge_certfile %s\nbridge_keyfile %s\n", siteFile("ca.crt"), siteFile("admin.crt"), siteFile("admin.key"))
+	}
 	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

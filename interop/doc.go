@@ -3,8 +3,8 @@
 // MQTT.js over TCP and WebSocket, and mosquitto_pub and mosquitto_sub.
 //
 // It is a module of its own, so that none of these become dependencies of the
-// product, and it imports none of the product's packages: what it knows of the
-// server is its command line, two addresses and the published protocol. The
+// product, and it imports none of the product's packages: it uses only the
+// server's command line, two addresses and the published protocol. The
 // binary is built once per run from the directory above.
 //
 //	go test ./...
@@ -14,6 +14,9 @@
 //
 //	npm ci --prefix mqttjs          # Node.js 20 or newer
 //	apt-get install mosquitto-clients
+//
+// With HOLDFAST_INTEROP_TLS=1 all of it runs over mutual TLS, with certificates of
+// `holdfast init`.
 //
 // Most tests share one server; those that kill it or set its clock have their
 // own. To learn whether a generic MQTT test or the server

@@ -1,4 +1,4 @@
-module holdfast/interop
+module github.com/holdfast-mqtt/holdfast/interop
 
 go 1.26
 

@@ -58,11 +58,23 @@ func lockWithHoldfast(t *testing.T, s *server, name string, flags ...string) *ho
 	go func() {
 		defer close(h.exited)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			h.token <- lines.Text()
+			select {
+			case h.token <- lines.Text():
+			default: // the test reads one token: a second line must not block this goroutine
+			}
 		}
 		_ = h.cmd.Wait()
 	}()
-	t.Cleanup(func() { _ = h.cmd.Process.Signal(syscall.SIGTERM); <-h.exited })
+	t.Cleanup(func() {
+		_ = h.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-h.exited:
+		case <-time.After(patience):
+			t.Errorf("holdfast lock is still running long after SIGTERM; it said: %s", h.errors)
+			_ = h.cmd.Process.Kill()
+			<-h.exited
+		}
+	})
 	return h
 }
 
@@ -85,7 +97,7 @@ func TestSDKLockAndHoldfastLockExcludeEachOther(t *testing.T) {
 	sdk := connectSDK(t, s)
 	l := newLock(sdk, name)
 
-	// Given our lock, the SDK's can't be had, and sees who holds it.
+	// Given our lock, the SDK's can't be acquired, and shows the holder.
 	ours := lockWithHoldfast(t, s, name, "--holder", "ours")
 	receive(t, ours.token, "our lock")
 	if acquire(t, l.Lease, time.Minute) {

@@ -44,7 +44,7 @@ func token(t *testing.T, l *lease) hlc.HybridLogicalClock {
 	return v
 }
 
-// mustBeHeldBy asserts who holds a lease, "" for nobody.
+// mustBeHeldBy asserts which client holds a lease, "" for none.
 func mustBeHeldBy(t *testing.T, l *lease, want string) {
 	t.Helper()
 	holder, held, err := l.Holder(deadline(t))
@@ -59,7 +59,7 @@ func TestSDKLeaseAcquireAndRelease(t *testing.T) {
 	name := uniqueName("lease")
 	ofA, ofB := newLock(a, name), newLock(b, name)
 
-	// Given nobody's lease.
+	// Given a lease without a holder.
 	mustBeHeldBy(t, ofA.Lease, "")
 	if _, err := ofA.Token(deadline(t)); !errors.Is(err, leasedlock.ErrNoLease) {
 		t.Errorf("token before acquiring: %v, want ErrNoLease", err)
@@ -119,7 +119,7 @@ func TestSDKLeaseSessionIDs(t *testing.T) {
 	mustBeHeldBy(t, two.Lease, c.ID()+":one")
 }
 
-// A lease that is renewed outlives its duration many times; once somebody else
+// A lease that is renewed outlives its duration many times; once another client
 // holds the key, renewing fails and the holder knows.
 //
 // Release isn't called while a renewal runs: in the SDK's release under test that
@@ -152,12 +152,12 @@ func TestSDKLeaseRenews(t *testing.T) {
 		time.Sleep(interval / 2)
 	}
 
-	b.set(t, name, "somebody else")
+	b.set(t, name, "another client")
 	eventually(t, "A notices that it lost the lease", func() bool {
 		_, err := ofA.Token(deadline(t))
 		return errors.Is(err, leasedlock.ErrNoLease)
 	})
-	mustBeHeldBy(t, ofA.Lease, "somebody else")
+	mustBeHeldBy(t, ofA.Lease, "another client")
 }
 
 // Lock waits for KEYNOTIFY's DELETE, so the next in line has it as soon as it is
@@ -196,7 +196,7 @@ func TestSDKLockHandedOverOnUnlock(t *testing.T) {
 	mustRise(t, "the next holder", held, token(t, ofB.Lease))
 }
 
-// Nobody unlocks: the lock passes on when it expires, and fencing keeps the
+// Without an unlock, the lock passes on when it expires, and fencing keeps the
 // former holder, who may not know yet, from writing.
 func TestSDKLockHandedOverOnExpiry(t *testing.T) {
 	t.Parallel()

@@ -45,7 +45,11 @@ func (m mosquitto) command(t *testing.T, program string, args ...string) *exec.C
 		t.Fatal(err)
 	}
 	// stdbuf, which becomes the program, lets us see each line when it is written.
-	all := append([]string{"-oL", program, "-h", host, "-p", port, "-V", m.version}, args...)
+	all := []string{"-oL", program, "-h", host, "-p", port, "-V", m.version}
+	if m.server.tls() {
+		all = append(all, "--cafile", siteFile("ca.crt"), "--cert", siteFile("admin.crt"), "--key", siteFile("admin.key"))
+	}
+	all = append(all, args...)
 	return exec.CommandContext(deadline(t), "stdbuf", all...)
 }
 
@@ -315,7 +319,7 @@ func TestMosquittoPersistentSession(t *testing.T) {
 		if err := back.cmd.Wait(); err != nil {
 			t.Errorf("mosquitto_sub -C 60: %v", err)
 		}
-		m.publish(t, topic, "for nobody", "-q", "1")
+		m.publish(t, topic, "no subscriber", "-q", "1")
 		fresh := m.subscribe(t, "%p", "-i", id, "-q", "1", "-t", topic)
 		m.publish(t, topic, "new", "-q", "1")
 		mustReceive(t, "a clean session", fresh.take(t, 1), "new")
@@ -461,7 +465,7 @@ func TestMosquittoStateStoreWants5(t *testing.T) {
 	}
 }
 
-// Nobody listens in on the state store's requests (protocol, section 1).
+// Requests to the state store can't be subscribed to (protocol, section 1).
 func TestMosquittoCannotSubscribeToRequests(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)

@@ -19,14 +19,18 @@ func TestMQTTJS(t *testing.T) {
 	}
 	s := shared(t)
 	for name, url := range map[string]string{
-		"TCP":       "mqtt://" + s.tcp,
-		"WebSocket": "ws://" + s.ws + "/mqtt",
+		"TCP":       scheme("mqtt") + s.tcp,
+		"WebSocket": scheme("ws") + s.ws + "/mqtt",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(deadline(t), node, "--test", "--test-reporter=spec", "broker.test.mjs")
 			cmd.Dir = "mqttjs"
+			cmd.WaitDelay = patience // the test runner's children may keep the pipe open after it was killed
 			cmd.Env = append(os.Environ(), "BROKER_URL="+url)
+			if s.tls() {
+				cmd.Env = append(cmd.Env, "BROKER_SITE="+site)
+			}
 			if s.process != nil {
 				cmd.Env = append(cmd.Env, "BROKER_IS_HOLDFAST=1")
 			}

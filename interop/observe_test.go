@@ -84,7 +84,7 @@ func TestSDKObserveOnlyTheKeysAskedFor(t *testing.T) {
 		t.Errorf("notified of %q, want %q", n.Key, name)
 	}
 	if len(neighbours) > 0 {
-		t.Error("notified of a key that nobody asked for")
+		t.Error("notified of a key that was not observed")
 	}
 	if len(bystander) > 0 {
 		t.Error("a client that did not ask was notified")

@@ -40,6 +40,7 @@ type sdkClient struct {
 type sdkOptions struct {
 	store         []statestore.ClientOption
 	maxClockDrift time.Duration
+	session       []mqtt.SessionClientOption
 }
 
 // connectSDK returns a connected and started client of its own name.
@@ -58,7 +59,7 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 
 	c := &sdkClient{}
-	c.session = c.newSession(t, s.tcp, logger)
+	c.session = c.newSession(t, s.tcp, logger, o.session...)
 	connected, fatal := make(chan struct{}, 64), make(chan error, 1)
 	c.connected, c.fatal = connected, fatal
 	c.session.RegisterConnectEventHandler(func(*mqtt.ConnectEvent) { connected <- struct{}{} })
@@ -88,9 +89,9 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	return c
 }
 
-// newSession makes a session client over TCP that retries sooner than the SDK's
+// newSession makes a session client over TCP or TLS that retries sooner than the SDK's
 // default, and whose connection a test can cut.
-func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger) *mqtt.SessionClient {
+func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger, more ...mqtt.SessionClientOption) *mqtt.SessionClient {
 	t.Helper()
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
@@ -101,6 +102,9 @@ func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger
 		t.Fatal(err)
 	}
 	dial := mqtt.TCPConnection(host, uint16(port))
+	if site != "" {
+		dial = mqtt.TLSConnection(host, uint16(port), mqtt.WithCA(siteFile("ca.crt")), mqtt.WithX509(siteFile("admin.crt"), siteFile("admin.key")))
+	}
 	session, err := mqtt.NewSessionClient(
 		uniqueName("sdk"),
 		func(ctx context.Context) (net.Conn, error) {
@@ -112,11 +116,13 @@ func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger
 			}
 			return conn, err
 		},
-		mqtt.WithConnectionTimeout(5*time.Second),
-		mqtt.WithConnectionRetry(&retry.ExponentialBackoff{
-			MinInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond,
-		}),
-		mqtt.WithLogger(logger),
+		append([]mqtt.SessionClientOption{
+			mqtt.WithConnectionTimeout(5 * time.Second),
+			mqtt.WithConnectionRetry(&retry.ExponentialBackoff{
+				MinInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond,
+			}),
+			mqtt.WithLogger(logger),
+		}, more...)...,
 	)
 	if err != nil {
 		t.Fatalf("creating the SDK's session client: %v", err)
@@ -145,7 +151,7 @@ func (c *sdkClient) awaitConnection(t *testing.T) {
 }
 
 // close unsubscribes, disconnects and ends the session. It fails the test if the
-// session client had given up while nobody looked.
+// session client had given up before.
 func (c *sdkClient) close(t *testing.T) {
 	select {
 	case err := <-c.fatal:

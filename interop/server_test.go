@@ -42,6 +42,13 @@ func run(m *testing.M) int {
 		return 1
 	}
 
+	if os.Getenv("HOLDFAST_INTEROP_TLS") != "" {
+		if err := secure(filepath.Join(dir, "site")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+
 	code := m.Run()
 	if started := sharedServer.running; started != nil {
 		if err := started.stop(); err != nil {
@@ -55,6 +62,34 @@ func run(m *testing.M) int {
 	return code
 }
 
+// site is a directory of certificates that `holdfast init` has made, if everything is to
+// run over mutual TLS: every server asks for certificates, and every client shows one.
+var site string
+
+// secure makes the site.
+func secure(dir string) error {
+	if out, err := exec.Command(binary, "init", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("holdfast init: %w\n%s", err, out)
+	}
+	site = dir
+	for variable, file := range map[string]string{"CAFILE": "ca.crt", "CERTFILE": "admin.crt", "KEYFILE": "admin.key"} {
+		if err := os.Setenv("HOLDFAST_"+variable, siteFile(file)); err != nil { // for our own client
+			return err
+		}
+	}
+	return nil
+}
+
+func siteFile(name string) string { return filepath.Join(site, name) }
+
+// scheme is how URLs of a server begin.
+func scheme(name string) string {
+	if site != "" {
+		return name + "s://"
+	}
+	return name + "://"
+}
+
 // server is one running holdfast process.
 type server struct {
 	tcp, ws string // host:port
@@ -66,14 +101,23 @@ type server struct {
 }
 
 var (
-	tcpLine = regexp.MustCompile(`(?m)listening on (127\.0\.0\.1:\d+)`)
-	wsLine  = regexp.MustCompile(`(?m)websocket on (127\.0\.0\.1:\d+)`)
+	tcpLine = regexp.MustCompile(`(?m)listening on (?:mqtts://)?(127\.0\.0\.1:\d+)`)
+	wsLine  = regexp.MustCompile(`(?m)websocket on (?:wss://)?(127\.0\.0\.1:\d+)`)
 )
 
+// tls says whether clients show certificates to the server: to ours, but not to a
+// Mosquitto that is bridged to it.
+func (s *server) tls() bool { return site != "" && s.process != nil }
+
 // startServer runs `holdfast serve` on a data directory and returns when both
-// of its listeners accept. listen is an address for TCP, port 0 for any.
-func startServer(dir, listen string) (*server, error) {
-	cmd := exec.Command(binary, "serve", "--listen", listen, "--ws", "127.0.0.1:0", "--data", dir)
+// of its listeners accept. listen is an address for TCP, port 0 for any; flags are more
+// of its flags.
+func startServer(dir, listen string, flags ...string) (*server, error) {
+	args := []string{"serve", "--listen", scheme("mqtt") + listen, "--listen", scheme("ws") + "127.0.0.1:0", "--data", dir}
+	if site != "" {
+		args = append(args, "--tls-cert", siteFile("server.crt"), "--tls-key", siteFile("server.key"), "--tls-client-ca", siteFile("ca.crt"), "--tls-crl", siteFile("ca.crl"))
+	}
+	cmd := exec.Command(binary, append(args, flags...)...)
 	s := &server{dir: dir, output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	if err := cmd.Start(); err != nil {
@@ -132,10 +176,10 @@ func (s *server) stop() error {
 
 // ownServer starts a server that only this test uses, on a port that a restart
 // can take again.
-func ownServer(t *testing.T) *server {
+func ownServer(t *testing.T, flags ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
-	s, err := startServer(dir, steadyAddress(t))
+	s, err := startServer(dir, steadyAddress(t), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +203,7 @@ func (s *server) restart(t *testing.T) {
 }
 
 // steadyAddress picks a free port below the ephemeral range: while the server is
-// down nobody else is given it, and a client that dials it in the meantime
+// down no other process is given it, and a client that dials it in the meantime
 // cannot be connected to itself.
 func steadyAddress(t *testing.T) string {
 	t.Helper()

@@ -67,7 +67,7 @@ func TestSDKSetGetDel(t *testing.T) {
 	}
 }
 
-// One client's write is every client's to read, and versions rise whoever writes.
+// Every client reads what another wrote, and versions rise whichever client writes.
 func TestSDKClientsShareKeysAndVersions(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
@@ -356,8 +356,8 @@ func TestSDKFencing(t *testing.T) {
 	})
 }
 
-// A client's clock may run ahead by up to a minute; versions never go back, and
-// nobody else's do. On a server of its own, because its versions stay ahead.
+// A client's clock may run ahead by up to a minute; versions never go back, for
+// no client. On a server of its own, because its versions stay ahead.
 func TestSDKClockAhead(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 func TestPercentilesAreRightToThreePercent(t *testing.T) {
@@ -116,6 +118,17 @@ func TestAGoalIsMetMissedOrNotMeasured(t *testing.T) {
 	}
 }
 
+func TestARunFindsTheRepository(t *testing.T) {
+	t.Parallel()
+	dir, err := findRepository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, holdfastPackage)); err != nil {
+		t.Errorf("%s is taken for the repository: %v", dir, err)
+	}
+}
+
 func TestTheChartIsWellFormed(t *testing.T) {
 	t.Parallel()
 	r := &Report{Machine: "a <small> one & old"}
@@ -140,15 +153,15 @@ Type: cpu
 -----------+-------------------------------------------------------
  800000000ns   internal/runtime/syscall/linux.Syscall6
              syscall.Write (inline)
-             holdfast/internal/transport.writeOnce
-             holdfast/internal/broker.(*Conn).handleBuffered
+             github.com/holdfast-mqtt/holdfast/internal/transport.writeOnce
+             github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).handleBuffered
 -----------+-------------------------------------------------------
  300000000ns   runtime.memmove
-             holdfast/internal/mqtt.AppendDelivery
-             holdfast/internal/broker.(*Conn).deliver
+             github.com/holdfast-mqtt/holdfast/internal/mqtt.AppendDelivery
+             github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).deliver
 -----------+-------------------------------------------------------
  600000000ns   syscall.write
-             holdfast/internal/server.(*wire).send
+             github.com/holdfast-mqtt/holdfast/internal/server.(*wire).send
 -----------+-------------------------------------------------------
  100000000ns   runtime.findRunnable
              runtime.mcall
@@ -173,17 +186,17 @@ func TestRoomOf(t *testing.T) {
 		stack []string
 		want  string
 	}{
-		{[]string{"syscall.RawSyscall", "holdfast/internal/transport.callNow", "holdfast/internal/transport.writeNow", "holdfast/internal/transport.writeOnce", "holdfast/internal/broker.(*Conn).read"}, "write system call"},
-		{[]string{"syscall.Syscall", "github.com/cockroachdb/pebble/v2/vfs.(*linuxFile).SyncData", "holdfast/internal/journal.(*writeLog).sync"}, "journal: the log and its fsync"},
-		{[]string{"runtime.memmove", "github.com/cockroachdb/pebble/v2.(*Batch).Set", "holdfast/internal/engine.(*turn).commit"}, "journal: rows, and Pebble"},
-		{[]string{"runtime.mapaccess", "holdfast/internal/engine.(*session).write", "holdfast/internal/broker.(*Conn).read"}, "store: service and rules"},
+		{[]string{"syscall.RawSyscall", "github.com/holdfast-mqtt/holdfast/internal/transport.callNow", "github.com/holdfast-mqtt/holdfast/internal/transport.writeNow", "github.com/holdfast-mqtt/holdfast/internal/transport.writeOnce", "github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).read"}, "write system call"},
+		{[]string{"syscall.Syscall", "github.com/cockroachdb/pebble/v2/vfs.(*linuxFile).SyncData", "github.com/holdfast-mqtt/holdfast/internal/journal.(*writeLog).sync"}, "journal: the log and its fsync"},
+		{[]string{"runtime.memmove", "github.com/cockroachdb/pebble/v2.(*Batch).Set", "github.com/holdfast-mqtt/holdfast/internal/engine.(*turn).commit"}, "journal: rows, and Pebble"},
+		{[]string{"runtime.mapaccess", "github.com/holdfast-mqtt/holdfast/internal/engine.(*session).write", "github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).read"}, "store: service and rules"},
 		{[]string{"runtime.futex", "runtime.schedule"}, elsewhere.name},
 	} {
 		if got, ok := roomOf(c.stack); got != c.want || !ok {
 			t.Errorf("%s: %q, want %q", c.stack[0], got, c.want)
 		}
 	}
-	if _, ok := roomOf([]string{"runtime.memmove", "holdfast/internal/server.(*wire).send"}); ok {
+	if _, ok := roomOf([]string{"runtime.memmove", "github.com/holdfast-mqtt/holdfast/internal/server.(*wire).send"}); ok {
 		t.Error("the load generator's time is taken for the server's")
 	}
 }

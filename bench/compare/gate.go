@@ -46,7 +46,7 @@ func (g *gate) leave(n int) {
 	}
 }
 
-// close lets nobody in any more.
+// close makes every enter return false.
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,4 +1,4 @@
-module holdfast/bench/compare
+module github.com/holdfast-mqtt/holdfast/bench/compare
 
 go 1.26.0
 

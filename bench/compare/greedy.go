@@ -14,11 +14,18 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 // greedyWork names what greedy clients do to a server while others ask it.
 func greedyWork(what string) string { return "others' GET beside " + what }
+
+// The figures of a flood.
+const (
+	greedyQuiet     = "GET p99, quiet"
+	greedyMeanwhile = "GET p99, meanwhile"
+	greedyElsewhere = "GET p99 from a bare loop that does nothing else, meanwhile"
+)
 
 // greedy is one way to ask a server for more work than it can do.
 type greedy struct {
@@ -53,6 +60,9 @@ func (b *bench) greedy(ctx context.Context) error {
 		}
 	}
 	for _, g := range greedies {
+		if !strings.Contains(g.what, b.flood) {
+			continue
+		}
 		t := b.lab.start(ctx, holdfast)
 		if t == nil {
 			return nil
@@ -82,15 +92,15 @@ func (b *bench) besideGreedy(t, idle *target, g *greedy) error {
 	if err != nil {
 		return err
 	}
-	m("GET p99, quiet", quiet)
-	m("GET p99, meanwhile", meanwhile)
+	m(greedyQuiet, quiet)
+	m(greedyMeanwhile, meanwhile)
 	if idle == nil {
 		return nil
 	}
 	if _, meanwhile, err = b.askBeside(t, idle, g); err != nil {
 		return err
 	}
-	m("GET p99 from a bare loop that does nothing else, meanwhile", meanwhile)
+	m(greedyElsewhere, meanwhile)
 	return nil
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 const idleWork = "idle connections"

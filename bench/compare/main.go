@@ -1,5 +1,5 @@
-// Command compare measures Holdfast beside what people would use in its place,
-// on one machine, in one session, the servers taking turns:
+// Command compare measures Holdfast and its alternatives on one machine, in one
+// session, with the servers taking turns:
 //
 //	go run -C bench/compare .          (from the repository's root; under 15 minutes)
 //	go run -C bench/compare . -quick   (one short round of everything, for checking that it works)
@@ -7,7 +7,7 @@
 //
 // It builds Holdfast and the servers below server/, starts them and what Debian
 // has (mosquitto, redis-server) on 127.0.0.1, loads them, and ends each by its
-// process ID. What can't be had is skipped and named. The load generator is this
+// process ID. A server that is not installed is skipped and named. The load generator is this
 // process: it encodes beforehand and parses no more than it must, but it shares
 // the cores with the servers, so the servers' processor time per million
 // requests is the fair figure and requests per second the familiar one.
@@ -37,6 +37,7 @@ type bench struct {
 	report    *Report
 	roundTime time.Duration
 	quick     bool
+	flood     string // part of the names of the floods to measure
 }
 
 // works are the parts of a run, in order.
@@ -45,6 +46,7 @@ var works = []struct {
 	run  func(*bench, context.Context) error
 }{
 	{"requests", (*bench).requests},
+	{"tls", (*bench).overTLS},
 	{"routing", (*bench).routingWork},
 	{"idle", (*bench).idle},
 	{"notify", (*bench).notify},
@@ -58,6 +60,7 @@ func main() {
 	out := flag.String("out", "", "`DIR` for the report (default docs/performance of the repository)")
 	only := flag.String("only", "", "comma-separated parts: "+workNames())
 	servers := flag.String("servers", "", "comma-separated parts of the names of the servers to measure (default all)")
+	flood := flag.String("flood", "", "of the part greedy, only the floods whose names contain `TEXT`")
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
 	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
@@ -75,7 +78,7 @@ func main() {
 		exit(profile(ctx, *dir, *out, *quick))
 		return
 	}
-	b := &bench{report: &Report{Rounds: *rounds, RoundSeconds: *seconds}, quick: *quick}
+	b := &bench{report: &Report{Rounds: *rounds, RoundSeconds: *seconds}, quick: *quick, flood: *flood}
 	if *quick {
 		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
 	}
@@ -173,7 +176,7 @@ func findRepository() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
 		b, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if strings.HasPrefix(string(b), "module holdfast\n") {
+		if strings.HasPrefix(string(b), "module github.com/holdfast-mqtt/holdfast\n") {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 // notifyWork names the notifications to n watchers.
@@ -120,7 +120,7 @@ func (w *watchers) close() {
 	w.release()
 }
 
-// release closes the sockets, which nobody reads any more.
+// release closes the sockets; no goroutine reads them any more.
 func (w *watchers) release() {
 	for _, s := range w.sockets {
 		if s != nil {

@@ -114,7 +114,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// awaitPort waits until somebody accepts at addr.
+// awaitPort waits until a server accepts at addr.
 func awaitPort(addr string) error {
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

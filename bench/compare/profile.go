@@ -31,13 +31,13 @@ type room struct {
 }
 
 // rooms are asked in this order about each function of a stack, the innermost
-// first, so system calls are found before who makes them.
+// first, so system calls are found before their callers.
 var rooms = []room{
 	{"read system call", "#1f4e79", []string{"transport.readOnce", "transport.readNow"}},
 	{"write system call", "#4a90c2", []string{"transport.writeOnce", "transport.writeNow"}},
 	{"MQTT: decode", "#b8860b", []string{"mqtt.Split", "mqtt.(*", "protocol.Parse"}},
 	{"MQTT: encode", "#e0b040", []string{"internal/mqtt.", "internal/protocol."}},
-	{"store: service and rules", "#0b6e4f", []string{"internal/service.", "internal/engine.", "internal/statestore.", "holdfast/hlc."}},
+	{"store: service and rules", "#0b6e4f", []string{"internal/service.", "internal/engine.", "internal/statestore.", "github.com/holdfast-mqtt/holdfast/hlc."}},
 	{"broker and transport", "#5fb58c", []string{"internal/broker.", "internal/topic.", "internal/transport."}},
 	{"journal: the log and its fsync", "#8e5572", []string{"journal.(*writeLog)", "linuxFile).SyncData"}},
 	{"journal: rows, and Pebble", "#c79bb0", []string{"internal/journal.", "cockroachdb/pebble"}},

@@ -209,9 +209,9 @@ func (b *bench) shape(ctx context.Context, targets []*target, s shape, keys []st
 	return nil
 }
 
-// compares says whether a server's answer to verb is a comparison: a SET that
-// isn't kept on disk is none, and how NATS syncs changes nothing about a GET. The
-// largest load is for those who take it in less than a second.
+// compares says whether a server's answer to verb can be compared: a SET that isn't
+// kept on disk can't, and how NATS syncs does not affect a GET. The largest load is
+// for servers that handle it in less than a second.
 func (t *target) compares(verb string, s shape) bool {
 	if s.connections*s.inflight > 1000 && t.name != holdfast && t.name != bareLoop && t.name != redis {
 		return false

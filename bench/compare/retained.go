@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 const retainedWork = "retained messages"

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 // routing is publishers and subscribers at work.

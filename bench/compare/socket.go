@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 // socket is a bare TCP socket without a goroutine or a buffer: what ten thousand

@@ -34,6 +34,8 @@ const (
 	holdfast     = "Holdfast"
 	holdfastNone = "Holdfast, durability none"
 	bareLoop     = "bare loop"
+	holdfastTLS  = "Holdfast, TLS"
+	bareTLS      = "bare loop, TLS"
 	mosquitto    = "Mosquitto + responder"
 	mochi        = "mochi-mqtt + hook"
 	redis        = "Redis, fsync always"
@@ -50,6 +52,8 @@ var kinds = []kind{
 		return l.startHoldfast(ctx, dir, "none")
 	}},
 	{bareLoop, speaksMQTT, "", startBare},
+	{holdfastTLS, speaksMQTT, "after fsync", startHoldfastTLS},
+	{bareTLS, speaksMQTT, "", startBareTLS},
 	{mochi, speaksMQTT, "", startMochi},
 	{mosquitto, speaksMQTT, "", startMosquitto},
 	{redis, speaksRedis, "after fsync (appendfsync always)", startRedis},
@@ -159,7 +163,7 @@ func (l *laboratory) prepare(ctx context.Context) error {
 	}
 	for _, server := range []string{"bare", "responder", "mochi", "nats", "etcd"} {
 		if _, err := l.build(ctx, filepath.Join(l.repository, "bench/compare"), "./server/"+server); err != nil {
-			logf("%v", err) // whoever needs it is skipped and named
+			logf("%v", err) // targets that need it are skipped and named
 		}
 	}
 	return nil
@@ -206,6 +210,44 @@ func startBare(ctx context.Context, l *laboratory, dir string) (*target, error) 
 		return nil, err
 	}
 	return &target{addr: addressIn(lines), procs: processes{p}}, nil
+}
+
+// certificates makes those of a server, and says where they are.
+func (l *laboratory) certificates(ctx context.Context, dir string) (cert, key string, err error) {
+	bin, err := l.build(ctx, l.repository, holdfastPackage)
+	if err != nil {
+		return "", "", err
+	}
+	site := filepath.Join(dir, "site")
+	if out, err := exec.CommandContext(ctx, bin, "init", site).CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("holdfast init: %w: %s", err, firstLine(string(out)))
+	}
+	return filepath.Join(site, "server.crt"), filepath.Join(site, "server.key"), nil
+}
+
+func startHoldfastTLS(ctx context.Context, l *laboratory, dir string) (*target, error) {
+	cert, key, err := l.certificates(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	p, lines, err := start(ctx, dir, "holdfast", "listening on", l.built[holdfastPackage], "serve",
+		"--listen", "mqtts://127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--data", filepath.Join(dir, "data"))
+	if err != nil {
+		return nil, err
+	}
+	return &target{addr: addressIn(lines), procs: processes{p}, version: l.commit()}, nil
+}
+
+func startBareTLS(ctx context.Context, l *laboratory, dir string) (*target, error) {
+	cert, key, err := l.certificates(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	p, lines, err := l.own(ctx, dir, "bare", "-cert", cert, "-key", key)
+	if err != nil {
+		return nil, err
+	}
+	return &target{addr: overTLS + addressIn(lines), procs: processes{p}}, nil
 }
 
 func startMochi(ctx context.Context, l *laboratory, dir string) (*target, error) {

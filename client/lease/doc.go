@@ -11,28 +11,27 @@
 //
 //	work, cancel := held.Bind(ctx) // ends when the lock is lost
 //	defer cancel()
-//	_, _, err = c.Set(work, "printer/job", job, held.Fencing())
+//	_, err = c.Set(work, "printer/job", job, held.Fencing())
 //
 // # What a lease promises, and what it can't
 //
-// The [Lease]'s context ends before the store can give the lease to somebody
-// else: by a safety margin, measured on this machine's monotonic clock from the
+// The [Lease]'s context ends before the store can give the lease to another
+// holder: by a safety margin, measured on this machine's monotonic clock from the
 // moment before the request that acquired or renewed it was sent. Wall clocks
-// don't matter. That is enough for whoever looks at the context before each
+// don't matter. That is enough for a holder that checks the context before each
 // step.
 //
-// It is not enough for somebody who stands still between looking and acting: a
-// process that is stopped, a machine that is suspended, a request that waits in
-// a network. Against those there is the fencing token (protocol, section 5):
+// It is not enough for a holder that is delayed between checking and acting: a
+// process can be stopped, a machine suspended, a request delayed in a network. The fencing
+// token protects against that (protocol, section 5):
 // [Lease.Token] is the version under which the lease was acquired, every later
 // holder's is higher, and a key that was once written with a token refuses
 // writes with a lower one, or none. Write what the lease protects with
 // [Lease.Fencing]. [Lock.Edit] does so, and seals the key with its token before
-// it reads, so that not even the write of somebody who was already overtaken can
-// slip in between.
+// it reads, so that not even a write of a former holder can come in between.
 //
-// A deletion takes the token along with the key: who deletes what a lease
-// protects, instead of writing that it is empty, gives this protection up.
+// A deletion removes the token with the key. To keep this protection, write an empty
+// value instead of deleting what a lease protects.
 //
 // # Interoperation
 //
@@ -41,6 +40,6 @@
 // key exclude these and the other way round. Renewals are conditional on the
 // version (VER), an extension of Holdfast.
 //
-// This package never polls, except once per lease duration while it waits, in
-// case that all else fails.
+// This package does not poll, except once per lease duration while it waits, in case a
+// notification is lost.
 package lease

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // EditFunc makes a new value of an old one. found is false if there is no such
@@ -17,14 +17,13 @@ type EditFunc func(ctx context.Context, old []byte, found bool) (updated []byte,
 // Edit reads a key, changes it and writes it back under the lock, which need
 // not be the same key.
 //
-// It is safe against a former holder who was thought dead and isn't. Guarding
-// the write alone would not be: the former holder's write, with its lower token,
-// is still accepted as long as ours hasn't come, and if it comes after we have
-// read, our write undoes it. So Edit first seals the key: it writes back what is
-// there under its own token, conditional on the version. From then on every
-// lower token is refused, and what was written until then is what edit gets to
-// see. A key that doesn't exist can't be sealed; there the write insists that it
-// still doesn't exist, and if it does, all begins again.
+// It is safe against a former holder that still runs. A token on the write alone would
+// not be enough: the server accepts the former holder's write, with its lower token, until
+// Edit has written, and if that write comes after Edit has read, Edit overwrites it. So
+// Edit first seals the key: it writes the value back with its own token, conditional on
+// the version. From then on the server refuses every lower token, and edit gets all that
+// was written before. A key that doesn't exist can't be sealed: the write is conditional
+// on the key's absence, and if that fails, Edit starts over.
 //
 // The key loses its expiry, if it had one. Deleting it (keep false) removes the
 // seal with it: a former holder can then bring the key back. Where that matters,
@@ -62,7 +61,7 @@ func (l *Lease) edit(ctx context.Context, key string, edit EditFunc) error {
 		if err != nil {
 			return err
 		}
-		base := old.Version // edit may do with old.Bytes what it likes
+		base := old.Version // edit may change old.Bytes
 		updated, keep, err := edit(ctx, old.Bytes, found)
 		switch {
 		case err != nil:
@@ -79,7 +78,7 @@ func (l *Lease) edit(ctx context.Context, key string, edit EditFunc) error {
 	return nil
 }
 
-// seal reads a key and makes sure that nobody with a lower token can change it
+// seal reads a key and makes sure that no client with a lower token can change it
 // any more, unless there is no such key.
 func (l *Lease) seal(ctx context.Context, key string) (v client.Value, found bool, err error) {
 	for {
@@ -87,20 +86,23 @@ func (l *Lease) seal(ctx context.Context, key string) (v client.Value, found boo
 		if err != nil || !found {
 			return v, false, err
 		}
-		version, applied, err := l.client.Set(ctx, key, v.Bytes, client.IfVersion(v.Version), l.Fencing())
+		set, err := l.client.Set(ctx, key, v.Bytes, client.IfVersion(v.Version), l.Fencing())
 		switch {
-		case err == nil && applied:
-			v.Version = version
+		case err == nil:
+			v.Version = set.Version
 			return v, true, nil
-		case err != nil && (ended(ctx, err) || !errors.Is(err, client.ErrUnknownOutcome)):
+		case errors.Is(err, client.ErrNotApplied):
+			// Another client has changed the key meanwhile: read it again.
+		case errors.Is(err, client.ErrUnknownOutcome) && !ended(ctx, err):
+			// It may be sealed or not: read it again.
+		default:
 			return v, false, err
 		}
-		// Somebody has changed it meanwhile, or nobody knows: read again.
 	}
 }
 
-// remove deletes a sealed key. Only a later holder can have changed it meanwhile,
-// and then our token is too low; so it may be repeated.
+// remove deletes a sealed key. Only a later holder can have changed it meanwhile, and then
+// this lease's token is too low. So the request may be repeated.
 func (l *Lease) remove(ctx context.Context, key string) error {
 	for sent := false; ; sent = true {
 		_, err := l.client.Del(ctx, key, l.Fencing())
@@ -118,9 +120,9 @@ func (l *Lease) remove(ctx context.Context, key string) error {
 // exist. done is false if it was changed meanwhile.
 func (l *Lease) replace(ctx context.Context, key string, v client.Value) (done bool, err error) {
 	for {
-		_, applied, err := l.client.Set(ctx, key, v.Bytes, client.IfVersion(v.Version), l.Fencing())
-		if err == nil {
-			return applied, nil
+		_, err := l.client.Set(ctx, key, v.Bytes, client.IfVersion(v.Version), l.Fencing())
+		if err == nil || errors.Is(err, client.ErrNotApplied) {
+			return err == nil, nil
 		}
 		if ended(ctx, err) || !errors.Is(err, client.ErrUnknownOutcome) {
 			return false, err
@@ -132,7 +134,7 @@ func (l *Lease) replace(ctx context.Context, key string, v client.Value) (done b
 		case now.Version == v.Version:
 			// Not carried out so far. If it still is, the repetition isn't.
 		case !v.Version.IsZero() && l.Err() == nil:
-			return true, nil // sealed and held: nobody else can have written
+			return true, nil // sealed and held: no other client can have written
 		default:
 			return false, err
 		}

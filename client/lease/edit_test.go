@@ -7,9 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/client"
-	"holdfast/client/lease"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/lease"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // stalled gives a former holder of the lock "l" who doesn't know that it is one:
@@ -25,7 +26,7 @@ func stalled(t *testing.T, c *client.Client) (token hlc.Timestamp) {
 // former holder's write is accepted, acknowledged, and undone.
 func TestLostUpdateWithoutSeal(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	mustSet(t, c, "account", "100")
 	old := stalled(t, c)
 
@@ -42,12 +43,12 @@ func TestLostUpdateWithoutSeal(t *testing.T) {
 // The same with Edit: the former holder's write is refused, so that it knows.
 func TestEditSealsBeforeItReads(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	mustSet(t, c, "account", "100")
 	old := stalled(t, c)
 
 	err := newLock(t, c, "l").Edit(within(t), "account", func(ctx context.Context, balance []byte, _ bool) ([]byte, bool, error) {
-		_, _, err := c.Set(ctx, "account", []byte("150"), client.Fencing(old))
+		_, err := c.Set(ctx, "account", []byte("150"), client.Fencing(old))
 		if !errors.Is(err, client.ErrTokenTooLow) {
 			t.Errorf("the former holder's write: %v, want ErrTokenTooLow", err)
 		}
@@ -66,7 +67,7 @@ func TestEditSealsBeforeItReads(t *testing.T) {
 // sealing, which is where a former holder can still get in.
 func TestEditSeesWhatCameBeforeTheSeal(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	c, other := dial(t, address), dial(t, address)
 	mustSet(t, other, "n", "0")
 	old := stalled(t, other)
@@ -86,13 +87,14 @@ func TestEditSeesWhatCameBeforeTheSeal(t *testing.T) {
 				return
 			}
 			next, _, _ := addOne(within(t), v.Bytes, true)
-			switch _, applied, err := other.Set(within(t), "n", next, client.IfVersion(v.Version), client.Fencing(old)); {
+			switch _, err := other.Set(within(t), "n", next, client.IfVersion(v.Version), client.Fencing(old)); {
 			case errors.Is(err, client.ErrTokenTooLow):
 				return
+			case errors.Is(err, client.ErrNotApplied):
 			case err != nil:
 				t.Error(err)
 				return
-			case applied:
+			default:
 				writes++
 			}
 		}
@@ -112,7 +114,7 @@ func TestEditSeesWhatCameBeforeTheSeal(t *testing.T) {
 // holder creates it.
 func TestEditOfAMissingKey(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	old := stalled(t, c)
 	var seen []string
 	err := newLock(t, c, "l").Edit(within(t), "account", func(ctx context.Context, balance []byte, found bool) ([]byte, bool, error) {
@@ -132,7 +134,7 @@ func TestEditOfAMissingKey(t *testing.T) {
 
 func TestEditThatWritesNothing(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	k := newLock(t, c, "l")
 	mustSet(t, c, "k", "v")
 	remove := func(context.Context, []byte, bool) ([]byte, bool, error) { return nil, false, nil }
@@ -157,7 +159,7 @@ func TestEditThatWritesNothing(t *testing.T) {
 // A lock that is lost during the edit: nothing is written, and Edit says so.
 func TestEditLosesItsLock(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	c, other := dial(t, address), dial(t, address)
 	mustSet(t, c, "k", "v")
 	err := newLock(t, c, "l", lease.WithTTL(forever)).Edit(within(t), "k", func(ctx context.Context, _ []byte, _ bool) ([]byte, bool, error) {
@@ -183,7 +185,7 @@ func TestEditLosesItsLock(t *testing.T) {
 // A former holder that doesn't look at its context is refused by the store.
 func TestEditTooLate(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	c, other := dial(t, address), dial(t, address)
 	mustSet(t, c, "k", "v")
 	err := newLock(t, c, "l", lease.WithTTL(forever)).Edit(within(t), "k", func(context.Context, []byte, bool) ([]byte, bool, error) {
@@ -203,7 +205,7 @@ func TestEditTooLate(t *testing.T) {
 // counts once.
 func TestEditUnderFire(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	mustSet(t, dial(t, address), "n", "0")
 	const clients, rounds = 4, 25
 	var all sync.WaitGroup

@@ -7,31 +7,30 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // How a lease is kept.
 //
-// The store ends a lease a TTL after it has carried out the SET, which is never
-// before that SET was sent. So the holder takes the time before it sends, on its
-// own monotonic clock, and counts from there: after TTL minus margin the
-// lease's context ends (expire), unless a renewal that was sent later has been
-// confirmed meanwhile. Two clocks are compared in their speed only, never in
-// what they show.
+// The store ends a lease a TTL after it has executed the SET, hence at least a TTL after
+// the holder has sent it. So the holder reads its monotonic clock before it sends. TTL
+// minus margin later the lease's context ends (expire), unless a renewal that was sent
+// later has been confirmed. This depends on both clocks running at nearly the same speed,
+// not on what they show.
 //
 // Renewals are sent three times within that span by one goroutine (keep). Each
 // is conditional on the version that the one before has left, so a renewal never
 // brings back a lease that was lost for a moment and never lands after a
 // release. A renewal that isn't answered is simply repeated until the span is
-// over. If it was carried out all the same, the repetition's condition fails;
-// then the key is read, and if it has our value, what we find is our own renewal
-// (settle).
+// over. If it was executed all the same, the condition of the repetition fails. Then
+// the holder reads the key: if the key has the holder's value, the renewal was its own
+// (findOut).
 //
-// Leases can be lost earlier: somebody deletes the key to break the lock, or
-// another process uses our holder value. So the key is watched as well. Whatever
-// happens to it that isn't our own doing brings the next renewal forward, and
-// that one finds out. The watch is only begun after a while: most locks are held
-// for moments, and those shouldn't pay for it.
+// Leases can be lost earlier: a person deletes the key to break the lock, or
+// another process uses the same holder value. So the key is watched as well. After a change
+// that the holder has not made, it renews at once, and the answer tells who holds the
+// lease. The watch begins after a while, because most locks are held for a short time
+// only.
 
 // watchDelay is when the watch begins.
 func (c *config) watchDelay() time.Duration { return min(c.interval()/4, time.Second) }
@@ -60,18 +59,18 @@ func (l *Lease) keep(asked time.Time) {
 			go l.watch(watched)
 			continue
 		case w := <-watched:
-			if w == nil { // renewals alone will do until it succeeds
+			if w == nil { // until the watch succeeds, renewals notice a lost lease
 				watch.Reset(l.interval())
 				continue
 			}
-			events = w.Events() // and what happened before it, a renewal tells
+			events = w.Chan() // a renewal notices changes before the watch
 		case e, open := <-events:
 			if !open {
 				events = nil
 				watch.Reset(l.interval())
 			}
 			if open && !e.Version.IsZero() && e.Version.Compare(l.version) <= 0 {
-				continue // our own doing, or older
+				continue // the holder's own renewal, or an older change
 			}
 		case <-renew.C:
 		}
@@ -93,14 +92,14 @@ func (l *Lease) renew() (next time.Duration) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.interval())
 	defer cancel()
 	asked := time.Now()
-	version, applied, err := l.client.Set(ctx, l.name, []byte(l.holder), client.IfVersion(l.version), client.Expiry(l.ttl))
+	set, err := l.client.Set(ctx, l.name, []byte(l.holder), client.IfVersion(l.version), client.Expiry(l.ttl))
 	switch {
-	case err == nil && applied:
-		l.version, l.unsure = version, false
+	case err == nil:
+		l.version, l.unsure = set.Version, false
 		l.extend(asked)
 		return max(0, l.interval()-time.Since(asked))
-	case err == nil:
-		return l.settle(ctx)
+	case errors.Is(err, client.ErrNotApplied):
+		return l.findOut(ctx)
 	case errors.Is(err, client.ErrClosed):
 		l.lose(err)
 		return l.interval()
@@ -109,8 +108,8 @@ func (l *Lease) renew() (next time.Duration) {
 	return l.failed(err)
 }
 
-// settle finds out why a renewal wasn't applied.
-func (l *Lease) settle(ctx context.Context) (next time.Duration) {
+// findOut finds out why a renewal wasn't applied.
+func (l *Lease) findOut(ctx context.Context) (next time.Duration) {
 	v, found, err := l.client.Get(ctx, l.name)
 	switch {
 	case err != nil:
@@ -145,7 +144,7 @@ func (l *Lease) extend(asked time.Time) {
 	l.trouble = nil
 }
 
-// expire ends the lease's context when it can't be relied on any longer.
+// expire ends the lease's context when the lease may have expired at the server.
 func (l *Lease) expire() {
 	l.mu.Lock()
 	left, trouble := time.Until(l.until), l.trouble
@@ -162,7 +161,7 @@ func (l *Lease) expire() {
 	}
 }
 
-// lose ends the lease's context; the first word counts.
+// lose ends the lease's context; only the first cause is kept.
 func (l *Lease) lose(why error) {
 	l.cancel(fmt.Errorf("%w: %q: %w", ErrLost, l.name, why))
 }

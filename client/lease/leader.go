@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // Leader runs a function in one process of many.
 type Leader struct{ lock *Lock }
 
-// NewLeader makes a candidate. It asks the store nothing. WithMargin is the time
-// that the function has to stop in when the lead is lost.
+// NewLeader makes a candidate. It sends no request. WithMargin is how much time the
+// function has to stop after the lead is lost.
 func NewLeader(c *client.Client, name string, opts ...Option) (*Leader, error) {
 	k, err := NewLock(c, name, opts...)
 	if err != nil {

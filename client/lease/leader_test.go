@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/client/lease"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/lease"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 func newLeader(t *testing.T, c *client.Client, opts ...lease.Option) *lease.Leader {
@@ -24,7 +25,7 @@ func newLeader(t *testing.T, c *client.Client, opts ...lease.Option) *lease.Lead
 // One leads; when it is done the next one does, under a higher token.
 func TestOneLeaderAtATime(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	var leading atomic.Int64
 	var mu sync.Mutex
 	var led []*lease.Lease
@@ -62,7 +63,7 @@ func TestOneLeaderAtATime(t *testing.T) {
 // when it can.
 func TestLeaderCutOff(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	a, n := through(t, address)
 	b := dial(t, address)
 	const ttl = time.Second
@@ -109,7 +110,7 @@ func TestLeaderCutOff(t *testing.T) {
 
 func TestLeaderReturns(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	d := newLeader(t, c)
 	failure := errors.New("no more")
 	if err := d.Run(within(t), func(context.Context, *lease.Lease) error { return failure }); !errors.Is(err, failure) {

@@ -7,15 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 var (
-	// ErrTaken: somebody else holds the lease.
-	ErrTaken = errors.New("somebody else holds the lease")
-	// ErrLost: the lease was lost before it was released. Somebody else may
-	// hold it, or may have.
+	// ErrTaken: another holder has the lease.
+	ErrTaken = errors.New("another holder has the lease")
+	// ErrLost: the lease was lost before it was released. Another holder may
+	// have it, or may have had it.
 	ErrLost = errors.New("the lease is lost")
 	// ErrReleased ends the context of a lease that was released.
 	ErrReleased = errors.New("the lease was released")
@@ -41,7 +41,7 @@ type Lease struct {
 	trouble error       // under mu: why the latest renewal failed
 
 	// For keep alone.
-	version hlc.Timestamp // of the key, as we left it
+	version hlc.Timestamp // of the key, after the last renewal that was answered
 	unsure  bool          // a renewal was sent and not answered: version may be older than the key's
 
 	releasing sync.Mutex
@@ -50,12 +50,11 @@ type Lease struct {
 }
 
 // Acquire tries once to get a lease, and renews it from then on. It fails with
-// [ErrTaken] if somebody else holds it. ctx bounds the attempt, not the lease.
+// [ErrTaken] if another holder has it. ctx bounds the attempt, not the lease.
 //
-// If the connection breaks meanwhile, Acquire asks again: a lease that its own
-// first request acquired is its own. If it fails with the outcome unknown, it
-// takes back what it may have acquired before it returns, and spends up to 1 s
-// on that.
+// If the connection breaks meanwhile, Acquire asks again, and keeps a lease that its first
+// request acquired. If it fails with the outcome unknown, it releases what it may have
+// acquired before it returns, which takes up to 1 s.
 func Acquire(ctx context.Context, c *client.Client, name string, opts ...Option) (*Lease, error) {
 	k, err := NewLock(c, name, opts...)
 	if err != nil {
@@ -64,7 +63,7 @@ func Acquire(ctx context.Context, c *client.Client, name string, opts ...Option)
 	return k.TryLock(ctx)
 }
 
-// Holder tells who holds a lease: the value of its key.
+// Holder returns the name of a lease's holder, which is the value of its key.
 func Holder(ctx context.Context, c *client.Client, name string) (holder string, held bool, err error) {
 	v, held, err := c.Get(ctx, name)
 	return string(v.Bytes), held, err
@@ -73,7 +72,7 @@ func Holder(ctx context.Context, c *client.Client, name string) (holder string, 
 // Name is the lease's name, which is its key in the store.
 func (l *Lease) Name() string { return l.name }
 
-// Holder is the value that stands in the key while this lease is held.
+// Holder is the value of the key while this lease is held.
 func (l *Lease) Holder() string { return l.holder }
 
 // Token is the lease's fencing token: the version under which it was acquired.
@@ -115,7 +114,7 @@ func (l *Lease) Remaining() time.Duration {
 // Release ends the lease so that others can have it at once. It returns
 // [ErrLost] if the lease was lost before. After any other error, such as no
 // connection, it can be called again; the lease is not renewed any more and
-// expires. Releasing what is released is harmless.
+// expires. Releasing twice is harmless.
 func (l *Lease) Release(ctx context.Context) error {
 	l.cancel(ErrReleased) // does nothing if it is lost
 	<-l.kept
@@ -134,14 +133,14 @@ func (l *Lease) Release(ctx context.Context) error {
 // l.releasing.
 func (l *Lease) giveBack(ctx context.Context) error {
 	for {
-		d, err := l.client.VDel(ctx, l.name, []byte(l.holder))
+		d, err := l.client.Del(ctx, l.name, client.IfValue([]byte(l.holder)))
 		switch {
 		case errors.Is(err, client.ErrUnknownOutcome) && !ended(ctx, err):
 			l.sent = true
-		case err != nil:
+		case err != nil && !errors.Is(err, client.ErrNotApplied):
 			l.sent = l.sent || errors.Is(err, client.ErrUnknownOutcome)
 			return err
-		case d.Deleted, l.sent: // if not this time, then the first time
+		case d.Deleted, l.sent: // deleted by this request, or by an earlier one
 			l.released = true
 			return nil
 		default:
@@ -163,28 +162,29 @@ type attempt struct {
 	client *client.Client
 	name   string
 	holder string
-	unsure bool // a request was sent and not answered: the lease may be ours
+	unsure bool // a request was sent and not answered: it may have acquired the lease
 }
 
 func newAttempt(c *client.Client, name string, cfg config) *attempt {
 	return &attempt{config: cfg, client: c, name: name, holder: cfg.holderFor(c)}
 }
 
-// once asks for the lease until there is an answer. NEX makes it harmless to ask
-// again: it gives us what we have.
+// once asks for the lease until there is an answer. IfAbsentOrEqual makes it harmless to ask
+// again: the same holder gets its lease again.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	for {
 		asked := time.Now()
-		version, applied, err := a.client.Set(ctx, a.name, []byte(a.holder), client.NEX(), client.Expiry(a.ttl))
-		a.unsure = applied || a.unsure && err != nil || errors.Is(err, client.ErrUnknownOutcome)
+		set, err := a.client.Set(ctx, a.name, []byte(a.holder), client.IfAbsentOrEqual(), client.Expiry(a.ttl))
+		taken := errors.Is(err, client.ErrNotApplied)
+		a.unsure = err == nil || a.unsure && !taken || errors.Is(err, client.ErrUnknownOutcome)
 		switch {
+		case taken:
+			return nil, fmt.Errorf("%w: %q", ErrTaken, a.name)
 		case errors.Is(err, client.ErrUnknownOutcome) && !ended(ctx, err):
 		case err != nil:
 			return nil, err
-		case !applied:
-			return nil, fmt.Errorf("%w: %q", ErrTaken, a.name)
 		case time.Since(asked) < a.usable():
-			return a.hold(ctx, version, asked), nil
+			return a.hold(ctx, set.Version, asked), nil
 		default: // the answer took so long that the lease may be over: ask again
 		}
 	}
@@ -210,12 +210,12 @@ func (a *attempt) hold(ctx context.Context, version hlc.Timestamp, asked time.Ti
 	return l
 }
 
-// abandon takes back what an attempt that is given up may have acquired.
+// abandon releases what an attempt that is given up may have acquired.
 func (a *attempt) abandon(ctx context.Context) {
 	if !a.unsure {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	_, _ = a.client.VDel(ctx, a.name, []byte(a.holder), client.RetryWrites()) // else it expires
+	_, _ = a.client.Del(ctx, a.name, client.IfValue([]byte(a.holder)), client.RetryWrites()) // else it expires
 }

@@ -6,22 +6,22 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// Lock acquires a lease, waiting while somebody else holds it. It has no state
+// Lock acquires a lease, waiting while another holder has it. It has no state
 // of its own: any number of goroutines may share one, and each call of
 // [Lock.Lock] excludes all others, in this process as in others.
 //
-// Nobody stands in a queue: of those who wait, the fastest gets a lock that
-// becomes free.
+// There is no queue: of the callers that wait, the fastest gets a lock that becomes
+// free.
 type Lock struct {
 	config
 	client *client.Client
 	name   string
 }
 
-// NewLock makes a lock. It asks the store nothing.
+// NewLock makes a lock. It sends no request.
 func NewLock(c *client.Client, name string, opts ...Option) (*Lock, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -31,7 +31,7 @@ func NewLock(c *client.Client, name string, opts ...Option) (*Lock, error) {
 }
 
 // TryLock is Lock without waiting, just as [Acquire] is: it fails with [ErrTaken]
-// if somebody else holds the lock.
+// if another holder has the lock.
 func (k *Lock) TryLock(ctx context.Context) (*Lease, error) {
 	a := newAttempt(k.client, k.name, k.config)
 	l, err := a.once(ctx)
@@ -43,8 +43,8 @@ func (k *Lock) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 // Lock waits until it holds the lock, or ctx ends, or the client is closed. ctx
-// bounds the wait, not the lock. A connection that is lost is waited for as
-// well; an answer of the store that is an error isn't.
+// bounds the wait, not the lock. Lock also waits while there is no connection. It returns
+// an error that the store answers.
 func (k *Lock) Lock(ctx context.Context) (*Lease, error) {
 	a := newAttempt(k.client, k.name, k.config)
 	l, err := a.once(ctx)
@@ -58,7 +58,7 @@ func (k *Lock) Lock(ctx context.Context) (*Lease, error) {
 	return l, nil
 }
 
-// passing tells failures that waiting may cure: no connection, or no answer.
+// passing reports whether a failure may pass: no connection, or no answer.
 func passing(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrClosed) &&
 		(errors.Is(err, client.ErrNotConnected) || errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded))
@@ -84,9 +84,8 @@ func (k *Lock) wait(ctx context.Context, a *attempt) (*Lease, error) {
 }
 
 // free returns when the lock seems to be free: soon after its key was deleted or
-// has expired, unless somebody was faster. What else can happen is that the
-// notification is lost; so it returns as well when a lease like ours would have
-// ended.
+// has expired, unless another waiter was faster. In case the notification is lost, it also
+// returns when a lease of this lock's TTL would have expired.
 func (k *Lock) free(ctx context.Context, w *client.Watch) error {
 	poll := time.NewTimer(k.ttl + rand.N(k.ttl/4+1))
 	defer poll.Stop()
@@ -99,7 +98,7 @@ func (k *Lock) free(ctx context.Context, w *client.Watch) error {
 			return nil
 		case <-chance:
 			return nil
-		case e, open := <-w.Events():
+		case e, open := <-w.Chan():
 			switch {
 			case !open && w.Err() == nil:
 				return client.ErrClosed
@@ -108,7 +107,7 @@ func (k *Lock) free(ctx context.Context, w *client.Watch) error {
 			case e.Kind == client.KeyDeleted:
 				chance = time.After(rand.N(wakeSpread))
 			default:
-				chance = nil // somebody was faster
+				chance = nil // another waiter was faster
 			}
 		}
 	}

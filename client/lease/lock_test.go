@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/client/lease"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/lease"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // waiting returns when a client's Lock has asked in vain and watches the key: it
@@ -21,7 +22,7 @@ func waiting(t *testing.T, n *network) {
 		if time.Now().After(deadline) {
 			t.Fatal("it never comes to rest")
 		}
-		time.Sleep(50 * time.Millisecond) // nobody announces rest
+		time.Sleep(50 * time.Millisecond) // rest is not announced
 		now := n.asked.Load()
 		if now == last {
 			return
@@ -32,7 +33,7 @@ func waiting(t *testing.T, n *network) {
 
 func TestLockIsWokenByTheRelease(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	a := dial(t, address)
 	b, n := through(t, address)
 	// Both last forever, so that neither an expiry nor a poll can be what wakes.
@@ -49,7 +50,7 @@ func TestLockIsWokenByTheRelease(t *testing.T) {
 
 func TestLockIsWokenByTheExpiry(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	a, n := through(t, address)
 	first := acquire(t, a, "l", lease.WithTTL(500*time.Millisecond))
 	n.refuse() // A has died
@@ -63,7 +64,7 @@ func TestLockIsWokenByTheExpiry(t *testing.T) {
 // Two Locks of one process, and one Lock twice, exclude each other.
 func TestLocksOfOneProcess(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	one, two := newLock(t, c, "l"), newLock(t, c, "l")
 	held, err := one.TryLock(within(t))
 	if err != nil {
@@ -81,7 +82,7 @@ func TestLocksOfOneProcess(t *testing.T) {
 // each, and none is lost.
 func TestLockContention(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	const clients, waiters, rounds = 3, 4, 5
 	var all sync.WaitGroup
 	for range clients {
@@ -122,8 +123,8 @@ func countUnder(ctx context.Context, k *lease.Lock, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	// Repeating this Set is harmless: nobody else writes meanwhile.
-	if _, _, err := c.Set(ctx, "n", next, held.Fencing(), client.RetryWrites()); err != nil {
+	// Repeating this Set is harmless: no other client writes meanwhile.
+	if _, err := c.Set(ctx, "n", next, held.Fencing(), client.RetryWrites()); err != nil {
 		return err
 	}
 	return held.Release(ctx)
@@ -140,7 +141,7 @@ func TestLockGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address := newServer(t)
+			address := testserver.Start(t).Addr
 			a := dial(t, address)
 			b, n := through(t, address)
 			first := acquire(t, a, "l", lease.WithTTL(forever))
@@ -159,7 +160,7 @@ func TestLockGivenUp(t *testing.T) {
 // What happens while a waiter's connection is down wakes it when it is up again.
 func TestConnectionLostWhileWaiting(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	a := dial(t, address)
 	b, n := through(t, address, client.WithTimeout(50*time.Millisecond))
 	first := acquire(t, a, "l", lease.WithTTL(forever))
@@ -174,7 +175,7 @@ func TestConnectionLostWhileWaiting(t *testing.T) {
 // Lock waits for a server that can't be reached, longer than one request would.
 func TestLockWaitsForTheConnection(t *testing.T) {
 	t.Parallel()
-	address := newServer(t)
+	address := testserver.Start(t).Addr
 	c, n := through(t, address, client.WithTimeout(20*time.Millisecond))
 	n.refuse()
 	for { // the client has noticed, and gives up single requests
@@ -195,7 +196,7 @@ func TestLockWaitsForTheConnection(t *testing.T) {
 // An answer that will not change is not waited for.
 func TestLockRefused(t *testing.T) {
 	t.Parallel()
-	c := dial(t, newServer(t))
+	c := dial(t, testserver.Start(t).Addr)
 	if _, err := newLock(t, c, "").Lock(within(t)); !errors.Is(err, client.ErrEmptyKey) {
 		t.Errorf("%v, want ErrEmptyKey", err)
 	}

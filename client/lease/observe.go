@@ -4,20 +4,20 @@ import (
 	"context"
 	"iter"
 
-	"holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// Change is who holds a lease from now on.
+// Change says which holder has a lease from now on.
 type Change struct {
 	Held   bool
 	Holder string // empty unless Held
 }
 
-// Observe tells who holds a lease: now, and each time that changes, until ctx
-// ends, the client is closed or the loop is left. Renewals are no change. After
-// a lost connection some changes in between may be missing, never the last.
+// Observe yields the holder of a lease: the present one, and each new one, until ctx
+// ends, the client is closed or the loop is left. A renewal is no change. After a lost
+// connection some changes in between may be missing, but not the last.
 //
-// An error is the last thing that it yields; the end of ctx is one.
+// The last element is an error, for example that of ctx.
 func Observe(ctx context.Context, c *client.Client, name string) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w, err := c.Watch(ctx, name)
@@ -35,7 +35,11 @@ func Observe(ctx context.Context, c *client.Client, name string) iter.Seq2[Chang
 		if !yield(now, nil) {
 			return
 		}
-		for e := range w.Events() {
+		for e, err := range w.Events() {
+			if err != nil {
+				yield(Change{}, err)
+				return
+			}
 			if !e.Version.IsZero() && e.Version.Compare(v.Version) <= 0 {
 				continue // the Get has seen it
 			}
@@ -46,9 +50,6 @@ func Observe(ctx context.Context, c *client.Client, name string) iter.Seq2[Chang
 			if now = next; !yield(now, nil) {
 				return
 			}
-		}
-		if err := w.Err(); err != nil {
-			yield(Change{}, err)
 		}
 	}
 }

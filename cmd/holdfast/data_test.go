@@ -1,99 +1,52 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // daemon is a server of a test's own.
 type daemon struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	port  string
-	ended chan struct{}
-
-	mu   sync.Mutex
-	said strings.Builder // guarded by mu
+	*testserver.Program
+	t *testing.T
 }
 
 // serveIn starts a server and waits until it listens.
 func serveIn(t *testing.T, data string, flags ...string) *daemon {
 	t.Helper()
-	d := startIn(t, data, flags...)
-	if d.port == "" {
-		t.Fatalf("the server ended before it listened; it said:\n%s", d.log())
-	}
-	return d
+	return &daemon{testserver.Run(t, append(flags, "--data", data)...), t}
 }
 
 // startIn starts a server and waits until it listens or has ended.
 func startIn(t *testing.T, data string, flags ...string) *daemon {
 	t.Helper()
-	return launch(t, exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, flags...)...))
-}
-
-// launch starts a server with a command, and waits until it listens or has ended.
-func launch(t *testing.T, cmd *exec.Cmd) *daemon {
-	t.Helper()
-	d := &daemon{t: t, cmd: cmd, ended: make(chan struct{})}
-	r, w := io.Pipe()
-	d.cmd.Stdout, d.cmd.Stderr = w, w
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-d.ended })
-	port := make(chan string, 1)
-	go func() {
-		defer close(d.ended)
-		defer close(port)
-		lines := bufio.NewScanner(r)
-		for lines.Scan() {
-			d.mu.Lock()
-			d.said.WriteString(lines.Text() + "\n")
-			d.mu.Unlock()
-			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-				port <- m[1]
-			}
-		}
-	}()
-	go func() { _ = d.cmd.Wait(); _ = w.Close() }()
-	d.port = <-port
-	return d
-}
-
-func (d *daemon) log() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.said.String()
-}
-
-// stop ends the server with a signal and returns its exit status.
-func (d *daemon) stop(s syscall.Signal) int {
-	_ = d.cmd.Process.Signal(s)
-	<-d.ended
-	return d.cmd.ProcessState.ExitCode()
+	return &daemon{testserver.Launch(t, testserver.Command(t, append(flags, "--data", data)...)...), t}
 }
 
 // run runs a command line against this server.
 func (d *daemon) run(args ...string) result {
 	d.t.Helper()
-	return start(d.t, exec.Command(binary, append(args, "-p", d.port)...), nil)
+	return start(d.t, exec.Command(binary, append(args, "-p", d.Port())...), nil)
+}
+
+// runWith is run with standard input.
+func (d *daemon) runWith(in io.Reader, args ...string) result {
+	d.t.Helper()
+	return start(d.t, exec.Command(binary, append(args, "-p", d.Port())...), in)
 }
 
 // sys reads one of the server's own figures.
 func (d *daemon) sys(name string) string {
 	d.t.Helper()
-	c := mqtttest.Connect(d.t, "127.0.0.1:"+d.port)
+	c := mqtttest.Connect(d.t, d.Addr)
 	defer c.Disconnect()
 	c.Subscribe("$SYS/"+name, 0)
 	return string(c.Receive().Payload)
@@ -106,17 +59,17 @@ func TestDurabilityIsSaid(t *testing.T) {
 			t.Parallel()
 			data := t.TempDir()
 			d := serveIn(t, data, "--durability", mode)
-			if !strings.Contains(d.log(), "durability "+mode+`" version=`) {
-				t.Errorf("it said:\n%s", d.log())
+			if !strings.Contains(d.Output(), "durability "+mode+`" version=`) {
+				t.Errorf("it said:\n%s", d.Output())
 			}
-			if warned := strings.Contains(d.log(), "a crash loses"); warned != (mode != "sync") {
-				t.Errorf("warned of the mode: %v; it said:\n%s", warned, d.log())
+			if warned := strings.Contains(d.Output(), "a crash loses"); warned != (mode != "sync") {
+				t.Errorf("warned of the mode: %v; it said:\n%s", warned, d.Output())
 			}
 			if got := d.sys("store/durability"); got != mode {
 				t.Errorf("$SYS says %q", got)
 			}
 			d.run("set", "k", "v").want(t, "set", 0, "", "")
-			d.stop(syscall.SIGTERM)
+			d.Stop()
 			d = serveIn(t, data)
 			d.run("get", "k").want(t, "get after a clean stop", 0, "v", "")
 		})
@@ -136,7 +89,7 @@ func TestCheck(t *testing.T) {
 	d := serveIn(t, data)
 	d.run("set", "k", "value").want(t, "set", 0, "", "")
 	holdfastAlone(t, "check", "--data", data).want(t, "in use", 2, "", "another process has "+data+" open; stop it")
-	d.stop(syscall.SIGKILL)
+	d.Kill()
 	holdfastAlone(t, "check", "--data", data).want(t, "killed", 0,
 		data+" is sound: 1 keys (6 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
 
@@ -149,7 +102,7 @@ func TestCheck(t *testing.T) {
 	d = serveIn(t, data)
 	d.run("get", "k").want(t, "get", 0, "value", "")
 	d.run("set", "k", "other").want(t, "set", 0, "", "")
-	d.stop(syscall.SIGTERM)
+	d.Stop()
 
 	// Given one in a batch that a clean stop has said to be on the disk, it is damage.
 	flipBit(t, newestLog(t, data), func(written int) int { return written - 22 }) // in front of what the stop wrote
@@ -158,8 +111,8 @@ func TestCheck(t *testing.T) {
 		t.Errorf("a flipped bit: %+v", got)
 	}
 	d = startIn(t, data)
-	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "data directory is damaged: "+data+": "+filepath.Base(newestLog(t, data))) {
-		t.Errorf("serve with a flipped bit: status %d, it said:\n%s", code, d.log())
+	if code := d.Stop(); code != 2 || !strings.Contains(d.Output(), "data directory is damaged: "+data+": "+filepath.Base(newestLog(t, data))) {
+		t.Errorf("serve with a flipped bit: status %d, it said:\n%s", code, d.Output())
 	}
 }
 
@@ -169,7 +122,7 @@ func TestDeletedLogIsMissed(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	d := serveIn(t, data)
 	d.run("set", "k", "value").want(t, "set", 0, "", "")
-	d.stop(syscall.SIGKILL)
+	d.Kill()
 	if err := os.Remove(newestLog(t, data)); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +130,8 @@ func TestDeletedLogIsMissed(t *testing.T) {
 		t.Errorf("check: %+v", got)
 	}
 	d = startIn(t, data)
-	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), "the log is missing") {
-		t.Errorf("serve: status %d, it said:\n%s", code, d.log())
+	if code := d.Stop(); code != 2 || !strings.Contains(d.Output(), "the log is missing") {
+		t.Errorf("serve: status %d, it said:\n%s", code, d.Output())
 	}
 }
 
@@ -207,14 +160,14 @@ func flipBit(t *testing.T, path string, at func(written int) int) {
 func TestNewerDataIsRefused(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	serveIn(t, data).stop(syscall.SIGTERM)
+	serveIn(t, data).Stop()
 	if err := os.WriteFile(filepath.Join(data, "marker.format-version.000999.999"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := startIn(t, data)
 	const says = "needs a newer version of this program"
-	if code := d.stop(syscall.SIGTERM); code != 2 || !strings.Contains(d.log(), data+" "+says) {
-		t.Errorf("status %d, it said:\n%s", code, d.log())
+	if code := d.Stop(); code != 2 || !strings.Contains(d.Output(), data+" "+says) {
+		t.Errorf("status %d, it said:\n%s", code, d.Output())
 	}
 	holdfastAlone(t, "check", "--data", data).want(t, "check", 2, "", says)
 }
@@ -232,7 +185,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	holdfastAlone(t, "backup", copied, "--data", data).want(t, "a second one", 2, "", "nothing is overwritten")
 	d.run("del", "k")
-	d.stop(syscall.SIGKILL) // leaves its socket behind
+	d.Kill() // leaves its socket behind
 
 	holdfastAlone(t, "restore", copied).want(t, "where to", 2, "", `"data" not set`)
 	holdfastAlone(t, "restore", copied, "--data", data).want(t, "over other data", 2, "", "nothing is overwritten")
@@ -254,7 +207,7 @@ func TestSalvage(t *testing.T) {
 	d.run("set", "one", "first").want(t, "set", 0, "", "")
 	d.run("set", "two", "second").want(t, "set", 0, "", "")
 	holdfastAlone(t, "salvage", data, "--data", saved).want(t, "in use", 2, "", "another process has "+data+" open")
-	d.stop(syscall.SIGTERM)
+	d.Stop()
 	holdfastAlone(t, "salvage", data, "--data", saved).want(t, "of what is whole", 0,
 		saved+" holds what was salvaged: 2 keys (17 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills\n", "")
 
@@ -262,7 +215,7 @@ func TestSalvage(t *testing.T) {
 	path := newestLog(t, data)
 	flipBit(t, path, func(int) int { return 26 })
 	flipBit(t, path, func(int) int { return 28 })
-	if code := startIn(t, data).stop(syscall.SIGTERM); code != 2 {
+	if code := startIn(t, data).Stop(); code != 2 {
 		t.Errorf("serve on what is damaged: status %d", code)
 	}
 	got := holdfastAlone(t, "salvage", data, "--data", again)

@@ -4,22 +4,22 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // limitedTo starts a server in data that may open only so many files, softly a hundred.
 func limitedTo(t *testing.T, files int, data string, flags ...string) *daemon {
 	t.Helper()
 	script := fmt.Sprintf(`ulimit -S -n 100 && ulimit -H -n %d && exec "$0" "$@"`, files)
-	return launch(t, exec.Command("sh", append([]string{"-c", script, binary, "serve", "--listen", "127.0.0.1:0", "--data", data}, flags...)...))
+	command := testserver.Command(t, append(flags, "--data", data)...)
+	return &daemon{testserver.Launch(t, append([]string{"sh", "-c", script}, command...)...), t}
 }
 
 // Idle connections up to the limit of open files don't keep the log from its next
@@ -38,10 +38,10 @@ func TestIdleConnectionsUpToTheLimitOfOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range 2 {
-		writer := mqtttest.Connect(t, "127.0.0.1:"+d.port)
+		writer := mqtttest.Connect(t, d.Addr)
 		crowd := make([]net.Conn, files)
 		for i := range crowd { // those beyond the bounds are closed at once
-			nc, err := net.Dial("tcp", "127.0.0.1:"+d.port)
+			nc, err := net.Dial("tcp", d.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,26 +60,26 @@ func TestIdleConnectionsUpToTheLimitOfOpenFiles(t *testing.T) {
 			t.Error("there are no tables")
 		}
 		select {
-		case <-d.ended:
-			t.Fatalf("the server has ended:\n%s", d.log())
+		case <-d.Ended():
+			t.Fatalf("the server has ended:\n%s", d.Output())
 		default:
 		}
-		if n := strings.Count(d.log(), "\n"); n > 20 {
-			t.Errorf("it said %d lines:\n%s", n, d.log())
+		if n := strings.Count(d.Output(), "\n"); n > 20 {
+			t.Errorf("it said %d lines:\n%s", n, d.Output())
 		}
 		writer.Disconnect()
 		for _, nc := range crowd {
 			nc.Close()
 		}
 		if round == 0 {
-			d.stop(syscall.SIGKILL)
+			d.Kill()
 			d = limitedTo(t, files, data, flags...)
-			if d.port == "" {
-				t.Fatalf("it does not start again:\n%s", d.log())
+			if d.Addr == "" {
+				t.Fatalf("it does not start again:\n%s", d.Output())
 			}
 		}
 	}
-	d.stop(syscall.SIGTERM)
+	d.Stop()
 	if got := holdfastAlone(t, "check", "--data", data); got.code != 0 {
 		t.Errorf("check: %+v", got)
 	}
@@ -89,12 +89,12 @@ func TestIdleConnectionsUpToTheLimitOfOpenFiles(t *testing.T) {
 func awaitOpen(t *testing.T, d *daemon, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
+		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.ID()))
 		if err == nil && len(open) >= n {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the server has %d files open, want %d: %v\n%s", len(open), n, err, d.log())
+			t.Fatalf("the server has %d files open, want %d: %v\n%s", len(open), n, err, d.Output())
 		}
 	}
 }
@@ -116,8 +116,8 @@ func newestSegment(t *testing.T, data string) (number uint64) {
 func TestTooFewOpenFiles(t *testing.T) {
 	t.Parallel()
 	d := limitedTo(t, 120, filepath.Join(t.TempDir(), "data"))
-	if d.port != "" || !strings.Contains(d.log(), "raise the limit") {
-		t.Errorf("it said:\n%s", d.log())
+	if d.Addr != "" || !strings.Contains(d.Output(), "raise the limit") {
+		t.Errorf("it said:\n%s", d.Output())
 	}
 }
 
@@ -129,7 +129,7 @@ func TestAnOperatorGetsInAtTheLimitOfOpenFiles(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	d := limitedTo(t, 300, data, "--connect-timeout", "1h")
 	for range 400 {
-		nc, err := net.Dial("tcp", "127.0.0.1:"+d.port)
+		nc, err := net.Dial("tcp", d.Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,6 +137,6 @@ func TestAnOperatorGetsInAtTheLimitOfOpenFiles(t *testing.T) {
 	}
 	awaitOpen(t, d, 150)
 	if got := holdfastAlone(t, "backup", filepath.Join(dir, "backup"), "--data", data); got.code != 0 {
-		t.Errorf("backup: %+v\n%s", got, d.log())
+		t.Errorf("backup: %+v\n%s", got, d.Output())
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/serve"
 )
 
 // stopped is the context of a server that stops as soon as it has started.
@@ -23,7 +26,7 @@ func TestServeRefusesNegativeSettings(t *testing.T) {
 	t.Parallel()
 	negative := map[string]string{"int": "-1", "int64": "-1", "duration": "-5s", "BYTES": "-1"}
 	checked := 0
-	newServeCommand().Flags().VisitAll(func(f *pflag.Flag) {
+	serve.NewCommand("test").Flags().VisitAll(func(f *pflag.Flag) {
 		value, numeric := negative[f.Value.Type()]
 		if !numeric {
 			return
@@ -31,7 +34,7 @@ func TestServeRefusesNegativeSettings(t *testing.T) {
 		checked++
 		var said strings.Builder
 		code := run(stopped(t), []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--" + f.Name, value}, nil, io.Discard, &said)
-		if want := "holdfast serve: --" + f.Name + ` "` + value + `": want `; code != exitError || !strings.HasPrefix(said.String(), want) {
+		if want := "holdfast serve: --" + f.Name + ` "` + value + `": want `; code != exit.Failed || !strings.HasPrefix(said.String(), want) {
 			t.Errorf("status %d, %q; want 2 and %q", code, said.String(), want)
 		}
 	})
@@ -43,7 +46,7 @@ func TestServeRefusesNegativeSettings(t *testing.T) {
 // What stands for the default inside of the program is not shown as one.
 func TestServeHelpShowsOneDefault(t *testing.T) {
 	t.Parallel()
-	for line := range strings.Lines(newServeCommand().Flags().FlagUsages()) {
+	for line := range strings.Lines(serve.NewCommand("test").Flags().FlagUsages()) {
 		if strings.Contains(line, "(default 0") || strings.Count(line, "(default") > 1 {
 			t.Errorf("the help says %q", line)
 		}
@@ -68,7 +71,7 @@ func TestServeRefusesContradictions(t *testing.T) {
 	} {
 		var said strings.Builder
 		code := run(stopped(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}, strings.Fields(test.args)...), nil, io.Discard, &said)
-		if code != exitError || !strings.HasPrefix(said.String(), "holdfast serve: "+test.want) {
+		if code != exit.Failed || !strings.HasPrefix(said.String(), "holdfast serve: "+test.want) {
 			t.Errorf("%s: status %d, %q; want 2 and %q", test.args, code, said.String(), test.want)
 		}
 	}
@@ -83,7 +86,7 @@ func TestServeAcceptsSettingsAtTheirBounds(t *testing.T) {
 	} {
 		var said strings.Builder
 		all := append([]string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}, strings.Fields(args)...)
-		if code := run(stopped(t), all, nil, io.Discard, &said); code != exitDone || !strings.Contains(said.String(), "holdfast stopped") {
+		if code := run(stopped(t), all, nil, io.Discard, &said); code != exit.Done || !strings.Contains(said.String(), "holdfast stopped") {
 			t.Errorf("%s: status %d, %q", args, code, said.String())
 		}
 	}

@@ -42,13 +42,13 @@ func TestAFullDisk(t *testing.T) {
 		got := d.run("set", fmt.Sprint("key/", keys), "-f", value)
 		if got.code != 0 {
 			if !strings.Contains(got.err, "the quota has been exceeded") {
-				t.Fatalf("with %d keys: %+v\n%s", keys, got, d.log())
+				t.Fatalf("with %d keys: %+v\n%s", keys, got, d.Output())
 			}
 			break
 		}
 	}
-	// and the rest of the disk taken by somebody else,
-	rest := filepath.Join(disk, "somebody's")
+	// and the rest of the disk filled by another program,
+	rest := filepath.Join(disk, "other")
 	fillUp(t, rest)
 
 	// then reading and deleting go on,
@@ -59,7 +59,7 @@ func TestAFullDisk(t *testing.T) {
 	d.run("set", "small", "x").want(t, "set", 2, "", "the quota has been exceeded")
 
 	// also over a restart on the full disk,
-	d.stop(syscall.SIGKILL)
+	d.Kill()
 	fillUp(t, rest)
 	d = serveIn(t, data)
 	if got := d.run("get", "key/1"); got.code != 0 || len(got.out) != 1<<20 {
@@ -75,10 +75,10 @@ func TestAFullDisk(t *testing.T) {
 	}
 	for deadline := time.Now().Add(patience); d.run("set", "small", "x").code != 0; {
 		if time.Now().After(deadline) {
-			t.Fatalf("it refuses writes for ever; it said:\n%s", d.log())
+			t.Fatalf("it refuses writes for ever; it said:\n%s", d.Output())
 		}
 	}
-	d.stop(syscall.SIGTERM)
+	d.Stop()
 	if got := holdfastAlone(t, "check", "--data", data); got.code != 0 {
 		t.Errorf("check: %+v", got)
 	}

@@ -15,12 +15,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 )
 
 // holding is a `holdfast lock` under way.
 type holding struct {
 	cmd    *exec.Cmd
-	lines  chan string // what its command prints; closed when nobody is left who could
+	lines  chan string // what its command prints; closed when every process that could print has ended
 	errOut *bytes.Buffer
 	exited chan struct{}
 }
@@ -179,8 +181,8 @@ func TestLockInterruptedWhileWaiting(t *testing.T) {
 	for said.Scan() {
 	}
 	<-ended
-	if code := cmd.ProcessState.ExitCode(); code != exitError {
-		t.Errorf("status %d, want %d", code, exitError)
+	if code := cmd.ProcessState.ExitCode(); code != exit.Failed {
+		t.Errorf("status %d, want %d", code, exit.Failed)
 	}
 	holdfast(t, "get", name).want(t, "afterwards", 0, "somebody", "")
 }
@@ -203,7 +205,7 @@ func TestLockForwardsSignals(t *testing.T) {
 	}
 }
 
-// Whoever deletes the key ends the command, with all that it has started.
+// A client that deletes the key ends the command, with all processes that it has started.
 func TestLockBroken(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string][]string{
@@ -219,7 +221,7 @@ func TestLockBroken(t *testing.T) {
 			h := startLock(t, port, append([]string{k, "--grace", "100ms"}, command...)...)
 			h.says(t, "ready")
 			holdfast(t, "del", k).want(t, "del", 0, "", "")
-			h.ends(t, exitError, "the lock was lost")
+			h.ends(t, exit.Failed, "the lock was lost")
 		})
 	}
 }
@@ -229,11 +231,11 @@ func TestLockWithoutItsServer(t *testing.T) {
 	t.Parallel()
 	d := serveIn(t, t.TempDir())
 	k := key(t)
-	h := startLock(t, d.port, append([]string{k, "--ttl", "2s"}, until(`trap "exit 0" TERM`)...)...)
+	h := startLock(t, d.Port(), append([]string{k, "--ttl", "2s"}, until(`trap "exit 0" TERM`)...)...)
 	h.says(t, "ready")
-	_ = d.cmd.Process.Kill()
+	d.Kill()
 	killed := time.Now()
-	h.ends(t, exitError, "could not be renewed in time")
+	h.ends(t, exit.Failed, "could not be renewed in time")
 	if took := time.Since(killed); took > 2*time.Second {
 		t.Errorf("the command went on for %v, the lock lasts 2s", took)
 	}
@@ -245,12 +247,12 @@ func TestLockErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "which lock? usage: holdfast lock [flags] NAME -- COMMAND [ARGUMENT]..."},
-		{[]string{"--", "true"}, "which lock?"},
-		{[]string{"l"}, "which command?"},
-		{[]string{"l", "--"}, "which command?"},
+		{nil, "no lock is named; usage: holdfast lock [flags] NAME -- COMMAND [ARGUMENT]..."},
+		{[]string{"--", "true"}, "no lock is named"},
+		{[]string{"l"}, "no command is given"},
+		{[]string{"l", "--"}, "no command is given"},
 		{[]string{"l", "true"}, "put -- before the command"},
-		{[]string{"l", "m", "--", "true"}, `what is "m" for?`},
+		{[]string{"l", "m", "--", "true"}, `unexpected argument "m"`},
 		{[]string{"--ttl", "10ms", "l", "--", "true"}, "--ttl 10ms: it must be at least 100ms"},
 		{[]string{"--wait", "-1s", "l", "--", "true"}, "--wait -1s: it must not be negative"},
 		{[]string{"--ttl", "10s", "--grace", "5s", "l", "--", "true"}, "--grace 5s: it must be from 0 to 0.45 of --ttl 10s"},
@@ -258,20 +260,30 @@ func TestLockErrors(t *testing.T) {
 		{[]string{"-p", port, "", "--", "true"}, `"": the key length is zero`},
 	} {
 		r := start(t, exec.Command(binary, append([]string{"lock"}, test.args...)...), nil)
-		r.want(t, fmt.Sprint(test.args), exitError, "", test.want)
+		r.want(t, fmt.Sprint(test.args), exit.Failed, "", test.want)
 	}
 }
 
-// TestLocksDocument types the sessions of docs/locks.md into a shell, and
-// compares what comes out; … stands for anything on a line.
-func TestLocksDocument(t *testing.T) {
+func TestDocuments(t *testing.T) {
 	t.Parallel()
-	document, err := os.ReadFile("../../docs/locks.md")
+	for _, name := range []string{"locks", "command-line"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkDocument(t, "../../docs/"+name+".md")
+		})
+	}
+}
+
+// checkDocument types the sessions of a document into a shell, and compares what
+// comes out; … stands for anything on a line.
+func checkDocument(t *testing.T, file string) {
+	t.Helper()
+	document, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var script, want strings.Builder
-	fmt.Fprintf(&script, "holdfast() { subcommand=$1; shift; %q \"$subcommand\" -p %s \"$@\"; }\nexec 2>&1\n", binary, port)
+	fmt.Fprintf(&script, "PATH=%q:$PATH HOLDFAST_PORT=%s\nexport PATH HOLDFAST_PORT\nexec 2>&1\n", filepath.Dir(binary), port)
 	inside := false
 	for line := range strings.Lines(string(document)) {
 		switch {

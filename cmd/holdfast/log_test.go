@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // awaitLog waits until the server has logged a line that matches.
 func (d *daemon) awaitLog(pattern string) {
 	d.t.Helper()
 	line := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(patience); !line.MatchString(d.log()); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !line.MatchString(d.Output()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			d.t.Fatalf("no line matches %s in\n%s", pattern, d.log())
+			d.t.Fatalf("no line matches %s in\n%s", pattern, d.Output())
 		}
 	}
 }
@@ -25,7 +25,7 @@ func (d *daemon) awaitLog(pattern string) {
 func TestTheLogOfClients(t *testing.T) {
 	t.Parallel()
 	d := serveIn(t, t.TempDir())
-	addr := "127.0.0.1:" + d.port
+	addr := d.Addr
 	d.awaitLog(`level=INFO msg="holdfast listening on 127\.0\.0\.1:\d+ with data in \S+ \(0 keys\), durability sync" version="`)
 
 	mqtttest.Connect(t, addr, mqtttest.ClientID("polite")).Disconnect()
@@ -54,7 +54,7 @@ func TestTheLogOfClients(t *testing.T) {
 	// Who gives a password should learn that it protects nothing.
 	mqtttest.Connect(t, addr, mqtttest.ClientID("careful"), mqtttest.Credentials("me", "secret"))
 	d.awaitLog(`msg="client connected" client=careful .* user=me credentials="not checked"\n`)
-	if strings.Contains(d.log(), "secret") {
+	if strings.Contains(d.Output(), "secret") {
 		t.Error("the log shows a password")
 	}
 }
@@ -64,10 +64,10 @@ func TestTheLogIsShort(t *testing.T) {
 	t.Parallel()
 	d := serveIn(t, t.TempDir(), "--log-burst", "3")
 	for range 50 {
-		mqtttest.Refused(t, "127.0.0.1:"+d.port, mqtt.ClientIdentifierNotValid, mqtttest.ClientID(strings.Repeat("x", 2000)))
+		mqtttest.Refused(t, d.Addr, mqtt.ClientIdentifierNotValid, mqtttest.ClientID(strings.Repeat("x", 2000)))
 	}
 	d.awaitLog(`level=INFO msg="log lines were suppressed" message="refusing a connection" count=\d+ since=`)
-	if n := strings.Count(d.log(), `msg="refusing a connection"`); n >= 50 {
+	if n := strings.Count(d.Output(), `msg="refusing a connection"`); n >= 50 {
 		t.Errorf("all of %d lines were written", n)
 	}
 }

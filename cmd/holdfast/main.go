@@ -1,5 +1,6 @@
 // Command holdfast is an MQTT 5 broker with a durable state store inside, and
-// the tools to use the store from a shell: one file per subcommand.
+// the tools to use the store from a shell. This package puts the subcommands of the
+// packages under internal/cli together and makes exit statuses of their errors.
 //
 // The tools follow a script's needs: the result on standard output and nothing
 // else there, one line per error on standard error, and an exit status of 0
@@ -13,24 +14,24 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/keys"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/lock"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/messages"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/operate"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/passwdcmd"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/policycmd"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/secure"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/serve"
 )
-
-// The exit statuses.
-const (
-	exitDone  = 0
-	exitNo    = 1 // not found, not applied
-	exitError = 2
-)
-
-// negative is an answer of the store that is a "no" and not an error.
-type negative string
-
-func (n negative) Error() string { return string(n) }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -47,23 +48,21 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitDone
+		return exit.Done
 	}
-	if status := commandStatus(0); errors.As(err, &status) {
+	if status := exit.Status(0); errors.As(err, &status) {
 		return int(status) // the command that was run has said why
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), oneLine(explainFlag(cmd, err).Error()))
-	var no negative
+	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), output.OneLine(flags.Explain(cmd, err).Error()))
+	var no exit.Negative
 	if errors.As(err, &no) {
-		return exitNo
+		return exit.No
 	}
-	return exitError
+	return exit.Failed
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 func newRootCommand() *cobra.Command {
-	var c connection
+	var c connect.Flags
 	root := &cobra.Command{
 		Use:   "holdfast",
 		Short: "MQTT 5 broker with a durable state store",
@@ -71,15 +70,21 @@ func newRootCommand() *cobra.Command {
 over the same connection.
 
   holdfast serve                   start a server
+  holdfast init site               set up a secure one
   holdfast set greeting hello      write a key
   holdfast get greeting            read it
   holdfast watch greeting          see it change
   holdfast lock backup -- ./run    run a command while holding a lock
+  holdfast sub 'plant/#'           see messages
+  holdfast pub plant/7/state on    publish one
 
-Exit status of get, set, del, vdel, watch and scan: 0 done, 1 not found or
-not applied, 2 error.`,
+Exit status of get, set, del, vdel, watch, scan, pub and sub: 0 done, 1 not
+found or not applied, 2 error.
+
+Flags in whose help a name stands in brackets, [HOLDFAST_HOST] for example, are
+taken from that variable of the environment if they are not given.`,
 		Args:              cobra.ArbitraryArgs,
-		RunE:              func(cmd *cobra.Command, args []string) error { return noCommand(cmd, args) },
+		RunE:              flags.UnknownCommand,
 		PersistentPreRunE: refuseStrayFlags,
 		TraverseChildren:  true, // holdfast -n host get key, as with statestore-cli
 		SilenceErrors:     true,
@@ -88,36 +93,23 @@ not applied, 2 error.`,
 	}
 	root.SetVersionTemplate("holdfast {{.Version}}\n")
 	root.Flags().BoolP("version", "V", false, "print the version")
-	c.addFlags(root.Flags())
+	c.AddFlags(root.Flags())
 	root.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "version" })
 	root.AddCommand(
-		newServeCommand(), newCheckCommand(), newBackupCommand(), newRestoreCommand(), newSalvageCommand(), newSessionCommand(),
-		newGetCommand(&c), newSetCommand(&c), newDelCommand(&c), newVDelCommand(&c),
-		newWatchCommand(&c), newScanCommand(&c), newLockCommand(&c),
+		serve.NewCommand(version()), operate.NewCheckCommand(), operate.NewBackupCommand(), operate.NewRestoreCommand(), operate.NewSalvageCommand(), operate.NewSessionCommand(),
+		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
+		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c),
+		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(),
 		newVersionCommand(),
 	)
 	return root
 }
 
-func noCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cmd.Help()
-	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, append(c.Aliases, c.Name())...)
-	}
-	return fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant("", args[0], names), cmd.CommandPath())
-}
-
-// usesConnection marks the commands that connect to a server.
-const usesConnection = "connection"
-
 // refuseStrayFlags keeps `holdfast -p 1884 serve` from starting on another
 // port than its user thinks: flags before the subcommand are for the commands
 // that connect to a server.
 func refuseStrayFlags(cmd *cobra.Command, _ []string) error {
-	if _, ok := cmd.Annotations[usesConnection]; ok || !cmd.HasParent() {
+	if connect.Connects(cmd) || !cmd.HasParent() {
 		return nil
 	}
 	var stray error

@@ -13,64 +13,24 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // patience is how long anything may take before it counts as never happening.
 const patience = 20 * time.Second
 
 var (
-	binary string // the program, built once
+	binary string // the program
 	port   string // of a server of it that all tests share
 )
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "holdfast-cli-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "holdfast")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	stop, err := serveAll(filepath.Join(dir, "data"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer stop()
-	return m.Run()
-}
-
-var listening = regexp.MustCompile(`listening on 127\.0\.0\.1:(\d+)`)
-
-// serveAll starts the server and sets port.
-func serveAll(data string) (stop func(), err error) {
-	cmd := exec.Command(binary, "serve", "--listen", "127.0.0.1:0", "--data", data)
-	r, w := io.Pipe()
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait(); _ = w.Close() }()
-	var said strings.Builder
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		fmt.Fprintln(&said, lines.Text())
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			port = m[1]
-			go func() { _, _ = io.Copy(io.Discard, r) }()
-			return func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended }, nil
-		}
-	}
-	return nil, fmt.Errorf("the server ended before it listened; it said:\n%s", said.String())
+func TestMain(m *testing.M) {
+	binary, port = testserver.Binary(), testserver.Shared().Port()
+	testserver.Main(m)
 }
 
 // result is what a command line came to.
@@ -268,12 +228,18 @@ func TestOutput(t *testing.T) {
 type watching struct {
 	cmd    *exec.Cmd
 	lines  chan string
+	said   *bufio.Scanner // standard error
 	exited chan struct{}
 }
 
 func startWatch(t *testing.T, args ...string) *watching {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"watch", "-v", "-p", port}, args...)...)
+	return startUntil(t, "watching", exec.Command(binary, append([]string{"watch", "-v", "-p", port}, args...)...))
+}
+
+// startUntil starts a command and returns when it has said a text on standard error.
+func startUntil(t *testing.T, text string, cmd *exec.Cmd) *watching {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -285,21 +251,28 @@ func startWatch(t *testing.T, args ...string) *watching {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w := &watching{cmd: cmd, lines: make(chan string, 100), exited: make(chan struct{})}
+	w := &watching{cmd: cmd, lines: make(chan string, 10_000), said: bufio.NewScanner(errOut), exited: make(chan struct{})}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-w.exited })
-	said := bufio.NewScanner(errOut)
-	for said.Scan() && !strings.Contains(said.Text(), "watching") {
-	}
+	w.await(text)
 	go func() {
 		defer close(w.exited)
 		defer close(w.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
 			w.lines <- s.Text()
 		}
-		_, _ = io.Copy(io.Discard, errOut)
 		_ = cmd.Wait()
 	}()
 	return w
+}
+
+// await returns when the command has said a text on standard error, or has ended.
+func (w *watching) await(text string) (found bool) {
+	for w.said.Scan() {
+		if strings.Contains(w.said.Text(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // finish returns what was printed, once the command has ended well.
@@ -381,22 +354,136 @@ func TestScan(t *testing.T) {
 // Keys that are not UTF-8 are found, and can be used as they are printed.
 func TestScanBinary(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	d := serveIn(t, data)
+	d := serveIn(t, t.TempDir())
 	odd := "caf\xe9 1"
 	d.run("set", odd, "v").want(t, "set", 0, "", "")
-	d.run("set", "text", "v").want(t, "set", 0, "", "")
-	binaryKeys := func(args ...string) result {
-		return holdfastAlone(t, append([]string{"scan", "--binary", "--data", data}, args...)...)
+	d.run("set", "text", "\xff").want(t, "set", 0, "", "")
+	d.run("set", "-f", "-", "--key-encoding", "base64", "AA==", "--value", "nul").want(t, "two values", 2, "", "--value and --valuefile exclude each other")
+	d.run("set", "--key-encoding", "base64", "AA==", "nul").want(t, "set a key of NUL", 0, "", "")
+
+	d.run("scan").want(t, "an ordinary scan", 0, "\x00\ntext\n", "")
+	d.run("scan", "--key-encoding", "quoted").want(t, "an ordinary scan, quoted", 0, `"\x00"`+"\ntext\n", "")
+	d.run("scan", "--binary").want(t, "quoted", 0, `"\x00"`+"\n"+`"caf\xe9 1"`+"\ntext\n", "")
+	d.run("scan", "--binary", "--null", "caf*").want(t, "as they are", 0, odd+"\x00", "")
+	d.run("scan", "--binary", "--key-encoding", "plain", "caf\xe9*").want(t, "a pattern of bytes", 0, odd+"\n", "")
+	d.run("scan", "--binary", "--key-encoding", "base64", "caf? ?").want(t, "base 64", 0, "Y2Fm6SAx\n", "")
+	d.run("scan", "--binary", "-o", "json", "caf*").want(t, "JSON", 0, `{"key_base64":"Y2Fm6SAx"}`+"\n", "")
+	d.run("scan", "-o", "json", "--null").want(t, "JSON and NUL", 2, "", "--output json has an encoding and an end of line of its own")
+	d.run("scan", "caf\xe9*").want(t, "a pattern of bytes without --binary", 2, "", "syntax error")
+
+	d.run("get", "--key-encoding", "quoted", `"caf\xe9 1"`).want(t, "get a quoted key", 0, "v", "")
+	d.run("get", "--key-encoding", "base64", "Y2Fm6SAx").want(t, "get a key in base 64", 0, "v", "")
+	d.run("get", "--key-encoding", "quoted", "-k", `"\x00"`).want(t, "get the key of NUL", 0, "nul", "")
+	d.run("get", "--key-encoding", "quoted", "text").want(t, "get a word", 0, "\xff", "")
+	all := d.run("scan", "--binary").out
+	d.runWith(strings.NewReader(all), "del", "--stdin", "--key-encoding", "quoted").want(t, "del what scan printed", 0, "", "")
+	d.run("scan", "--binary").want(t, "none left", 0, "", "")
+
+	d.run("get", "--key-encoding", "quoted", `"caf`).want(t, "a quote without its end", 2, "", `key "caf is not quoted rightly: want for example "caf\xe9 1"`)
+	d.run("get", "--key-encoding", "base64", "Y2").want(t, "no base 64", 2, "", `key "Y2" is not base64: want for example Y2Fm6Q==`)
+	d.run("get", "--key-encoding", "hex", "k").want(t, "another encoding", 2, "", `--key-encoding "hex": want plain, quoted or base64`)
+}
+
+func TestScanValues(t *testing.T) {
+	t.Parallel()
+	k := key(t)
+	holdfast(t, "set", k+"a", "two words").want(t, "set", 0, "", "")
+	holdfastWith(t, strings.NewReader("\xff"), "set", k+"b", "-f", "-").want(t, "set", 0, "", "")
+	version := func(key string) string { return holdfast(t, "get", "-o", "json", key).field(t, "version") }
+	a, b := version(k+"a"), version(k+"b")
+	holdfast(t, "scan", "--values", k+"*").want(t, "text", 0,
+		fmt.Sprintf("%sa \"two words\" %s\n%sb \"\\xff\" %s\n", k, a, k, b), "")
+	holdfast(t, "scan", "--values", "-o", "json", k+"*").want(t, "JSON", 0,
+		fmt.Sprintf(`{"key":"%sa","value":"two words","version":"%s"}`+"\n"+`{"key":"%sb","value_base64":"/w==","version":"%s"}`+"\n", k, a, k, b), "")
+	holdfast(t, "scan", "--values", "--null").want(t, "with NUL", 2, "", "null values")
+}
+
+// del of several keys: named, by standard input, by a pattern.
+func TestDelSeveral(t *testing.T) {
+	t.Parallel()
+	prefix := key(t) + "/"
+	set := func(keys ...string) {
+		t.Helper()
+		for _, k := range keys {
+			holdfast(t, "set", prefix+k, "v").want(t, "set", 0, "", "")
+		}
 	}
-	d.run("scan").want(t, "an ordinary scan", 0, "text\n", "")
-	binaryKeys().want(t, "quoted", 0, `"caf\xe9 1"`+"\n", "")
-	binaryKeys("--null").want(t, "as they are", 0, odd+"\x00", "")
-	binaryKeys("-o", "json").want(t, "JSON", 0, `{"key_base64":"Y2Fm6SAx"}`+"\n", "")
-	binaryKeys("a*").want(t, "a pattern", 2, "", "--binary takes no PATTERN")
-	d.run("scan", "--data", data).want(t, "a directory without --binary", 2, "", "--data is for --binary only")
-	d.run("del", odd).want(t, "del", 0, "", "")
-	binaryKeys().want(t, "none left", 0, "", "")
+	in := func(lines string, args ...string) result {
+		t.Helper()
+		return holdfastWith(t, strings.NewReader(strings.ReplaceAll(lines, "P", prefix)), append([]string{"del"}, args...)...)
+	}
+	left := func(want string) {
+		t.Helper()
+		holdfast(t, "scan", "--key-encoding", "quoted", prefix+"*").want(t, "what is left", 0, strings.ReplaceAll(want, "P", prefix), "")
+	}
+	set("a", "b", "c", "d", "e", "f\ng", "h")
+	holdfast(t, "del", prefix+"a", prefix+"b").want(t, "named", 0, "", "")
+	holdfast(t, "del", prefix+"a", prefix+"c", prefix+"b", prefix+"x").want(t, "some are missing", 1, "", `no such key: "`+prefix+`a" and 2 more`)
+	left("Pd\nPe\n\"Pf\\ng\"\nPh\n")
+	in("Pd\n\nPe", "--stdin", "--dry-run").want(t, "dry run", 0, strings.ReplaceAll("Pd\nPe\n", "P", prefix), "")
+	in("Pd\n\nPe", "--stdin").want(t, "lines", 0, "", "")
+	in("Pf\ng\x00Px\x00", "--stdin", "-0").want(t, "NUL, one is missing", 1, "", `no such key: "`+prefix+`x"`)
+	left("Ph\n")
+	in("", "--stdin").want(t, "nothing", 0, "", "")
+	in(strings.Repeat("k", 2<<20), "--stdin").want(t, "a line without an end", 2, "", "standard input: more than 1048576 bytes without a line feed; 0 keys were deleted before")
+
+	set("i", "\xff")
+	r := holdfast(t, "del", "-v", prefix+"h", prefix+"i")
+	if r.code != 0 || !regexp.MustCompile(`^`+prefix+`h \d+:\d+:\S+\n`+prefix+`i \d+:\d+:\S+\n$`).MatchString(r.out) {
+		t.Errorf("del -v: status %d, output %q; want keys and versions", r.code, r.out)
+	}
+	holdfast(t, "del", "-o", "json", prefix+"x", prefix+"y").want(t, "JSON", 1,
+		strings.ReplaceAll(`{"key":"Px","found":false,"deleted":false}`+"\n"+`{"key":"Py","found":false,"deleted":false}`+"\n", "P", prefix), "and 1 more")
+
+	set("j", "k")
+	holdfast(t, "del", "--pattern", prefix+"*", "--dry-run").want(t, "pattern, dry run", 0, strings.ReplaceAll("Pj\nPk\n", "P", prefix), "")
+	holdfast(t, "del", "--pattern", prefix+"*", "--binary", "--dry-run").want(t, "pattern of bytes, dry run", 0,
+		strings.ReplaceAll("Pj\nPk\n\"P\\xff\"\n", "P", prefix), "")
+	holdfastWith(t, strings.NewReader("y\n"), "del", "--pattern", prefix+"*").want(t, "pattern, no terminal", 2, "", "--pattern deletes without asking only with --yes")
+	holdfast(t, "del", "--pattern", prefix+"*", "--yes").want(t, "pattern", 0, "", "")
+	holdfast(t, "del", "--pattern", prefix+"*", "--yes").want(t, "pattern without a match", 1, "", "no key matches")
+	holdfast(t, "del", "--pattern", prefix+"?", "--binary", "-y").want(t, "pattern of bytes", 0, "", "")
+	holdfast(t, "del", "--pattern", "[", "--yes").want(t, "a malformed pattern", 2, "", "syntax error")
+}
+
+// More keys than are under way at a time, in the order of standard input; the first
+// error ends it.
+func TestDelManyKeys(t *testing.T) {
+	t.Parallel()
+	prefix := key(t) + "/"
+	var lines, want strings.Builder
+	for i := range 522 { // twice as many as are under way at a time, and some more
+		fmt.Fprintf(&lines, "%s%d\n", prefix, i)
+		fmt.Fprintf(&want, `{"key":"%s%d","found":false,"deleted":false}`+"\n", prefix, i)
+	}
+	holdfastWith(t, strings.NewReader(lines.String()), "del", "--stdin", "-o", "json").want(t, "many", 1, want.String(), "more")
+
+	version := holdfast(t, "set", "-o", "json", prefix+"fenced", "v").field(t, "version")
+	holdfast(t, "set", "--fencing-token", version, prefix+"fenced", "w").want(t, "set", 0, "", "")
+	holdfast(t, "set", prefix+"1", "v").want(t, "set", 0, "", "")
+	in := prefix + "1\n" + prefix + "fenced\n" + strings.Repeat(lines.String(), 100)
+	holdfastWith(t, strings.NewReader(in), "del", "--stdin").want(t, "with an error", 2, "", `a fencing token is required for this request; 1 key was deleted before`)
+	holdfast(t, "del", "--fencing-token", version, prefix+"fenced", prefix+"1").want(t, "with the token", 1, "", "no such key")
+}
+
+func TestDelRefusesContradictions(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"del":                            "no key is given: give KEY, --stdin or --pattern",
+		"del k --stdin":                  "KEY, --stdin and --pattern exclude each other",
+		"del --pattern a* --stdin":       "KEY, --stdin and --pattern exclude each other",
+		"del --pattern a* k":             "KEY, --stdin and --pattern exclude each other",
+		"del -k k l":                     `unexpected argument "l": --key names the only key`,
+		"del k --binary":                 "--binary is for --pattern only",
+		"del k --yes":                    "--yes is for --pattern only",
+		"del k --null":                   "--null is for --stdin and --dry-run only",
+		"del k --fencing-token x":        `--fencing-token "x": malformed timestamp`,
+		"del k --stdin --key-encoding x": `--key-encoding "x": want plain, quoted or base64`,
+		"del --key-encoding":             "--key-encoding needs a value: want plain, quoted or base64",
+	} {
+		start(t, exec.Command(binary, strings.Fields(args)...), nil).want(t, args, 2, "", want)
+	}
+	start(t, exec.Command(binary, "del", "--dry-run", "--null", "a", "b"), nil).want(t, "a dry run needs no server", 0, "a\x00b\x00", "")
 }
 
 func TestErrors(t *testing.T) {
@@ -407,20 +494,21 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"get", "-p", "1", "k"}, "holdfast get: cannot reach localhost:1: connection refused; is a server running? start one with: holdfast serve\n"},
-		{[]string{"get"}, "holdfast get: which key? usage: holdfast get [flags] KEY\n"},
-		{[]string{"set", "k"}, "holdfast set: which value?"},
-		{[]string{"set", "k", "v", "w"}, `holdfast set: what is "w" for?`},
-		{[]string{"set", "-k", "k", "--value", "v", "w"}, `holdfast set: what is "w" for?`},
+		{[]string{"get"}, "holdfast get: no key is given; usage: holdfast get [flags] KEY\n"},
+		{[]string{"set", "k"}, "holdfast set: no value is given"},
+		{[]string{"set", "k", "v", "w"}, `holdfast set: unexpected argument "w"`},
+		{[]string{"set", "-k", "k", "--value", "v", "w"}, `holdfast set: unexpected argument "w"`},
 		{[]string{"set", "k", "--value", "v", "-f", "x"}, "--value and --valuefile exclude each other"},
 		{[]string{"set", "k", "-f", "/does/not/exist"}, "/does/not/exist"},
 		{[]string{"set", "k", "v", "--px", "soon"}, "--px soon: want a positive number of milliseconds"},
 		{[]string{"set", "k", "v", "--if-version", "1:2"}, `--if-version "1:2": malformed timestamp`},
 		{[]string{"set", "k", "v", "--fencing-token", "x"}, `--fencing-token "x": malformed timestamp`},
-		{[]string{"set", "-p", port, "--nx", "--nex", "k", "v"}, "NX and NEX exclude each other"},
+		{[]string{"set", "-p", port, "--nx", "--nex", "k", "v"}, "--nx, --nex and --nex-value exclude each other: give one of them"},
 		{[]string{"get", "-p", port, ""}, `holdfast get: "": the key length is zero`},
-		{[]string{"get", "-p", port, "-i", "a/b", "k"}, "client ID"},
+		{[]string{"get", "-p", port, "-i", "a/b", "k"}, `--clientid "a/b": want UTF-8 without /, +, # and NUL`},
 		{[]string{"get", "-T", "/does/not/exist", "k"}, "--cafile: open /does/not/exist"},
 		{[]string{"get", "-C", "cert.pem", "k"}, "--certfile and --keyfile go together"},
+		{[]string{"get", "-P", "secret", "k"}, "--keypassword is for an encrypted --keyfile, and there is none; the password of a user is --password"},
 		{[]string{"get", "--tls", "-p", port, "k"}, "cannot reach localhost:" + port},
 		{[]string{"get", "--timeout", "0s", "k"}, "--timeout 0s: it must be positive"},
 		{[]string{"get", "--frob"}, "holdfast get: unknown flag --frob"},
@@ -432,12 +520,55 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestPasswordFromTheEnvironment(t *testing.T) {
+// holdfastIn runs a command line with variables in its environment.
+func holdfastIn(t *testing.T, variables string, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), strings.Fields(variables)...)
+	return start(t, cmd, nil)
+}
+
+// Variables of the environment take the place of flags; flags win.
+func TestVariables(t *testing.T) {
 	t.Parallel()
 	k := key(t)
-	cmd := exec.Command(binary, "set", "-p", port, "-u", "somebody", k, "v")
-	cmd.Env = append(os.Environ(), "HOLDFAST_PASSWORD=secret")
-	start(t, cmd, nil).want(t, "set", 0, "", "")
+	here := "HOLDFAST_PORT=" + port
+	holdfastIn(t, here+" HOLDFAST_HOST=127.0.0.1", "set", k, "v").want(t, "host and port", 0, "", "")
+	holdfastIn(t, "HOLDFAST_HOST=mqtt://127.0.0.1:"+port, "get", k).want(t, "an address", 0, "v", "")
+	holdfastIn(t, "HOLDFAST_HOST=nowhere.invalid HOLDFAST_PORT=1", "get", "-n", "localhost", "-p", port, k).want(t, "flags win", 0, "v", "")
+	holdfastIn(t, "HOLDFAST_HOST=nowhere.invalid HOLDFAST_PORT=1", "-n", "localhost", "-p", port, "get", k).want(t, "flags before the command win", 0, "v", "")
+	holdfastIn(t, "HOLDFAST_PORT=1", "get", "-n", "mqtt://127.0.0.1:"+port, k).want(t, "an address given as a flag wins", 0, "v", "")
+	holdfastIn(t, "HOLDFAST_PORT=nonsense", "get", "-p", port, k).want(t, "what a flag replaces is not looked at", 0, "v", "")
+	holdfastIn(t, here+" HOLDFAST_HOST= HOLDFAST_TIMEOUT= HOLDFAST_CAFILE=", "get", k).want(t, "empty ones don't count", 0, "v", "")
+	holdfastIn(t, here+" HOLDFAST_TLS=true", "get", "--notls", k).want(t, "a flag that excludes a variable", 0, "v", "")
+	holdfastIn(t, here+" HOLDFAST_USERNAME=somebody HOLDFAST_PASSWORD=secret", "get", k).want(t, "credentials", 0, "v", "")
+	holdfastIn(t, here+" HOLDFAST_USERNAME=some:body HOLDFAST_PASSWORD=", "get", k).want(t, "an empty password counts", 0, "v", "")
+	for variables, want := range map[string]string{
+		"HOLDFAST_PORT=99999":                              `HOLDFAST_PORT "99999": want a whole number from 0 to 65535`,
+		"HOLDFAST_PORT=mqtt":                               `HOLDFAST_PORT "mqtt": want a whole number from 0 to 65535`,
+		"HOLDFAST_TIMEOUT=5":                               `HOLDFAST_TIMEOUT "5": want a duration, for example 500ms, 10s or 2h`,
+		"HOLDFAST_TIMEOUT=-5s":                             "HOLDFAST_TIMEOUT -5s: it must be positive",
+		"HOLDFAST_TLS=maybe":                               `HOLDFAST_TLS "maybe": want true or false`,
+		"HOLDFAST_CAFILE=/does/not/exist":                  "HOLDFAST_CAFILE: open /does/not/exist",
+		"HOLDFAST_CERTFILE=cert.pem":                       "HOLDFAST_CERTFILE and --keyfile go together",
+		"HOLDFAST_KEYPASSWORD=x HOLDFAST_TLS=1":            "HOLDFAST_KEYPASSWORD is for an encrypted --keyfile, and there is none",
+		"HOLDFAST_USERNAME=a:b":                            `HOLDFAST_USERNAME holds "a" and a colon`,
+		"HOLDFAST_HOST=ws://h HOLDFAST_PORT=1":             "HOLDFAST_PORT and an address with a scheme in HOLDFAST_HOST exclude each other",
+		"HOLDFAST_HOST=http://h":                           "HOLDFAST_HOST",
+		"HOLDFAST_HOST=nowhere.invalid":                    "cannot reach nowhere.invalid:1883: no such host",
+		"HOLDFAST_HOST=127.0.0.1 HOLDFAST_PORT=1":          "cannot reach 127.0.0.1:1: connection refused",
+		"HOLDFAST_TLS=true HOLDFAST_PORT=1 HOLDFAST_HOST=": "cannot reach localhost:1",
+	} {
+		holdfastIn(t, variables, "get", k).want(t, variables, 2, "", want)
+	}
+	for _, command := range []string{"get", "scan", "lock", "del"} {
+		r := start(t, exec.Command(binary, command, "--help"), nil)
+		for _, variable := range connect.Variables {
+			if !strings.Contains(r.out, "["+variable+"]") {
+				t.Errorf("the help of %s does not name %s", command, variable)
+			}
+		}
+	}
 }
 
 // A password behind the user name, as other programs take it, would go to the
@@ -471,6 +602,17 @@ func TestCompletion(t *testing.T) {
 	}
 	if r := run("__complete", "get", "--output", ""); !strings.Contains(r.out, "json\n") {
 		t.Errorf("--output completes to %q", r.out)
+	}
+	for args, want := range map[string]string{
+		"scan --key-encoding": "plain\nquoted\nbase64\n",
+		"sub --qos":           "0\n1\n2\n",
+	} {
+		if r := run(append(append([]string{"__complete"}, strings.Fields(args)...), "")...); !strings.HasPrefix(r.out, want) {
+			t.Errorf("%s completes to %q, want %q", args, r.out, want)
+		}
+	}
+	if r := run("__complete", "get", ""); !strings.HasPrefix(r.out, ":4\n") { // no files, please
+		t.Errorf("a key completes to %q", r.out)
 	}
 	if r := run("__complete", ""); !strings.Contains(r.out, "get\t") || !strings.Contains(r.out, "serve\t") {
 		t.Errorf("commands complete to %q", r.out)

@@ -2,18 +2,18 @@ package consistenttest
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
-	"holdfast/internal/topic"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Broker is a broker and a state store in memory, for handlers to be tested on. It
@@ -40,7 +40,7 @@ func NewBroker() *Broker {
 // session is what outlives a connection.
 type session struct {
 	filters []string
-	conn    *Conn // nil: nobody is connected
+	conn    *Conn // nil: no client is connected
 	waiting []*delivery
 	sent    []*delivery // not acknowledged
 }
@@ -53,15 +53,12 @@ type delivery struct {
 
 // Conn is a connection to a [Broker]; it implements [consistent.Conn].
 type Conn struct {
-	b       *Broker
-	s       *session
-	deliver func(consistent.Delivery)
-	more    chan struct{} // something waits; buffered
-	closed  chan struct{}
-	once    sync.Once
+	b      *Broker
+	s      *session
+	more   chan struct{} // something waits; buffered
+	closed chan struct{}
+	once   sync.Once
 }
-
-var errClosed = errors.New("the connection is closed")
 
 // Connect connects to the session of that name, which outlives the connection, taking
 // it over from another one.
@@ -124,7 +121,8 @@ func (b *Broker) member(name string, s *session) *session {
 	return s
 }
 
-// wants tells whether a session subscribes to a topic, and whether as a member of a group.
+// wants reports whether a session subscribes to a topic, and whether it does so as a
+// member of a group.
 func (s *session) wants(name string) (shared, wanted bool) {
 	for _, filter := range s.filters {
 		if rest, ok := strings.CutPrefix(filter, "$share/"); ok {
@@ -160,7 +158,7 @@ func (b *Broker) Publish(messages ...consistent.Message) {
 }
 
 // route queues a message for every session that wants it, and for one member of the
-// group. All shared subscriptions are taken for one group. The caller holds mu.
+// group. The broker has one group for all shared subscriptions. The caller holds mu.
 func (b *Broker) route(m *consistent.Message) {
 	toGroup := false
 	for _, s := range b.order {
@@ -203,8 +201,7 @@ func (b *Broker) State(key string) (value []byte, found bool) {
 	return slices.Clone(e.Value), true
 }
 
-// Settle waits until everything that was published is acknowledged by all who
-// subscribed to it, or ctx ends.
+// Settle waits until all subscribers have acknowledged all messages, or ctx ends.
 func (b *Broker) Settle(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
@@ -224,19 +221,22 @@ func (b *Broker) Settle(ctx context.Context) error {
 }
 
 // Subscribe implements consistent.Conn.
-func (c *Conn) Subscribe(_ context.Context, filters []string, deliver func(consistent.Delivery)) error {
+func (c *Conn) Subscribe(_ context.Context, filters ...string) error {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	if c.ended() {
-		return errClosed
+		return client.ErrClosed
 	}
 	for _, f := range filters {
 		if !topic.ValidFilter(f) {
-			return fmt.Errorf("subscribe to %q: that is not a topic filter", f)
+			return fmt.Errorf("subscribe: %w: %q is not a topic filter", client.ErrInvalidOption, f)
 		}
 	}
-	c.s.filters, c.deliver = slices.Clone(filters), deliver
-	go c.run()
+	for _, f := range filters {
+		if !slices.Contains(c.s.filters, f) {
+			c.s.filters = append(c.s.filters, f)
+		}
+	}
 	c.wake()
 	return nil
 }
@@ -250,20 +250,29 @@ func (c *Conn) ended() bool {
 	}
 }
 
-// run delivers what waits, one after the other.
-func (c *Conn) run() {
-	for {
-		select {
-		case <-c.more:
-		case <-c.closed:
-			return
-		}
+// Messages implements consistent.Conn.
+func (c *Conn) Messages(ctx context.Context) iter.Seq2[consistent.Delivery, error] {
+	return func(yield func(consistent.Delivery, error) bool) {
 		for {
-			d, ok := c.take()
-			if !ok {
-				break
+			switch {
+			case ctx.Err() != nil:
+				yield(consistent.Delivery{}, context.Cause(ctx))
+				return
+			case c.ended():
+				yield(consistent.Delivery{}, client.ErrClosed)
+				return
 			}
-			c.deliver(d)
+			if d, ok := c.take(); ok {
+				if !yield(d, nil) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-c.more:
+			case <-c.closed:
+			case <-ctx.Done():
+			}
 		}
 	}
 }
@@ -277,7 +286,7 @@ func (c *Conn) take() (_ consistent.Delivery, ok bool) {
 	d := c.s.waiting[0]
 	c.s.waiting = c.s.waiting[1:]
 	c.s.sent = append(c.s.sent, d)
-	return consistent.Delivery{ApplicationMessage: d.message, Redelivered: d.redelivered, Ack: func() { c.ack(d) }}, true
+	return client.NewDelivery(d.message, d.redelivered, func() { c.ack(d) }), true
 }
 
 // ack does nothing once the connection is closed.
@@ -297,11 +306,11 @@ func (c *Conn) ack(d *delivery) {
 // Publish implements consistent.Conn.
 func (c *Conn) Publish(_ context.Context, messages ...consistent.Message) error {
 	if c.ended() {
-		return errClosed
+		return client.ErrClosed
 	}
 	for i := range messages {
 		if !topic.ValidName([]byte(messages[i].Topic)) {
-			return &client.RejectedError{Code: 0x90, Reason: "that is not the name of a topic"}
+			return &client.RejectedError{Code: client.ReasonTopicNameInvalid, Reason: "that is not the name of a topic"}
 		}
 	}
 	c.b.Publish(messages...)
@@ -312,18 +321,18 @@ func (c *Conn) Publish(_ context.Context, messages ...consistent.Message) error 
 func (c *Conn) MaxPacketSize() uint32 { return 0 }
 
 // Load implements consistent.Conn.
-func (c *Conn) Load(_ context.Context, key, messageID string) (client.Message, error) {
+func (c *Conn) Load(_ context.Context, key, messageID string) (client.LoadResult, error) {
 	r, err := c.command(&statestore.Command{Verb: statestore.Load, Key: []byte(key), Message: []byte(messageID)})
 	if err != nil {
-		return client.Message{}, err
+		return client.LoadResult{}, err
 	}
-	return client.Message{Status: client.MessageStatus(r.Count), State: r.Value, Context: r.Context, Version: r.Version}, nil
+	return client.LoadResult{Status: client.MessageStatus(r.Count), State: r.Value, Captured: r.Context, Version: r.Version}, nil
 }
 
 // Store implements consistent.Conn.
 func (c *Conn) Store(_ context.Context, r consistent.StoreRequest) (client.StoreResult, error) {
 	reply, err := c.command(&statestore.Command{Verb: statestore.Store, Key: []byte(r.Key), Value: slices.Clone(r.State), Message: []byte(r.MessageID),
-		Version: statestore.VersionCheck{Given: true, Absent: r.Version.IsZero(), At: r.Version}, Context: slices.Clone(r.Context), KeepMs: r.Keep.Milliseconds()})
+		Version: statestore.VersionCheck{Given: true, Absent: r.Version.IsZero(), At: r.Version}, Context: slices.Clone(r.Captured), KeepMs: r.Keep.Milliseconds()})
 	switch {
 	case err != nil:
 		return client.StoreResult{}, err
@@ -345,7 +354,7 @@ func (c *Conn) command(cmd *statestore.Command) (statestore.Reply, error) {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	if c.ended() {
-		return statestore.Reply{}, errClosed
+		return statestore.Reply{}, client.ErrClosed
 	}
 	r := c.b.store.apply(cmd)
 	if r.Kind == statestore.Error {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 )
 
 type deposit struct {
@@ -32,7 +32,7 @@ func book(c *consistent.Context, s account, d deposit) (account, []consistent.Me
 func accountOf(d deposit) string { return d.Account }
 
 func bank(p *consistent.Processor) {
-	_ = consistent.Handle(p, "deposits/+", book, consistent.Key(accountOf))
+	_ = consistent.Handle(p, "deposits/+", accountOf, book)
 }
 
 func deposits(id string, d deposit) consistent.Message {
@@ -41,7 +41,7 @@ func deposits(id string, d deposit) consistent.Message {
 
 func TestHandlerWithoutBroker(t *testing.T) {
 	t.Parallel()
-	test := consistenttest.New(t, consistent.Options{Name: "bank"}, bank)
+	test := consistenttest.New(t, "bank", bank)
 	m := deposits("1", deposit{"ann", 10})
 	test.Send(m, m)
 	test.Send(deposits("2", deposit{"ann", 5}))
@@ -61,7 +61,7 @@ func TestHandlerWithoutBroker(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	test := consistenttest.Replay(t, consistent.Options{Name: "bank"}, bank, deposits("1", deposit{"ann", 10}), deposits("2", deposit{"ann", 1}))
+	test := consistenttest.Replay(t, "bank", bank, []consistent.Message{deposits("1", deposit{"ann", 10}), deposits("2", deposit{"ann", 1})})
 	if got := test.Published("balances/ann"); len(got) != 2 || string(got[1].Payload) != "11" {
 		t.Errorf("published %v", got)
 	}
@@ -81,19 +81,19 @@ func TestReplayFindsAHandlerThatIsNotDeterministic(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
 	f := &failures{TB: t}
-	consistenttest.Replay(f, consistent.Options{}, func(p *consistent.Processor) {
-		_ = consistent.Handle(p, "in", func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
+	consistenttest.Replay(f, "test", func(p *consistent.Processor) {
+		_ = consistent.Handle(p, "in", func(int) string { return "k" }, func(_ *consistent.Context, s int, m int) (int, []consistent.Message, error) {
 			return s, []consistent.Message{consistent.JSON("out", runs.Add(1))}, nil
-		}, consistent.Key(func(int) string { return "k" }))
-	}, consistenttest.Event("1", consistent.JSON("in", 1)))
+		})
+	}, []consistent.Message{consistenttest.Event("1", consistent.JSON("in", 1))})
 	if len(f.said) != 1 || !strings.Contains(f.said[0], "another payload") {
 		t.Errorf("said %q", f.said)
 	}
 }
 
 // Three instances in a group on a connection with every fault, one of which dies and
-// comes back now and then; each message takes effect once, and whatever is published
-// for it is the same.
+// comes back now and then; each message takes effect once, and all publications for it
+// are the same.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -104,10 +104,13 @@ func TestFaults(t *testing.T) {
 	}()
 	const messages, accounts = 1000, 7
 	b := consistenttest.NewBroker()
-	options := consistent.Options{Name: "bank", Share: "g", Retry: consistent.Retry{First: time.Microsecond, Longest: time.Millisecond}, DrainTimeout: time.Millisecond}
 	live := func(name string, seed uint64) (end func()) {
 		conn := b.Connect(name)
-		p := consistent.New(consistenttest.WithFaults(conn, seed, consistenttest.Everything()), options)
+		p, err := consistent.New(consistenttest.WithFaults(conn, seed, consistenttest.Everything()), "bank",
+			consistent.WithShare("g"), consistent.WithBackoff(time.Microsecond, time.Millisecond), consistent.WithDrainTimeout(time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
 		bank(p)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -161,8 +164,8 @@ func TestFaults(t *testing.T) {
 func TestDuplicateInLineFailsOnTheNextState(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
-	test := consistenttest.New(t, consistent.Options{}, func(p *consistent.Processor) {
-		_ = consistent.Handle(p, "in/+", func(_ *consistent.Context, spent bool, m string) (bool, []consistent.Message, error) {
+	test := consistenttest.New(t, "test", func(p *consistent.Processor) {
+		_ = consistent.HandleByMessage(p, "in/+", func(m *consistent.Message) string { return m.Topic }, func(_ *consistent.Context, spent bool, m string) (bool, []consistent.Message, error) {
 			switch {
 			case m == "signal":
 				close(waiting)
@@ -174,7 +177,7 @@ func TestDuplicateInLineFailsOnTheNextState(t *testing.T) {
 				return true, []consistent.Message{consistent.JSON("out", m)}, nil
 			}
 			return spent, nil, nil
-		}, consistent.KeyFromMessage(func(m consistent.Message) string { return m.Topic }))
+		})
 	})
 	spend := consistenttest.Event("1", consistent.JSON("in/a", "spend"))
 	test.Send(spend)

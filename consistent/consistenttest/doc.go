@@ -4,8 +4,8 @@
 // disk, and the same rules for LOAD, STORE and DONE as the server's.
 //
 //	func TestBooking(t *testing.T) {
-//	    test := consistenttest.New(t, consistent.Options{Name: "bank"}, func(p *consistent.Processor) {
-//	        consistent.Handle(p, "deposits/+", book, consistent.Key(accountOf))
+//	    test := consistenttest.New(t, "bank", func(p *consistent.Processor) {
+//	        consistent.Handle(p, "deposits/+", accountOf, book)
 //	    })
 //	    test.Send(consistenttest.Event("1", consistent.JSON("deposits/ann", Deposit{"ann", 10})))
 //	    if got := test.Published("balances/+"); len(got) != 1 { … }

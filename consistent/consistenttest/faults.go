@@ -3,12 +3,13 @@ package consistenttest
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 // Faults says how likely each fault is, from 0 to 1, whenever it could happen.
@@ -28,7 +29,7 @@ func Everything() Faults {
 	return Faults{FailBefore: 0.05, LoseReply: 0.05, RepeatStore: 0.05, DelayStore: 0.05, BreakPublish: 0.1, Duplicate: 0.1, Reorder: 0.1, Delay: 5 * time.Millisecond}
 }
 
-// ErrInjected is the error of what was made to fail.
+// ErrInjected is the error of a request that a fault made fail.
 var ErrInjected = errors.New("injected fault")
 
 // WithFaults puts faults before a connection. The same seed makes the same decisions in
@@ -52,7 +53,8 @@ func (c *faulty) happens(probability float64) bool {
 	return c.rand.Float64() < probability
 }
 
-// around carries a request out, or not, and loses its answer, or not.
+// around executes a request, unless it is to fail, and loses its answer, if that is to be
+// lost.
 func (c *faulty) around(carryOut func() error) error {
 	if c.happens(c.f.FailBefore) {
 		return ErrInjected
@@ -64,7 +66,7 @@ func (c *faulty) around(carryOut func() error) error {
 	return err
 }
 
-func (c *faulty) Load(ctx context.Context, key, messageID string) (m client.Message, err error) {
+func (c *faulty) Load(ctx context.Context, key, messageID string) (m client.LoadResult, err error) {
 	err = c.around(func() (err error) {
 		m, err = c.Conn.Load(ctx, key, messageID)
 		return err
@@ -109,24 +111,50 @@ func (c *faulty) Publish(ctx context.Context, messages ...consistent.Message) er
 	return c.around(func() error { return c.Conn.Publish(ctx, messages...) })
 }
 
-// heldBound is how many messages may be kept back.
+// heldBound is how many messages may be held back.
 const heldBound = 16
 
-func (c *faulty) Subscribe(ctx context.Context, filters []string, deliver func(consistent.Delivery)) error {
-	return c.Conn.Subscribe(ctx, filters, func(d consistent.Delivery) {
-		now := []consistent.Delivery{d}
-		if c.happens(c.f.Reorder) {
-			now = nil
-			c.later(d, deliver)
-		} else if c.happens(c.f.Duplicate) {
-			again := d
-			again.Ack = func() {}
-			c.later(again, deliver)
+// Messages gives the messages of the connection, with duplicates and in another order. A
+// goroutine and the timers of later make them.
+func (c *faulty) Messages(ctx context.Context) iter.Seq2[consistent.Delivery, error] {
+	return func(yield func(consistent.Delivery, error) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		type next struct {
+			d   consistent.Delivery
+			err error
 		}
-		for _, d := range now {
-			deliver(d)
+		out, left := make(chan next), make(chan struct{})
+		defer close(left)
+		pass := func(d consistent.Delivery, err error) {
+			select {
+			case out <- next{d, err}:
+			case <-left:
+			}
 		}
-	})
+		deliver := func(d consistent.Delivery) { pass(d, nil) }
+		go func() {
+			for d, err := range c.Conn.Messages(ctx) {
+				switch {
+				case err != nil:
+					pass(d, err)
+				case c.happens(c.f.Reorder):
+					c.later(d, deliver)
+				case c.happens(c.f.Duplicate):
+					c.later(client.NewDelivery(d.Message, d.Redelivered, nil), deliver)
+					deliver(d)
+				default:
+					deliver(d)
+				}
+			}
+		}()
+		for {
+			n := <-out
+			if !yield(n.d, n.err) || n.err != nil {
+				return
+			}
+		}
+	}
 }
 
 // later delivers a message when something else has come in, or some time has passed.

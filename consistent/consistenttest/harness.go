@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 // patience is how long anything may take before it counts as never happening.
@@ -19,28 +19,26 @@ type Test struct {
 	t      testing.TB
 }
 
-// New runs a processor with the handlers that register registers. Errors of the
-// registration fail the test at once. Options.Name is "test" without another, and
-// retries follow each other closely unless Options.Retry says otherwise.
-func New(t testing.TB, o consistent.Options, register func(*consistent.Processor)) *Test {
+// New runs a processor of that name, with the handlers that register registers. Errors of
+// the options and of the registration fail the test at once. Attempts follow each other
+// closely unless [consistent.WithBackoff] says otherwise.
+func New(t testing.TB, name string, register func(*consistent.Processor), opts ...consistent.Option) *Test {
 	t.Helper()
 	test := &Test{Broker: NewBroker(), t: t}
 	conn := test.Broker.Connect("processor")
 	t.Cleanup(func() { _ = conn.Close() })
-	start(t, conn, o, register)
+	start(t, conn, name, register, opts)
 	return test
 }
 
 // start runs a processor on a connection until the test ends.
-func start(t testing.TB, conn consistent.Conn, o consistent.Options, register func(*consistent.Processor)) {
+func start(t testing.TB, conn consistent.Conn, name string, register func(*consistent.Processor), opts []consistent.Option) {
 	t.Helper()
-	if o.Name == "" {
-		o.Name = "test"
+	opts = append([]consistent.Option{consistent.WithBackoff(time.Millisecond, 10*time.Millisecond)}, opts...)
+	p, err := consistent.New(conn, name, opts...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if o.Retry == (consistent.Retry{}) {
-		o.Retry = consistent.Retry{First: time.Millisecond, Longest: 10 * time.Millisecond}
-	}
-	p := consistent.New(conn, o)
 	register(p)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

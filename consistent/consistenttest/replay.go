@@ -6,21 +6,22 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
-// Replay sends messages to the handlers that register registers, and has each of them
+// Replay sends messages to the handlers that register registers with a processor of that
+// name, and has each of them
 // processed twice: the first time publishing fails after the message is committed, and
 // the outputs are kept; the second time is the replay, as after a crash. Where the two
 // differ the test fails, with both. It returns a [Test] to look at the outcome.
 //
 // The messages may be made by hand ([Event]), or recorded: every [Test.Published] will do.
-func Replay(t testing.TB, o consistent.Options, register func(*consistent.Processor), messages ...consistent.Message) *Test {
+func Replay(t testing.TB, name string, register func(*consistent.Processor), messages []consistent.Message, opts ...consistent.Option) *Test {
 	t.Helper()
 	test := &Test{Broker: NewBroker(), t: t}
 	conn := &replaying{Conn: test.Broker.Connect("processor"), t: t, first: make(map[string][]consistent.Message)}
 	t.Cleanup(func() { _ = conn.Close() })
-	start(t, conn, o, register)
+	start(t, conn, name, register, opts)
 	for _, m := range messages {
 		test.Send(m)
 	}

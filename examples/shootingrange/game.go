@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 // The messages of the game.
@@ -36,6 +36,11 @@ type (
 	}
 )
 
+// The business key of a message is its game.
+func (m FireAt) game() string        { return m.GameID }
+func (m StartNewRound) game() string { return m.GameID }
+func (m Hit) game() string           { return m.GameID }
+
 // attemptsInARound is how many shots a round has; then the target moves.
 const attemptsInARound = 5
 
@@ -46,8 +51,8 @@ type Range struct {
 	Attempts int // in this round
 }
 
-// newRound moves the target to where nobody knows. The random number comes from the
-// context: whoever processes the message again gets the same one.
+// newRound moves the target to a random position. The number comes from the context, so
+// every program that processes the message again gets the same one.
 func (r Range) newRound(c *consistent.Context) Range {
 	return Range{Open: true, Target: c.Rand().IntN(100)}
 }
@@ -85,14 +90,14 @@ func countHit(_ *consistent.Context, b Board, m Hit) (Board, []consistent.Messag
 	}
 	b.Hits[m.Player]++
 	score := consistent.JSON(fmt.Sprintf("games/%s/scores/%s", m.GameID, m.Player), Score{m.GameID, m.Player, b.Hits[m.Player]})
-	score.Retain = true // whoever looks later finds it
+	score.Retain = true // for clients that subscribe later
 	return b, []consistent.Message{score}, nil
 }
 
 // register is all the infrastructure that the game knows.
 func register(p *consistent.Processor) {
-	shots := consistent.HandlerName("range")
-	_ = consistent.Handle(p, "games/+/fire", fireAt, shots, consistent.Key(func(m FireAt) string { return m.GameID }))
-	_ = consistent.Handle(p, "games/+/round", startNewRound, shots, consistent.Key(func(m StartNewRound) string { return m.GameID }))
-	_ = consistent.Handle(p, "games/+/hit", countHit, consistent.HandlerName("leader-board"), consistent.Key(func(m Hit) string { return m.GameID }))
+	shots := consistent.WithName("range")
+	_ = consistent.Handle(p, "games/+/fire", FireAt.game, fireAt, shots)
+	_ = consistent.Handle(p, "games/+/round", StartNewRound.game, startNewRound, shots)
+	_ = consistent.Handle(p, "games/+/hit", Hit.game, countHit, consistent.WithName("leader-board"))
 }

@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("shootingrange", flag.ContinueOnError)
 	address := flags.String("address", "localhost:1883", "host and port of the server")
-	game := flags.String("game", "demo", "the game to play; whoever names the same one plays together")
+	game := flags.String("game", "demo", "the game to play; players that name the same game play together")
 	name := flags.String("player", loginName(), "your name on the leader board")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -53,7 +53,10 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		return fmt.Errorf("%w (is the server running? go run ./cmd/holdfast serve)", err)
 	}
 	defer conn.Close()
-	p := consistent.New(conn, consistent.Options{Name: "shootingrange", Share: "shootingrange", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	p, err := consistent.New(conn, "shootingrange", consistent.WithShare("shootingrange"), consistent.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	if err != nil {
+		return err
+	}
 	register(p)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -118,7 +121,7 @@ func loginName() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}
-	return "somebody"
+	return "player"
 }
 
 func sortedKeys(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 // player is the person at the terminal.
@@ -27,7 +27,7 @@ type player struct {
 	out  io.Writer       // under mu
 	seen map[string]bool // under mu: events that were shown; a duplicate says nothing new
 	mine map[string]bool // under mu: shots of this terminal that are not answered
-	last client.ApplicationMessage
+	last client.Message
 }
 
 // patience is how long a person waits for the server before being told.
@@ -40,22 +40,36 @@ const help = `  fire N   shoot at position N, 0 to 99
   quit     leave the range
 `
 
-// watch subscribes to what happens in the game.
+// watch subscribes to what happens in the game, and shows it until ctx ends or the
+// session is closed.
 func (p *player) watch(ctx context.Context) error {
-	prefix := "games/" + p.game
-	return p.session.Subscribe(ctx, []string{prefix + "/hit", prefix + "/missed", prefix + "/new"}, func(d client.Delivery) {
-		defer d.Ack()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		id, _ := d.UserProperties.Get("id")
-		if p.seen[id] {
-			return
+	prefix := "games/" + p.game + "/"
+	if err := p.session.Subscribe(ctx, prefix+"hit", prefix+"missed", prefix+"new"); err != nil {
+		return err
+	}
+	go func() {
+		for d, err := range p.session.Messages(ctx) {
+			if err != nil {
+				return // the game is over
+			}
+			p.happened(strings.TrimPrefix(d.Topic, prefix), &d)
+			d.Ack()
 		}
-		p.seen[id] = true
-		p.show(strings.TrimPrefix(d.Topic, prefix+"/"), d.Payload)
-	})
+	}()
+	return nil
 }
 
+// happened shows an event, once.
+func (p *player) happened(kind string, d *client.Delivery) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if id, _ := d.UserProperties.Get("id"); !p.seen[id] {
+		p.seen[id] = true
+		p.show(kind, d.Payload)
+	}
+}
+
+// show prints an event. The caller holds mu.
 func (p *player) show(kind string, payload []byte) {
 	var m Missed // has everything that the others have
 	if err := json.Unmarshal(payload, &m); err != nil {

@@ -8,17 +8,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // soon is how long anything may take before it counts as never happening.
@@ -26,7 +25,7 @@ const soon = 20 * time.Second
 
 func newGame(t *testing.T) *consistenttest.Test {
 	t.Helper()
-	return consistenttest.New(t, consistent.Options{Name: "shootingrange"}, register)
+	return consistenttest.New(t, "shootingrange", register)
 }
 
 func shot(id string, position int) consistent.Message {
@@ -107,12 +106,21 @@ func position(t *testing.T, m consistent.Message) int {
 	return f.Position
 }
 
+func newProcessor(t *testing.T, conn consistent.Conn) *consistent.Processor {
+	t.Helper()
+	p, err := consistent.New(conn, "shootingrange")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // Two instances get the same shots at the same time.
 func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
 	b := consistenttest.NewBroker()
 	for _, name := range []string{"a", "b"} {
-		p := consistent.New(b.Connect(name), consistent.Options{Name: "shootingrange"})
+		p := newProcessor(t, b.Connect(name))
 		register(p)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -146,12 +154,12 @@ func TestConcurrentDuplicates(t *testing.T) {
 
 // The answer to a shot wasn't confirmed when the program died; the target moves; the
 // shot comes again. Both answers are published, and they are the same, byte for byte.
-// A reader who removes duplicates would not have noticed otherwise.
+// A reader that removes duplicates would not notice otherwise.
 func TestAnOutOfOrderDuplicateIsAnsweredTheSame(t *testing.T) {
 	t.Parallel()
 	b := consistenttest.NewBroker()
 	run := func(conn consistent.Conn) (end func()) {
-		p := consistent.New(conn, consistent.Options{Name: "shootingrange"})
+		p := newProcessor(t, conn)
 		register(p)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -192,42 +200,11 @@ type forgetful struct{ *consistenttest.Conn }
 func (forgetful) Done(context.Context, string, string) (bool, error) { return false, nil }
 
 // program builds the example once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "shootingrange-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "shootingrange")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return path, err
+var program = sync.OnceValue(func() string {
+	return testserver.Build("github.com/holdfast-mqtt/holdfast/examples/shootingrange")
 })
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
-
-func startServer(t *testing.T) (address string) {
-	t.Helper()
-	cfg := server.Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()
-	s, err := server.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.Shutdown(ctx)
-	})
-	return s.Addrs()[0].String()
-}
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 // terminal is a running program and its person.
 type terminal struct {
@@ -238,11 +215,7 @@ type terminal struct {
 
 func start(t *testing.T, args ...string) *terminal {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &terminal{cmd: exec.Command(path, args...), lines: make(chan string, 10_000)}
+	x := &terminal{cmd: exec.Command(program(), args...), lines: make(chan string, 10_000)}
 	out, err := x.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +267,7 @@ func (x *terminal) enter(t *testing.T, line string) {
 // answered, and the leader board has as many hits as were announced.
 func TestTwoProgramsOfWhichOneIsKilled(t *testing.T) {
 	t.Parallel()
-	addr := startServer(t)
+	addr := testserver.Start(t).Addr
 	ann := start(t, "-address", addr, "-player", "ann")
 	bob := start(t, "-address", addr, "-player", "bob")
 	const shots = 200
@@ -358,7 +331,7 @@ func TestTheSessionOfTheREADME(t *testing.T) {
 	_, session, _ := strings.Cut(string(text), "$ go run ./examples/shootingrange ")
 	session, _, _ = strings.Cut(session, "```")
 	lines := strings.Split(strings.TrimSpace(session), "\n")
-	x := start(t, append(strings.Fields(lines[0]), "-address", startServer(t))...)
+	x := start(t, append(strings.Fields(lines[0]), "-address", testserver.Start(t).Addr)...)
 	typed := regexp.MustCompile(`^(fire \d+|again|score|quit)$`)
 	shown := regexp.MustCompile(`^(\d+: you (missed, the target is (higher|lower)|HIT the target)| +\d+  ann|nobody has hit anything yet)$`)
 	for _, line := range lines[2:] {
@@ -387,7 +360,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			t.Errorf("%q: %v", test.args, err)
 		}
 	}
-	x := start(t, "-address", startServer(t), "-player", "ann")
+	x := start(t, "-address", testserver.Start(t).Addr, "-player", "ann")
 	for line, want := range map[string]string{"fire": "A position from 0 to 99", "fire 100": "is no position", "again": "fire first", "score": "nobody has hit"} {
 		x.enter(t, line)
 		if got := x.read(t); !strings.Contains(got, want) {

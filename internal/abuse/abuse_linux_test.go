@@ -1,13 +1,16 @@
 package abuse_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
-	"holdfast/internal/abuse"
-	"holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/internal/abuse"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 var (
@@ -18,7 +21,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	tmp, remove, err := crashtest.TempDir()
+	tmp, remove, err := harness.TempDir()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -26,7 +29,7 @@ func runTests(m *testing.M) int {
 	defer remove()
 	dir, binary = tmp, os.Getenv(binaryVariable)
 	if binary == "" { // outside of a network of our own, which has no way to a module proxy
-		if binary, err = crashtest.BuildHoldfast(dir); err != nil {
+		if binary, err = process.Build(dir, process.Holdfast); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -94,6 +97,21 @@ func TestWhatDoesNotHoldIsReported(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("reported was\n%s\nwithout %q", got, want)
 		}
+	}
+}
+
+// A run that is interrupted during an attack has no result, so none is recorded.
+func TestAnInterruptedAttackHasNoResult(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	a := *find(t, "fields at their bounds and above")
+	a.Launch = func(*abuse.Target) error {
+		interrupt()
+		return nil
+	}
+	r, err := abuse.Run(ctx, &a, abuse.Options{Binary: binary, Size: abuse.Small, Ceiling: ceiling, Dir: dir})
+	if !errors.Is(err, context.Canceled) || r != nil {
+		t.Errorf("the result is %v, the error %v", r, err)
 	}
 }
 

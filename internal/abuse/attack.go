@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Size is how large an attack is.
@@ -55,7 +55,7 @@ const maxLines = 100
 
 // Target is what an attack has in front of it.
 type Target struct {
-	Addr      string // where those that mean well connect
+	Addr      string // where ordinary clients connect
 	WebSocket string
 	Size      Size
 
@@ -197,7 +197,7 @@ type Result struct {
 	AtRest      bool          // within restIn
 	Charged     [2]int64      // bytes that clients were charged with, as $SYS says: beforehand, and when they had left
 	Took        time.Duration // the attack
-	Lines       int64         // logged during it
+	Lines       int           // logged during it
 	Newcomer    string        // what kept a new client out: empty if nothing
 	Operator    string        // what kept the control socket from answering
 	Stopped     time.Duration
@@ -212,7 +212,8 @@ type Result struct {
 const stopIn = 15 * time.Second
 
 // Run starts the program, attacks it, and reports. An error means that nothing
-// could be measured.
+// could be measured, or that ctx has ended meanwhile, so that part of the attack is
+// missing.
 func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	dir, err := os.MkdirTemp(o.Dir, "holdfast-abuse-")
 	if err != nil {
@@ -228,17 +229,20 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.kill()
-	ctx, cancel := context.WithTimeout(ctx, longestAttack[o.Size])
+	defer s.Kill()
+	attack, cancel := context.WithTimeout(ctx, longestAttack[o.Size])
 	defer cancel()
-	t := &Target{Addr: s.addr[0], WebSocket: s.webSocket[0], Size: o.Size, ctx: ctx}
+	t := &Target{Addr: s.addr[0], WebSocket: s.webSocket[0], Size: o.Size, ctx: attack}
 	t.attacked, t.attackedWS = s.addr[len(s.addr)-1], s.webSocket[len(s.webSocket)-1]
 	defer t.leave()
 	r := &Result{Name: a.Name, What: a.What}
 	if err := r.measure(a, t, s, o, cancel); err != nil {
-		return nil, fmt.Errorf("%s: %w; the program said:\n%s", a.Name, err, s.lastWords())
+		return nil, fmt.Errorf("%s: %w; the program said:\n%s", a.Name, err, s.Output())
 	}
-	r.lastWords = s.lastWords()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s was interrupted: %w", a.Name, err)
+	}
+	r.lastWords = s.Output()
 	r.judge(a, o.Size)
 	return r, nil
 }
@@ -267,12 +271,15 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 	r.Charged[0] = charged(t.Addr)
 
 	watch := watchMemory(s, o.Ceiling<<20, breakOff)
-	lines, begun := s.lines.Load(), time.Now()
+	lines, begun := s.Lines(), time.Now()
 	b.begin()
 	visits := r.visitWhile(a, t, s)
 	r.attackError = a.Launch(t)
 	visits()
-	r.Took, r.Lines = time.Since(begun), s.lines.Load()-lines
+	r.Took, r.Lines = time.Since(begun), s.Lines()-lines
+	if t.Size == Full && errors.Is(t.ctx.Err(), context.DeadlineExceeded) {
+		r.Broken = append(r.Broken, fmt.Sprintf("the attack was not complete after %v", longestAttack[t.Size]))
+	}
 	t.leave()
 	r.Attacked = b.end()
 	r.rest(t, s)
@@ -280,19 +287,21 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 	if b.err != nil {
 		r.Broken = append(r.Broken, fmt.Sprintf("the bystander was not served: %v", b.err))
 	}
-	if a.Check != nil && s.alive() {
+	if a.Check != nil && s.Running() {
 		if err := a.Check(t); err != nil {
 			r.Broken = append(r.Broken, err.Error())
 		}
 	}
-	if !s.alive() {
-		r.Ended = "the program ended: " + s.cmd.ProcessState.String()
+	if !s.Running() {
+		r.Ended = "the program ended: " + s.State().String()
 		if r.Peak >= o.Ceiling<<20 {
 			r.Ended = fmt.Sprintf("killed at %d MiB", o.Ceiling)
 		}
 		return nil
 	}
-	r.Stopped, r.StoppedIn = s.stop(stopIn)
+	begun = time.Now()
+	r.StoppedIn = s.Stop(stopIn)
+	r.Stopped = time.Since(begun)
 	return nil
 }
 
@@ -339,7 +348,7 @@ func (r *Result) rest(t *Target, s *server) {
 	const look = 250 * time.Millisecond
 	begun := time.Now()
 	used := s.processor()
-	for s.alive() && time.Since(begun) < restIn[t.Size] {
+	for s.Running() && time.Since(begun) < restIn[t.Size] {
 		time.Sleep(look)
 		now := s.processor()
 		busy := now-used > look/5
@@ -351,7 +360,7 @@ func (r *Result) rest(t *Target, s *server) {
 	}
 	r.Rest = time.Since(begun)
 	until := begun.Add(restIn[t.Size])
-	for r.Charged[1] = charged(t.Addr); s.alive() && r.Charged[1] > r.Charged[0]+leftover && time.Now().Before(until); {
+	for r.Charged[1] = charged(t.Addr); s.Running() && r.Charged[1] > r.Charged[0]+leftover && time.Now().Before(until); {
 		time.Sleep(look)
 		r.Charged[1] = charged(t.Addr)
 	}
@@ -402,13 +411,13 @@ func watchMemory(s *server, ceiling int64, breakOff func()) (peak func() int64) 
 			now := s.resident()
 			most = max(most, now)
 			if now >= ceiling {
-				s.kill()
+				s.Kill()
 				breakOff()
 			}
 			select {
 			case <-stop:
 				return
-			case <-s.ended:
+			case <-s.Ended():
 				breakOff()
 				return
 			case <-time.After(10 * time.Millisecond):

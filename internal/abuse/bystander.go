@@ -7,15 +7,15 @@ import (
 	"strconv"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // bystanderKeys are spread over the store's parts, so that one that hangs is met.
 const bystanderKeys = 256
 
-// bystander is a client that means well: it reads, writes and publishes, one round
-// trip after the other, and notes how long each takes.
+// bystander is an ordinary client: it reads, writes and publishes, one round trip after
+// the other, and records how long each takes.
 type bystander struct {
 	link  *link
 	limit time.Duration // for one round trip

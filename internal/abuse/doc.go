@@ -1,11 +1,11 @@
-// Package abuse attacks the built program from outside, as a client with bad
-// intentions would, and measures what its other users notice.
+// Package abuse attacks the built program as a malicious client would, and measures
+// the effect on other clients.
 //
-// Each Attack is a flood or a hoard that a few connections can cause: packets that
-// never end, answers that are never read, filters, watches and sessions without
-// end, patterns and packets that take long to work through. Run starts the program
-// in a process of its own, lets a bystander work on a connection of its own, first
-// in quiet and then beside the attack, and reports figures: the resident memory,
+// Each Attack is a load that a few connections can cause: packets that never end,
+// responses that are never read, any number of filters, watches and sessions, patterns
+// and packets that take long to process. Run starts the program in a separate process,
+// lets a bystander work on its own connection, first alone and then during the attack,
+// and reports figures: the resident memory,
 // the bystander's latencies, whether a newcomer and an operator get through,
 // whether processor and memory are free again when the attackers have left, how
 // much was logged, and how long a stop takes.

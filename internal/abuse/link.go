@@ -9,11 +9,11 @@ import (
 	"net"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
-// link is one MQTT 5 connection: packets out, packets in, and nothing by itself.
+// link is one MQTT 5 connection: packets out, packets in, and nothing automatic.
 // One goroutine may write while another reads.
 type link struct {
 	nc     net.Conn

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // Attacks on what there is only so much of: sessions, queues, descriptors,

@@ -1,10 +1,8 @@
 package abuse
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,29 +11,25 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // server is one run of the program, in a process of its own.
 type server struct {
-	cmd       *exec.Cmd
+	*process.Process
 	addr      []string // of MQTT over TCP: on the loopback network, and outside of it if Isolated
 	webSocket []string
 	control   string // path of the control socket
-	lines     atomic.Int64
-	ended     chan struct{} // closed when the process has ended
-
-	mu   sync.Mutex
-	said []string // the last lines; guarded by mu
 }
 
-var listens = regexp.MustCompile(`holdfast (listening|websocket) on ((?:[\d.]+:\d+ ?)+)`)
+const addresses = `((?:[\d.]+:\d+ ?)+)`
 
-// readyIn is how long a start may take.
-const readyIn = 30 * time.Second
+var (
+	listens          = regexp.MustCompile(`holdfast listening on ` + addresses)
+	listensWebSocket = regexp.MustCompile(`holdfast websocket on ` + addresses)
+)
 
 // startServer runs the program on a new directory below dir. descriptors, if not 0,
 // is its limit of open files.
@@ -48,95 +42,22 @@ func startServer(binary, dir string, descriptors int, flags []string) (*server, 
 	if descriptors > 0 {
 		args = append([]string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors)}, args...)
 	}
-	s := &server{cmd: exec.Command(args[0], args[1:]...), control: filepath.Join(data, "holdfast.sock"), ended: make(chan struct{})}
-	r, w := io.Pipe()
-	s.cmd.Stdout, s.cmd.Stderr = w, w
-	if err := s.cmd.Start(); err != nil {
+	p, err := process.Start(exec.Command(args[0], args[1:]...), listens)
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(s.ended)
-		_ = s.cmd.Wait() // how it ended is in what it said
-		_ = w.Close()
-	}()
-	ready := make(chan struct{})
-	go s.listen(r, ready)
-	select {
-	case <-ready:
-		return s, nil
-	case <-s.ended:
-	case <-time.After(readyIn):
-		s.kill()
+	if err := p.AwaitReady(); err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("the program did not start; it said:\n%s", s.lastWords())
-}
-
-// listen reads the program's output until it ends.
-func (s *server) listen(r io.Reader, ready chan struct{}) {
-	for lines := bufio.NewReader(r); ; {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			return
-		}
-		s.lines.Add(1)
-		s.mu.Lock()
-		if len(s.said) == keptLines {
-			s.said = append(s.said[:0], s.said[1:]...)
-		}
-		s.said = append(s.said, line)
-		s.mu.Unlock()
-		if m := listens.FindStringSubmatch(line); m != nil && s.addr == nil {
-			if m[1] == "websocket" {
-				s.webSocket = strings.Fields(m[2])
-				continue
-			}
-			s.addr = strings.Fields(m[2])
-			close(ready)
-		}
-	}
-}
-
-const keptLines = 20
-
-func (s *server) lastWords() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.said, "")
-}
-
-func (s *server) alive() bool {
-	select {
-	case <-s.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-func (s *server) kill() {
-	_ = s.cmd.Process.Kill()
-	<-s.ended
-}
-
-// stop asks the program to end, and kills it if it has not within limit.
-func (s *server) stop(limit time.Duration) (took time.Duration, inTime bool) {
-	begun := time.Now()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && s.alive() {
-		s.kill()
-		return time.Since(begun), false
-	}
-	select {
-	case <-s.ended:
-		return time.Since(begun), true
-	case <-time.After(limit):
-		s.kill()
-		return time.Since(begun), false
-	}
+	s := &server{Process: p, control: filepath.Join(data, "holdfast.sock")}
+	s.addr = strings.Fields(listens.FindStringSubmatch(p.Output())[1])
+	s.webSocket = strings.Fields(listensWebSocket.FindStringSubmatch(p.Output())[1])
+	return s, nil
 }
 
 // resident is the memory of the process in bytes, as Linux has it; 0 once it ended.
 func (s *server) resident() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.ID()))
 	if err != nil {
 		return 0
 	}
@@ -151,7 +72,7 @@ func (s *server) resident() int64 {
 
 // processor is the processor time that the process has used.
 func (s *server) processor() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.ID()))
 	if err != nil {
 		return 0
 	}

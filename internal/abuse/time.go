@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Attacks on the processors: packets that take long to work through.

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"net"
 	"runtime"
 	"strings"
@@ -12,9 +11,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // until waits for what another goroutine is about to do.
@@ -27,13 +30,6 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func (n *node) conn(id string) *Conn {
-	s := n.broker.lookup(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn
-}
-
 // While the disk hangs, a client that asks for more and more answers is not read
 // from: answers that wait are bounded, and in the end all of them come.
 func TestAnswersThatWaitForTheDiskAreBounded(t *testing.T) {
@@ -41,22 +37,20 @@ func TestAnswersThatWaitForTheDiskAreBounded(t *testing.T) {
 	disk := journaltest.NewDisk(vfs.NewMem())
 	n := run(t, disk, Limits{ReceiveMaximum: 1, MaxInflight: 1})
 	client := n.connect(mqtttest.Persistent("c"))
-	c := n.conn("c")
+	c := n.connOf("c")
 	const bound, count = 1 + 1 + spareAcks, 1000
 
 	disk.Hold()
 	for range count {
 		client.SendSubscribe(0, mqtttest.Sub{Filter: "a", QoS: 1})
 	}
-	until(t, "the bound to be reached", func() bool { return c.acks.pending.Load() > bound })
+	until(t, "the bound to be reached", func() bool { return c.acks.Pending() > bound })
 	disk.Release(nil)
 
 	for range count {
 		client.Expect(mqtt.SUBACK)
 	}
-	c.acks.mu.Lock()
-	defer c.acks.mu.Unlock()
-	if places := len(c.acks.places); places > 2*bound {
+	if places := c.acks.Cap(); places > 2*bound {
 		t.Errorf("there have been %d places for answers, the bound is %d", places, bound)
 	}
 }
@@ -79,8 +73,8 @@ func TestStalledPublisherHoldsNobodyUp(t *testing.T) {
 	stalled.Connect()
 	stalled.Subscribe("self", 0)
 
-	pair := mqtttest.EncodePublish(mqtt.V5, message{Topic: "other"})
-	pair = append(pair, mqtttest.EncodePublish(mqtt.V5, message{Topic: "self", Payload: strings.Repeat("x", 1000)})...)
+	pair := mqtttest.EncodePublish(mqtt.V5, publication{Topic: "other"})
+	pair = append(pair, mqtttest.EncodePublish(mqtt.V5, publication{Topic: "self", Payload: strings.Repeat("x", 1000)})...)
 	const pairs = 10 // in one read
 	in := &n.broker.Stats().MessagesIn
 	for sent := int64(0); in.Load() == sent; {
@@ -101,7 +95,7 @@ func TestReplaysAreBounded(t *testing.T) {
 	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		for range 4 { // more than a replay keeps in the queue
 			name += "/" + name
-			publisher.Publish(message{Topic: "r/" + name, Payload: "x", QoS: 1, Retain: true})
+			publisher.Publish(publication{Topic: "r/" + name, Payload: "x", QoS: 1, Retain: true})
 		}
 	}
 	c := n.connect(mqtttest.Persistent("c"), mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
@@ -110,33 +104,11 @@ func TestReplaysAreBounded(t *testing.T) {
 		c.Subscribe("r/a/#", 1)
 		c.Unsubscribe("r/a/#")
 	}
-	s := n.broker.lookup("c")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.replays) > 2*3+1 {
-		t.Errorf("the session has %d replays before it", len(s.replays))
-	}
-}
-
-// An alias that stands in a packet which the client is not sent would be unknown
-// to it afterwards.
-func TestAliasIsGivenOnlyIfItIsSent(t *testing.T) {
-	t.Parallel()
-	b := &Broker{limits: DefaultLimits()}
-	for props := range 140 {
-		for room := range 8 {
-			d := mqtt.Delivery{QoS: 1, PacketID: 1, Topic: []byte("topic"), Payload: []byte("payload")}
-			d.Props = mqtt.AppendUserProp(nil, "", make([]byte, props))
-			c := &Conn{b: b, version: mqtt.V5, aliasOutMax: 1}
-			c.maxPacket = mqtt.DeliverySize(c.version, &d) + room
-			c.alias(&d)
-			if size := mqtt.DeliverySize(c.version, &d); size > c.maxPacket {
-				t.Errorf("properties of %d bytes, room for %d: the packet has %d bytes, the client takes %d", props, room, size, c.maxPacket)
-			}
-			if given := len(c.aliasOut) == 1; given != (d.Alias == 1) {
-				t.Errorf("properties of %d bytes, room for %d: the alias is %d in the packet, given: %v", props, room, d.Alias, given)
-			}
-		}
+	s := n.broker.Sessions.Lookup("c")
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Replays.Len() > 2*3+1 {
+		t.Errorf("the session has %d replays before it", s.Replays.Len())
 	}
 }
 
@@ -144,26 +116,26 @@ func TestAliasIsGivenOnlyIfItIsSent(t *testing.T) {
 // drops one after the other doesn't make the broker remember all of them.
 func TestDroppedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	n := run(t, vfs.NewMem(), Limits{MaxQueued: 3, QueueFull: DropOldest})
+	n := run(t, vfs.NewMem(), Limits{MaxQueued: 3, QueueFull: limits.DropOldest})
 	b := n.broker
 	c := n.connect(mqtttest.ClientID("c"), mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
 	c.Subscribe("a", 1)
-	s := b.lookup("c")
+	s := b.Sessions.Lookup("c")
 	publish := func(count int) {
-		turn := b.turn()
-		defer turn.end()
+		turn := b.NewTurn()
+		defer turn.End()
 		for range count {
-			o := outgoing{topic: []byte("a"), propsReady: true, qos: 1}
-			b.route(turn, &o)
-			o.done()
+			o := message.Outgoing{Topic: []byte("a"), QoS: 1}
+			b.Route(turn, &o)
+			o.Done()
 		}
 	}
 
 	publish(100_000)
-	s.mu.Lock()
-	live, ended, places := s.inflight, s.ended, len(s.routed.front.slots)
-	s.mu.Unlock()
-	if queued := b.Stats().Queued.Load(); queued != 3 || live != 1 || ended || places > 4*maxGap {
+	s.Mu.Lock()
+	live, ended, places := s.Inflight, s.Ended, len(s.Routed.Front.Slots)
+	s.Mu.Unlock()
+	if queued := b.Stats().Queued.Load(); queued != 3 || live != 1 || ended || places > 4*queue.MaxGap {
 		t.Errorf("%d messages are queued, %d under way, the session has ended: %v, there are %d places; want 3, 1, false, a few", queued, live, ended, places)
 	}
 }
@@ -179,15 +151,15 @@ func TestExpiredMessagesMakeRoom(t *testing.T) {
 	c.Subscribe("news", 1)
 	c.Disconnect()
 	publish := func(payload string, expiresAt int64) {
-		turn := b.turn()
-		defer turn.end()
-		o := outgoing{topic: []byte("news"), payload: []byte(payload), propsReady: true, qos: 1, expiresAt: expiresAt}
-		defer o.done()
-		_, batch, code := b.publishAny(turn, &o, &alongside{})
+		turn := b.NewTurn()
+		defer turn.End()
+		o := message.Outgoing{Topic: []byte("news"), Payload: []byte(payload), QoS: 1, ExpiresAt: expiresAt}
+		defer o.Done()
+		_, batch, code := b.Publish(turn, &o, &session.PublishRows{})
 		if code.Failed() {
 			t.Errorf("message %s was refused: %v", payload, code)
 		}
-		b.waitDurable(batch)
+		b.WaitDurable(batch)
 	}
 	soon := b.Now() + 300
 	for range bound {
@@ -203,26 +175,6 @@ func TestExpiredMessagesMakeRoom(t *testing.T) {
 	for i, m := range got {
 		if m.Payload != fmt.Sprint(i) {
 			t.Fatalf("message %d is %v", i, m)
-		}
-	}
-}
-
-// The level of the fair share lets small weights grow and cuts the large ones.
-func TestFairShareIsWhatLargeOnesAreCutTo(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		weights []int64
-		room    int64
-		want    int64
-	}{
-		{nil, 100, math.MaxInt64},
-		{[]int64{10, 20}, 100, math.MaxInt64},
-		{[]int64{10, 200}, 100, 90},
-		{[]int64{60, 5, 70}, 100, 47},
-		{[]int64{50, 50, 50, 50}, 100, 25},
-	} {
-		if got := levelOf(c.weights, c.room); got != c.want {
-			t.Errorf("weights %v in %d: level %d, want %d", c.weights, c.room, got, c.want)
 		}
 	}
 }

@@ -4,22 +4,30 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/journal"
-	"holdfast/internal/lockrank"
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/topic"
-	"holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/audit"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/relief"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
+	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
 // Handler takes the publishes to some exact topics in place of routing them.
@@ -31,21 +39,25 @@ type Handler interface {
 // Endpoint is a Handler's side of one connection.
 type Endpoint interface {
 	// Handle takes one publish, on the reader's goroutine; p is a view that is
-	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer:
-	// Conn.Answer within the call, or Conn.Hold within it and Conn.Release later
-	// (QoS 1 only). Of a connection that is gone (Conn.Gone) it may be left without.
-	Handle(t *Turn, p *mqtt.Publish)
+	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer within the
+	// call: Conn.Answer, or Conn.AnswerWhenDurable (QoS 1 only). Of a connection that is
+	// gone (Conn.Gone) it may be left without.
+	Handle(t *session.Turn, p *mqtt.Publish)
 	// Close says that the connection is gone.
 	Close()
 }
 
-// Authorizer says who may connect, and who may do what. Its methods are called
-// on many goroutines at once, for every packet concerned, and must not block.
-type Authorizer interface {
-	Connect(p *mqtt.Connect, remote net.Addr) (identity any, code mqtt.ReasonCode, reason string)
-	MayPublish(identity any, topic []byte) bool
-	MaySubscribe(identity any, filter string) bool
-}
+// Limits bound what clients can make the broker hold.
+type Limits = limits.Limits
+
+// Turn is the work of one goroutine between two moments at which it has nothing to do.
+type Turn = session.Turn
+
+// Stats counts what the broker did since it started.
+type Stats = stats.Counters
+
+// SessionInfo is what an operator wants to know of a session.
+type SessionInfo = registry.Info
 
 // Options configures a Broker.
 type Options struct {
@@ -53,121 +65,96 @@ type Options struct {
 	Limits    Limits
 	Memory    *memory.Pool // charged with what clients have the broker hold; nil: no bound
 	Logger    *slog.Logger
-	WallMs    func() int64 // the machine's clock, ms since the Unix epoch; nil: time.Now
-	Auth      Authorizer   // nil: every client may do everything
-	Handler   Handler      // nil: every publish is routed
-	Handled   []string     // topics whose publishes go to Handler; no client may subscribe to them
-	Protected []string     // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+	WallMs    func() int64         // the machine's clock, ms since the Unix epoch; nil: time.Now
+	Auth      access.Authenticator // nil: no client is asked who it is
+	Audit     *audit.Log           // nil: none
+	May       access.Permissions   // nil: every client may do everything
+	Handler   Handler              // nil: every publish is routed
+	Handled   []string             // topics whose publishes go to Handler; no client may subscribe to them
+	Protected []string             // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
 }
 
 // Broker is an MQTT broker. Its methods are safe for concurrent use.
 type Broker struct {
-	wallMs      func() int64
-	epoch       int64 // wallMs when Now was 0
-	steppedMs   int64 // the sweep's: how far the wall clock was stepped forward in all
-	limits      Limits
-	bounds      mqtt.Bounds // of one packet
-	memory      *memory.Pool
-	log         *slog.Logger
-	auth        Authorizer
+	*routing.Router
+	Sessions    *registry.Registry
+	peers       peer.Env
+	auth        access.Authenticator
+	audit       *audit.Log         // nil: none
+	may         access.Permissions // nil: every client may do everything
 	handler     Handler
 	handledIn   []string // topics of the handler: two, so that comparing is faster than a map
 	protectedIn []string
-	journal     *journal.Journal
 	flushers    *transport.Flushers
-	gate        *transport.Gate
-	stats       Stats
-	start       time.Time
 
-	filters  topic.Index[*subscription]
-	retained retainedStore
-	timers   timers
-	claims   claims
-	lastSID  atomic.Uint64
-	payloads payloads
-
-	rejecting atomic.Int64 // sessions whose clients asked that publishes be refused when their queue is full
-	nearTotal atomic.Bool  // all queues together are near their bound, and the log has it
-	fairMu    lockrank.Mutex[lockrank.Fair]
-	fair      int64 // guarded by fairMu, as fairAt
-	fairAt    int64 // when fair was counted, on the broker's clock in ms
-	lent      lent
-
-	groupsMu lockrank.Mutex[lockrank.Groups]
-	groups   map[string]*shareGroup // by {name}/{filter}; guarded by groupsMu
-
-	laterMu lockrank.Mutex[lockrank.Turn]
-	later   *Turn // guarded by laterMu
-
-	mu        lockrank.Mutex[lockrank.Registry]
-	sessions  map[string]*Session // by client ID; guarded by mu, as all below
-	hosts     map[string]*host    // client addresses that have sessions
-	conns     map[*Conn]struct{}
-	reserved  int // of conns, those in a place that is kept for clients on this machine
+	mu        lockrank.Mutex[lockrank.Connections]
+	conns     map[*Conn]struct{} // guarded by mu, as all below
+	reserved  int                // of conns, those in a place that is kept for clients on this machine
 	listeners []net.Listener
 	closed    bool
 
-	readers sync.WaitGroup // readers of connections, and whoever else works for one
+	readers sync.WaitGroup // readers of connections, and other goroutines that work for a connection
 	stop    chan struct{}
 	loops   sync.WaitGroup
 }
 
 // New restores the sessions that the journal has and starts the broker's clocks.
 func New(o Options) (*Broker, error) {
+	if o.WallMs == nil {
+		o.WallMs = func() int64 { return time.Now().UnixMilli() }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Limits.ReceiveMaximum > 65535 || o.Limits.MaxInflight > 65535 || o.Limits.TopicAliasMaximum > 65535 {
+		return nil, fmt.Errorf("receive maximum, inflight and topic alias maximum are at most 65535")
+	}
+	env := session.NewEnv(o.Journal, o.Memory, o.Limits.WithDefaults(), o.Logger, o.WallMs)
+	l := &env.Limits
+	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retained.Bounds{
+		Messages: l.MaxRetained, Bytes: l.MaxRetainedBytes, ClientMessages: l.MaxClientRetained, ClientBytes: l.MaxClientRetainedBytes,
+	}})
 	b := &Broker{
-		limits: o.Limits.withDefaults(), memory: o.Memory, log: o.Logger, auth: o.Auth, handler: o.Handler,
-		protectedIn: o.Protected,
-		journal:     o.Journal, flushers: transport.NewFlushers(0), start: time.Now().Add(-time.Millisecond), wallMs: o.WallMs,
-		groups: make(map[string]*shareGroup), later: new(Turn),
-		sessions: make(map[string]*Session), hosts: make(map[string]*host), conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
+		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, protectedIn: o.Protected, flushers: transport.NewFlushers(0),
+		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
-	if b.wallMs == nil {
-		b.wallMs = func() int64 { return time.Now().UnixMilli() }
-	}
-	b.epoch = b.wallMs() - b.Now()
-	b.bounds = b.limits.bounds()
-	if b.log == nil {
-		b.log = slog.New(slog.DiscardHandler)
-	}
+	env.Background = b.background
+	b.peers = peer.Env{Memory: env.Memory, Accounts: env.Accounts, Stats: &env.Counters, Log: env.Log, MaxAliasBytes: l.MaxAliasBytes, TakeoverWait: l.TakeoverWait}
 	if o.Handler != nil {
 		b.handledIn = o.Handled
 	}
-	b.gate = transport.NewGate(func() int64 { return b.stats.PacketsIn.Load() - b.stats.PacketsPaced.Load() })
-	b.later.b, b.later.hurried = b, true
-	b.payloads.refs = make(map[uint64]referred)
-	b.lent.values = make(map[*byte]int)
-	b.retained.memory = o.Memory
-	b.retained.seed = maphash.MakeSeed()
-	b.retained.owners.byClient = make(map[string]holding)
-	b.timers.wake = make(chan struct{}, 1)
-	b.claims.held = make(map[string]chan struct{})
-	if b.limits.ReceiveMaximum > 65535 || b.limits.MaxInflight > 65535 || b.limits.TopicAliasMaximum > 65535 {
-		return nil, fmt.Errorf("receive maximum, inflight and topic alias maximum are at most 65535")
+	b.Sessions = registry.New(env, kept)
+	b.Router = b.Sessions.Router
+	if b.may != nil {
+		b.Sessions.MayPublish = b.may.MayPublish
 	}
-	if err := b.load(); err != nil {
+	if err := b.Sessions.Restore(); err != nil {
 		b.flushers.Close()
 		return nil, err
 	}
-	b.fitQueues()
 	b.loops.Add(4)
-	go func() { defer b.loops.Done(); b.relieve() }()
-	go func() { defer b.loops.Done(); b.sweepRetained() }()
 	go func() {
-		defer failstop.End(b.log, "the broker's timers")
-		b.timers.serve(b.Now, b.stop)
+		defer failstop.End(b.Log, "the relief of memory")
+		relief.Serve(b.Memory, (*memorySource)(b), b.stop)
 		b.loops.Done()
 	}()
 	go func() {
-		defer failstop.End(b.log, "the look at keep-alives")
+		defer failstop.End(b.Log, "the expiry of retained messages")
+		b.Retained.Sweep(sweepInterval, b.stop)
+		b.loops.Done()
+	}()
+	go func() {
+		defer failstop.End(b.Log, "the broker's timers")
+		b.Sessions.Serve(b.stop)
+		b.loops.Done()
+	}()
+	go func() {
+		defer failstop.End(b.Log, "the look at keep-alives")
 		b.sweep()
 		b.loops.Done()
 	}()
 	return b, nil
 }
-
-// Now is the broker's clock: milliseconds since it started, from 1 on, as 0 stands for
-// no time; never stepping back.
-func (b *Broker) Now() int64 { return int64(time.Since(b.start) / time.Millisecond) }
 
 // Close disconnects every client (0x8B), waits for their readers, or for ctx, and stops.
 func (b *Broker) Close(ctx context.Context) error {
@@ -195,7 +182,7 @@ func (b *Broker) Close(ctx context.Context) error {
 	case <-gone:
 	case <-ctx.Done():
 		for _, c := range conns {
-			c.tr.Close()
+			c.Transport.Close()
 		}
 		err = ctx.Err()
 	}
@@ -203,140 +190,9 @@ func (b *Broker) Close(ctx context.Context) error {
 	b.loops.Wait()
 	b.flushers.Close()
 	if err == nil { // no reader is left
-		b.gate.Close()
+		b.Gate.Close()
 	}
 	return err
-}
-
-// sweepInterval is how often keep-alives are looked at, and how exactly they are
-// kept: a client counts as silent from the first look on that finds it so.
-const sweepInterval = 250 * time.Millisecond
-
-// sweep closes the connections whose client has been silent for one and a half
-// times its keep-alive [MQTT-3.1.2-22], or hasn't sent a CONNECT in time.
-func (b *Broker) sweep() {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	var conns []*Conn
-	for {
-		select {
-		case <-tick.C:
-		case <-b.stop:
-			return
-		}
-		conns = conns[:0]
-		b.mu.Lock()
-		for c := range b.conns {
-			conns = append(conns, c)
-		}
-		b.mu.Unlock()
-		b.followClock()
-		now := b.Now()
-		for _, c := range conns {
-			c.checkSilence(now)
-		}
-		clear(conns)
-	}
-}
-
-// checkSilence closes the connection if its client has been silent for too long, or has
-// been sending one packet for too long: bytes of it keep a connection alive, as a large
-// packet may take its time on a slow line, but not for ever. The sweep's.
-func (c *Conn) checkSilence(now int64) {
-	connected := c.connected.Load()
-	heard := connected && c.heard.Load()&heardSweep != 0
-	if heard {
-		c.heard.And(^heardSweep)
-	}
-	if heard || c.heldUp() {
-		c.active.Store(now)
-	}
-	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen || readerState(c.reads.Load()) != readerListens {
-		c.unfinishedSeen, c.unfinishedSince = n, now
-	}
-	silent := time.Duration(now-c.active.Load()) * time.Millisecond
-	switch {
-	case !connected:
-		if silent > c.b.limits.ConnectTimeout {
-			c.Disconnect(mqtt.KeepAliveTimeout, "")
-		}
-	case c.keepAlive > 0 && silent > c.keepAlive+c.keepAlive/2:
-		c.b.stats.KeepAliveTimeouts.Add(1)
-		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
-	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.limits.PacketTimeout && c.unfinishedSeen != 0:
-		c.b.stats.KeepAliveTimeouts.Add(1)
-		c.Disconnect(mqtt.KeepAliveTimeout, "a packet was begun and not sent to its end in time")
-	}
-}
-
-// heldUp says whether the client can't be heard, because its reader is at work or waits,
-// for the disk, a lock or memory: what the client has sent meanwhile is in its socket.
-// A reader that waits for its own client to take output is held up as long as the client
-// takes some. The sweep's.
-func (c *Conn) heldUp() bool {
-	switch readerState(c.reads.Load()) {
-	case readerWorks:
-		return true
-	case readerWaitsForClient:
-		left := int64(c.tr.Size())
-		return c.untaken.Swap(left) != left
-	}
-	return false
-}
-
-// addReader makes Close wait for one more reader, or says false if it waits already:
-// a WaitGroup must not grow from zero meanwhile.
-func (b *Broker) addReader() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.readers.Add(1)
-	return true
-}
-
-func (b *Broker) addConn(c *Conn) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c.reserved = c.loopback() && b.reserved < b.limits.LoopbackConnections
-	if b.closed || len(b.conns)-b.reserved >= b.limits.MaxConnections+SpareConnections && !c.reserved {
-		return false
-	}
-	b.conns[c] = struct{}{}
-	if c.reserved {
-		b.reserved++
-	}
-	return true
-}
-
-// SpareConnections is how many connections beyond the bound are told so in a CONNACK.
-const SpareConnections = 64
-
-// mayStay says whether a connection that was added is within the bound.
-func (b *Broker) mayStay(c *Conn) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return c.reserved || len(b.conns)-b.reserved <= b.limits.MaxConnections
-}
-
-func (b *Broker) removeConn(c *Conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.conns, c)
-	if c.reserved {
-		b.reserved--
-	}
-}
-
-// MaxConnections is how many connections there may be besides those that are reserved
-// for clients on this machine.
-func (b *Broker) MaxConnections() int64 { return int64(b.limits.MaxConnections) }
-
-func (b *Broker) lookup(id string) *Session {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.sessions[id]
 }
 
 // handled says whether publishes to the topic go to the handler.
@@ -351,12 +207,12 @@ func (b *Broker) handled(topic []byte) bool {
 
 // protected says whether clients must not publish to the topic. $SYS is the
 // broker's own, but for the state of bridges, which they publish.
-func (b *Broker) protected(topic []byte) bool {
-	if ownSys(topic) {
+func (b *Broker) protected(name []byte) bool {
+	if topic.OwnSys(name) {
 		return true
 	}
 	for _, prefix := range b.protectedIn {
-		if len(topic) >= len(prefix) && string(topic[:len(prefix)]) == prefix && (len(topic) == len(prefix) || topic[len(prefix)] == '/') {
+		if len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix && (len(name) == len(prefix) || name[len(prefix)] == '/') {
 			return true
 		}
 	}
@@ -364,13 +220,14 @@ func (b *Broker) protected(topic []byte) bool {
 }
 
 func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
-	return b.auth == nil || b.auth.MayPublish(c.identity, topic)
+	return b.may == nil || b.may.MayPublish(c.Identity(), topic)
 }
 
-// mayFilter says whether the client may subscribe. What is protected may be
-// subscribed to by anybody: nothing is ever routed there.
+// mayFilter says whether the client may subscribe, with the part of the filter behind the
+// group if it is shared. What is protected every client may subscribe to: nothing is ever
+// routed there.
 func (b *Broker) mayFilter(c *Conn, filter string) bool {
-	if b.auth == nil || b.auth.MaySubscribe(c.identity, filter) {
+	if b.may == nil || b.may.MaySubscribe(c.Identity(), viewOf(filter)) {
 		return true
 	}
 	for _, prefix := range b.protectedIn {
@@ -381,7 +238,18 @@ func (b *Broker) mayFilter(c *Conn, filter string) bool {
 	return false
 }
 
-func topicLevels(name []byte) int { return bytes.Count(name, []byte{'/'}) + 1 }
+// mayBeAnswered says whether a Response Topic, if there is one, is one that the client may
+// subscribe to itself. Otherwise it could have others, who may publish where it may not,
+// answer to where it may not listen.
+func (b *Broker) mayBeAnswered(c *Conn, responseTopic []byte) bool {
+	return b.may == nil || len(responseTopic) == 0 || b.may.MaySubscribe(c.Identity(), responseTopic)
+}
+
+// tooManyLevels says whether a topic name has more levels than limit; most are too short
+// to, and needn't be looked at.
+func tooManyLevels(name []byte, limit int) bool {
+	return len(name) >= limit && bytes.Count(name, []byte{'/'}) >= limit
+}
 
 // viewOf gives the bytes of a string, not to be written to.
 func viewOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

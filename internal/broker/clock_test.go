@@ -7,8 +7,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // wallClock is the machine's clock, and how far it is off.
@@ -29,7 +32,7 @@ func (n *node) awaitSessions(ids ...string) {
 		}
 	}
 	for _, id := range ids {
-		if n.broker.lookup(id) == nil {
+		if n.broker.Sessions.Lookup(id) == nil {
 			n.t.Errorf("the session of %q has ended", id)
 		}
 	}
@@ -45,7 +48,7 @@ func TestSessionsAwayFollowTheWallClockForward(t *testing.T) {
 	n.connect(mqtttest.ClientID("short"), mqtttest.SessionExpiry(600), mqtttest.Will(mqtttest.Message{Topic: "will", Payload: "short has gone"}, 300)).Drop()
 	n.connect(mqtttest.ClientID("long"), mqtttest.SessionExpiry(86400)).Disconnect()
 	for _, id := range []string{"short", "long"} {
-		for s := n.broker.lookup(id); s.connected(); {
+		for s := n.broker.Sessions.Lookup(id); connected(s); {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -62,27 +65,29 @@ func TestSessionsAwayFollowTheWallClockForward(t *testing.T) {
 	}
 	watcher.Disconnect()
 	n.awaitSessions("long", "new")
-	clock.step(-30 * 24 * time.Hour) // which makes none of them live longer
-	for _, s := range []*Session{n.broker.lookup("long"), n.broker.lookup("new")} {
-		s.mu.Lock()
-		n.broker.scheduleExpiry(s)
-		if left := s.expireAt.due - n.broker.Now(); left > int64(s.expiry)*1000 {
-			t.Errorf("%s has %d ms left, its interval is %d s", s.id, left, s.expiry)
-		}
-		s.mu.Unlock()
-	}
-	clock.step(30 * 24 * time.Hour)
 	n.stop()
 
+	clock.step(-30 * 24 * time.Hour) // which makes none of them live longer
+	n = run(t, fs, Limits{}, clock.hook)
+	for _, s := range []*session.Session{n.broker.Sessions.Lookup("long"), n.broker.Sessions.Lookup("new")} {
+		s.Mu.Lock()
+		if left := s.ExpireAt.Due - n.broker.Now(); left > int64(s.Expiry)*1000 {
+			t.Errorf("%s has %d ms left, its interval is %d s", s.ID, left, s.Expiry)
+		}
+		s.Mu.Unlock()
+	}
+	n.stop()
+
+	clock.step(30 * 24 * time.Hour)
 	n = run(t, fs, Limits{}, clock.hook)
 	n.connect().Disconnect() // it serves
 	n.awaitSessions("long", "new")
 }
 
-func (s *Session) connected() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn != nil
+func connected(s *session.Session) bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Peer != nil
 }
 
 // The expiry of a message does not move when the wall clock is stepped while the broker
@@ -92,17 +97,22 @@ func TestMessagesKeepTheirExpiryThroughSteps(t *testing.T) {
 	clock := &wallClock{}
 	n := run(t, vfs.NewMem(), Limits{}, clock.hook)
 	n.connect() // it serves
-	m := newMessage(1)
-	defer m.release()
-	m.buf = append(m.buf, 't')
-	m.topicEnd, m.propsEnd, m.expiresAt = 1, 1, 60_000
-	row := appendMessage(nil, m, n.broker.wall())
+	compose := message.Compose([]byte("t"), 0)
+	compose.EndProperties()
+	compose.ExpireAt(60_000)
+	m := compose.Message()
+	defer m.Release()
+	row := m.AppendRow(rows.AppendPayload(nil), n.broker.Wall())
 	for _, step := range []time.Duration{time.Hour, -2 * time.Hour} {
 		clock.step(step)
-		again, err := decodeMessage(row, n.broker.wall())
-		if err != nil || again.expiresAt != 60_000 {
-			t.Errorf("after a step by %v it expires at %d ms, %v", step, again.expiresAt, err)
+		stored, err := rows.DecodePayload(row)
+		if err != nil {
+			t.Fatal(err)
 		}
-		again.release()
+		again := message.FromRow(&stored, n.broker.Wall())
+		if again.ExpiresAt != 60_000 {
+			t.Errorf("after a step by %v it expires at %d ms", step, again.ExpiresAt)
+		}
+		again.Release()
 	}
 }

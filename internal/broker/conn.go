@@ -3,80 +3,68 @@ package broker
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
 // Conn is one client's network connection. Its reader goroutine owns the fields
 // that say so; the rest is set before the connection becomes known to others.
 type Conn struct {
-	b        *Broker
-	tr       *transport.Conn
-	session  *Session
-	reserved bool           // takes a place that is kept for clients on this machine; guarded by Broker.mu
-	reader   sync.WaitGroup // until the reader is gone and the session detached
+	peer.Peer
+	b       *Broker
+	session *session.Session
 
-	clientID   string
-	since      time.Time     // when CONNECT was accepted
-	identity   any           // what the Authorizer said
-	keepAlive  time.Duration // 0: none
-	receiveMax int           // QoS 1 and 2 deliveries that may be under way
-	maxPacket  int           // largest packet the client takes; 0: any
+	origin    *access.Origin
+	identity  atomic.Pointer[access.Identity] // from CONNECT on; nil: the server neither authenticates clients nor has a policy
+	keepAlive time.Duration                   // 0: none
 
-	acks      ackRing
-	responses responseRoute // of whoever writes acknowledgements: holds acks.mu, or is the reader and nothing is pending
-	receiving atomic.Int32  // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
+	acks       acks.Ring
+	responses  *responseRoute // of the goroutine that writes acknowledgements: it holds the lock of acks, or is the reader and nothing is pending; nil: no response yet
+	placeFreed chan struct{}  // of capacity 1: receiving has fallen since; made by the reader before it sets wantsPlace
+	receiving  atomic.Int32   // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
+	handshakes int32          // reader: those of them that wait for the client's PUBREL
 
-	handshakes int           // reader: those of them that wait for the client's PUBREL
-	wantsPlace atomic.Bool   // the reader waits for receiving to fall
-	placeFreed chan struct{} // of capacity 1: it has fallen since; made by the reader before it sets wantsPlace
-
-	reads           atomic.Uint32 // a readerState
-	aliasInBytes    int32         // reader: of the topics in aliasIn
 	untaken         atomic.Int64  // output that the client had not taken when the sweep looked last
-	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine looked
-	aliasOutBytes   int32         // of the topics in aliasOut; guarded by the output lock
 	active          atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
+	unfinishedSince int64         // the sweep's: when it saw unfinishedSeen first, on the broker's clock
+	unfinishedSeen  uint32        // the sweep's: what it saw of unfinished last
 	unfinished      atomic.Uint32 // which packet the reader waits for the rest of; 0: for none
-	unfinishedSeen  uint32        // the sweep's: what it saw of that last
-	unfinishedSince int64         // the sweep's: when it saw that first, on the broker's clock
-	replaced        atomic.Bool   // the client has another connection now: this one ends with what has come
-	stopping        atomic.Bool
-	ending          atomic.Pointer[ending] // nil: not known yet
-	connected       atomic.Bool            // CONNECT was accepted: session and all that it settled are set
+	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine looked
+	reads           atomic.Uint32 // a readerState
+	handled         uint32        // reader: packets, to tell one unfinished packet from the next
+	wantsPlace      atomic.Bool   // the reader waits for receiving to fall
 
-	version     mqtt.Version
-	bridge      bool   // the client is a broker that connects as a bridge
-	problemInfo bool   // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
-	handled     uint32 // reader: packets, to tell one unfinished packet from the next
-	graceful    bool   // reader: the client said goodbye, so no will
-	decoding    bool   // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
+	endpoint     Endpoint // reader: the handler's side of this connection
+	aliasIn      []string // reader: topic aliases of the client
+	aliasInBytes int32    // reader: of the topics in aliasIn
+	owed         int32    // reader: work done without waiting for the client, see session/pace.go
 
-	owed     int      // reader: work done without waiting for the client, see pace.go
-	aliasIn  []string // reader: topic aliases of the client
-	endpoint Endpoint // reader: the handler's side of this connection
-
-	aliasOut    map[string]uint16 // topic aliases given to the client; guarded by the output lock
-	aliasOutMax int
+	bridge   bool // the client is a broker that connects as a bridge
+	graceful bool // reader: the client said goodbye, so no will
+	decoding bool // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
+	reserved bool // counts among the connections reserved for clients on this machine; guarded by Broker.mu
 }
 
-// Who else looks whether the client has sent something: bits of Conn.heard.
+// The goroutines that check whether the client has sent something: bits of Conn.heard.
 const (
 	heardSweep  uint32 = 1 << iota // the sweep, which looks for silent clients
-	heardRelief                    // relieve, which looks for packets that don't grow
+	heardRelief                    // package relief, which looks for packets that don't grow
 )
 
-// readerState is what a connection's reader is doing, for the sweep to tell a client that
-// is silent from one that is not listened to.
+// readerState is what a connection's reader is doing. By it the sweep tells a client that
+// is silent from a client whose bytes the reader has not read yet.
 type readerState uint32
 
 const (
@@ -85,20 +73,35 @@ const (
 	readerWaitsForClient // to take output
 )
 
-// graceToWrite is how long a connection that is to be closed may take to have
-// its last packets written.
-const graceToWrite = 2 * time.Second
+// drained is called when the output has become empty after it was full.
+func (c *Conn) drained() {
+	defer failstop.End(c.b.Log, "feeding a drained output")
+	s := c.session
+	if s == nil {
+		return
+	}
+	c.b.Do(func(t *session.Turn) {
+		t.MustNotBlock = true
+		s.Mu.Lock()
+		if s.Peer == &c.Peer {
+			s.Pump(t)
+			t.MarkDirty(&c.Peer)
+		}
+		s.Mu.Unlock()
+		c.b.ResumeFeed(t, s)
+	})
+}
 
-// serve is the reader goroutine until the client is connected. What CONNECT takes
-// makes its stack grow, and for an idle client that would be most of what it
-// costs; so a fresh goroutine goes on.
+// serve reads the connection until the client is connected. Handling CONNECT makes the
+// goroutine's stack grow, and that stack would be most of what an idle client costs; so a
+// new goroutine reads from then on.
 func (b *Broker) serve(nc net.Conn) {
-	c := &Conn{b: b}
-	c.reader.Add(1)
+	c := &Conn{b: b, Peer: peer.Peer{Env: &b.peers}, origin: access.OriginOf(nc)}
+	c.Reader.Add(1)
 	c.active.Store(b.Now())
-	c.tr = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.limits.OutputBuffer, Drained: c.drained, Memory: b.memory, InputKind: memory.Unconnected})
+	c.Transport = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.Limits.OutputBuffer, Drained: c.drained, Memory: b.Memory, InputKind: memory.Unconnected})
 	if !b.addConn(c) {
-		c.tr.Close()
+		c.Transport.Close()
 		return
 	}
 	if !c.read(true) {
@@ -107,33 +110,31 @@ func (b *Broker) serve(nc net.Conn) {
 	}
 	b.readers.Add(1) // the caller is one of them, so no Wait has returned yet
 	go func() {
-		defer failstop.End(b.log, "end of a connection")
+		defer failstop.End(b.Log, "end of a connection")
 		c.read(false)
 		c.leave()
 		b.readers.Done()
 	}()
 }
 
-// leave is the last thing that a connection's reader does.
+// leave releases what the connection has; its reader calls it last.
 func (c *Conn) leave() {
-	c.tr.EndInput()
+	c.Transport.EndInput()
 	c.dropAliases()
-	c.finish()
-	c.reader.Done()
+	c.leaveSession()
+	c.Reader.Done()
 	c.b.removeConn(c)
 }
 
 // dropAliases lets go of the topic aliases, when the reader ends.
 func (c *Conn) dropAliases() {
-	c.tr.Lock()
-	defer c.tr.Unlock()
-	c.b.memory.Credit(memory.Subscriptions, int64(c.aliasInBytes+c.aliasOutBytes))
-	c.aliasIn, c.aliasInBytes, c.aliasOut, c.aliasOutBytes = nil, 0, nil, 0
-	c.aliasOutMax = 0 // what is still delivered goes nowhere
+	c.Peer.DropAliases()
+	c.b.Memory.Credit(memory.Subscriptions, int64(c.aliasInBytes))
+	c.aliasIn, c.aliasInBytes = nil, 0
 }
 
-// read handles packets until the connection ends, or until the client is
-// connected, if that is what is wanted; then it returns true.
+// read handles packets until the connection ends. With toConnect it returns true as soon
+// as the client is connected.
 func (c *Conn) read(toConnect bool) (connected bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,24 +144,24 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 	need, left := 0, takeoverBytes
 	handled := c.handled
 	for !toConnect || c.session == nil {
-		if c.replaced.Load() && left <= 0 {
-			c.takenOver()
+		if c.Replaced.Load() && left <= 0 {
+			c.TakenOver()
 			return false
 		}
-		before := len(c.tr.Buffered())
+		before := len(c.Transport.Buffered())
 		c.noteUnfinished(before > 0, c.handled != handled)
 		handled = c.handled
-		c.decoding = true
+		c.decoding = c.origin.TLS == nil // reading from TLS takes locks of the transport's
 		c.reads.Store(uint32(readerListens))
-		err := c.tr.Fill(need)
+		err := c.Transport.Fill(need)
 		c.reads.Store(uint32(readerWorks))
 		c.decoding = false
 		if err != nil {
 			if errors.Is(err, transport.ErrClosed) {
-				return false // by us: Shut is still writing what the client is to know
+				return false // the server closed it: Shut is still writing the last packets
 			}
 			if errors.Is(err, transport.ErrInterrupted) {
-				c.takenOver()
+				c.TakenOver()
 				return false
 			}
 			if errors.Is(err, transport.ErrNoMemory) {
@@ -168,15 +169,15 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 				return false
 			}
 			if errors.Is(err, io.EOF) {
-				c.noteEnding(ending{by: byNetwork, reason: "the client closed the connection without a DISCONNECT"})
+				c.NoteEnding(peer.Ending{By: peer.ByNetwork, Reason: "the client closed the connection without a DISCONNECT"})
 			} else {
-				c.noteEnding(ending{by: byNetwork, reason: err.Error()})
+				c.NoteEnding(peer.Ending{By: peer.ByNetwork, Reason: err.Error()})
 			}
-			c.tr.Close()
+			c.Transport.Close()
 			return false
 		}
-		if c.replaced.Load() {
-			left -= len(c.tr.Buffered()) - before
+		if c.Replaced.Load() {
+			left -= len(c.Transport.Buffered()) - before
 		}
 		if c.heard.Load() != heardSweep|heardRelief { // so that reading costs no look at the clock
 			c.heard.Store(heardSweep | heardRelief)
@@ -201,23 +202,22 @@ func (c *Conn) noteUnfinished(is, another bool) {
 }
 
 // handleBuffered handles every whole packet that has been read, then writes
-// once. need is the length of a packet of which only a part is there.
+// once. need is the length of the last packet, if only a part of it has been read.
 func (c *Conn) handleBuffered() (need int, err error) {
-	t := c.b.turn()
-	t.self = c
+	t := c.b.NewTurn()
+	t.Self = &c.Peer
 	c.beginPacing(t)
 	need, err = c.handlePackets(t)
-	c.tr.Flush()
+	c.Transport.Flush()
 	c.endPacing(t)
-	t.end()
-	c.tr.Flush() // what the end of the turn had for this client, too
+	t.End()
+	c.Transport.Flush() // what the end of the turn had for this client, too
 	return need, err
 }
 
-// handlePackets handles every whole packet that has been read. If one can't be
-// decoded because of a defect the turn ends as it does otherwise: what it has done
-// before is right.
-func (c *Conn) handlePackets(t *Turn) (need int, err error) {
+// handlePackets handles every whole packet that has been read. If decoding a packet
+// panics, the turn ends as usual: the packets before it were handled correctly.
+func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			need, err = 0, c.panicked(p)
@@ -226,22 +226,22 @@ func (c *Conn) handlePackets(t *Turn) (need int, err error) {
 	}()
 	for {
 		c.decoding = true
-		if c.version == mqtt.V31 {
-			mqtt.ClearDup31(c.tr.Buffered())
+		if c.Protocol == mqtt.V31 {
+			mqtt.ClearDup31(c.Transport.Buffered())
 		}
-		header, body, n, need, err := mqtt.Split(c.tr.Buffered(), c.maxIncoming())
+		header, body, n, need, err := mqtt.Split(c.Transport.Buffered(), c.maxIncoming())
 		if err != nil || n == 0 {
 			return need, err
 		}
 		c.decoding = false
 		c.pace(t)
 		c.decoding = true // until the packet's handler has decoded it
-		t.packetsIn++
+		t.PacketsIn++
 		c.handled++
-		t.work += 1 + n/bytesPerUnit
+		t.Worked += 1 + n/session.BytesPerUnit
 		err = c.handle(t, header, body)
 		c.decoding = false
-		c.tr.Discard(n)
+		c.Transport.Discard(n)
 		if err != nil {
 			return 0, err
 		}
@@ -251,15 +251,15 @@ func (c *Conn) handlePackets(t *Turn) (need int, err error) {
 	}
 }
 
-// panicked says how a panic of the reader ends: while it was decoding with an error
-// for the connection, otherwise with the process. To be called by the deferred
-// function that has recovered.
+// panicked handles a panic of the reader. If the reader was decoding, it returns the
+// error that ends the connection; otherwise it ends the process. The deferred function
+// that has recovered calls it.
 func (c *Conn) panicked(p any) error {
 	if !c.decoding {
-		failstop.Process(c.b.log, p, "client", c.clientID, "remote", c.remote())
+		failstop.Process(c.b.Log, p, "client", c.Client, "remote", c.Remote())
 	}
-	c.b.stats.Panics.Add(1)
-	c.b.log.Error("closing a connection because the server has a defect in decoding; please report this", "client", c.clientID, "remote", c.remote(), "panic", p, "stack", string(debug.Stack()))
+	c.b.Counters.Panics.Add(1)
+	c.b.Log.Error("closing a connection because the server has a defect in decoding; please report this", "client", c.Client, "remote", c.Remote(), "panic", p, "stack", string(debug.Stack()))
 	return errDefect
 }
 
@@ -274,47 +274,47 @@ func (c *Conn) BeginDecoding() { c.decoding = true }
 // EndDecoding ends what BeginDecoding began.
 func (c *Conn) EndDecoding() { c.decoding = false }
 
-// waitForRoom holds the reader up if the client doesn't take the answers that it
-// asks for, or asks for more than the disk keeps up with. What it has sent to
-// others leaves before that.
-func (c *Conn) waitForRoom(t *Turn) error {
-	l := &c.b.limits
-	if int(c.acks.pending.Load()) > l.ReceiveMaximum+l.MaxInflight+spareAcks {
-		t.flush()
-		c.tr.Flush()
-		c.b.waitDurable(c.b.journal.Last()) // whatever an acknowledgement waits for is in there
+// waitForRoom holds the reader up if the client doesn't take the answers that it asks
+// for, or asks for more than the disk keeps up with. Before the reader waits it flushes
+// what the client has sent to others.
+func (c *Conn) waitForRoom(t *session.Turn) error {
+	l := &c.b.Limits
+	if c.acks.Pending() > l.ReceiveMaximum+l.MaxInflight+spareAcks {
+		t.Flush()
+		c.Transport.Flush()
+		c.b.WaitDurable(c.b.Journal.Last()) // whatever an acknowledgement waits for is in there
 	}
 	most := l.OutputBuffer
-	if size := c.tr.Size(); size > tightOutput && c.b.memory.Tight() {
+	if size := c.Transport.Size(); size > tightOutput && c.b.Memory.Tight() {
 		most = min(most, tightOutput)
 	}
-	if c.tr.Size() >= most {
-		t.flush()
-		c.tr.Flush()
-		t.leaveGate()
+	if c.Transport.Size() >= most {
+		t.Flush()
+		c.Transport.Flush()
+		t.LeaveGate()
 		c.reads.Store(uint32(readerWaitsForClient))
-		err := c.tr.WaitOutput(most)
+		err := c.Transport.WaitOutput(most)
 		c.reads.Store(uint32(readerWorks))
 		if err != nil {
 			return errGone
 		}
 	}
-	if n := len(c.tr.Buffered()); n >= tightInput && c.b.memory.Tight() {
-		// This client sends as fast as we read. What it sends is to become no
-		// more traffic than others get rid of in the meantime.
-		t.flush()
-		c.tr.Flush()
-		t.leaveGate()
+	if n := len(c.Transport.Buffered()); n >= tightInput && c.b.Memory.Tight() {
+		// This client sends as fast as the reader reads: the pause lets other
+		// connections write what its messages have added to their outputs.
+		t.Flush()
+		c.Transport.Flush()
+		t.LeaveGate()
 		time.Sleep(tightPause)
 	}
-	if len(t.dirty) > maxDirty {
-		t.flush()
+	if len(t.Dirty) > session.MaxDirty {
+		t.Flush()
 	}
 	return nil
 }
 
-// While memory is tight, a reader lets its client take what it has asked for first,
-// and takes no more than tightInput bytes from it in each tightPause.
+// While memory is tight, a reader waits until its client has taken all output but
+// tightOutput bytes, and reads about tightInput bytes from it in each tightPause.
 const (
 	tightOutput = 4 << 10
 	tightInput  = 4 << 10
@@ -325,61 +325,62 @@ const (
 // Receive Maximum and inflight account for: of SUBSCRIBE, of what is sent again.
 const spareAcks = 64
 
-// maxDirty is how many connections a turn of a reader writes to before it has
-// them flushed, although there is more to read.
-const maxDirty = 4096
-
-// maxIncoming bounds the packets of a client; before CONNECT it bounds that.
+// maxIncoming is the largest packet that the client may send now, in bytes.
 func (c *Conn) maxIncoming() int {
 	if c.session == nil {
-		return min(c.b.limits.MaxPacketSize, maxConnect)
+		return min(c.b.Limits.MaxPacketSize, maxConnect)
 	}
-	return c.b.limits.MaxPacketSize
+	return c.b.Limits.MaxPacketSize
 }
 
-// maxConnect bounds a CONNECT: it is not known yet who sends it.
+// maxConnect bounds a CONNECT, whose sender has proven nothing yet.
 const maxConnect = 64 << 10
 
 // errPacketMemory ends a connection whose packet can't be taken in.
 var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}
 
-// errGone ends the reader without a word to the client.
+// errGone ends the reader without a DISCONNECT to the client.
 var errGone = errors.New("connection is gone")
+
+// errStopping ends the reader because another goroutine ends the connection. That one
+// appends the DISCONNECT and then closes the output, which the reader must not do before.
+var errStopping = errors.New("connection is being ended")
 
 // handle handles one packet. An error ends the connection: an *mqtt.Error says
 // with which reason.
-func (c *Conn) handle(t *Turn, header byte, body []byte) error {
+func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	typ := mqtt.Type(header >> 4)
 	if c.session == nil {
 		if typ != mqtt.CONNECT {
-			return errGone // [MQTT-3.1.0-1]; nothing is said to who doesn't introduce himself
+			return errGone // close silently: CONNECT must come first [MQTT-3.1.0-1]
 		}
 		return c.connect(t, body)
 	}
-	if c.stopping.Load() {
-		return errGone
+	if c.Stopping.Load() {
+		return errStopping
 	}
+	t.Asked = t.Asked || asks(typ, header)
 	switch typ {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
-		a := mqtt.Ack{Bounds: c.b.bounds}
-		if err := a.Decode(c.version, typ, body); err != nil {
+		a := mqtt.Ack{Bounds: c.b.Bounds}
+		if err := a.Decode(c.Protocol, typ, body); err != nil {
 			return err
 		}
 		c.decoding = false
 		c.handleAck(t, typ, &a)
 		return nil
 	case mqtt.SUBSCRIBE:
-		p := mqtt.Subscribe{Bounds: c.b.bounds}
-		if err := p.Decode(c.version, body); err != nil {
+		p := mqtt.Subscribe{Bounds: c.b.Bounds}
+		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
 		c.decoding = false
 		return c.subscribe(t, &p)
 	case mqtt.UNSUBSCRIBE:
-		p := mqtt.Unsubscribe{Bounds: c.b.bounds}
-		if err := p.Decode(c.version, body); err != nil {
+		p := mqtt.Unsubscribe{Bounds: c.b.Bounds}
+		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
 		c.decoding = false
@@ -389,13 +390,13 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
 		}
 		c.decoding = false
-		c.tr.Lock()
-		c.tr.SetOut(mqtt.AppendPingresp(c.tr.Out()))
-		c.tr.Unlock()
+		c.Transport.Lock()
+		c.Transport.SetOut(mqtt.AppendPingresp(c.Transport.Out()))
+		c.Transport.Unlock()
 		return nil
 	case mqtt.DISCONNECT:
-		p := mqtt.Disconnect{Bounds: c.b.bounds}
-		if err := p.Decode(c.version, body); err != nil {
+		p := mqtt.Disconnect{Bounds: c.b.Bounds}
+		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
 		c.decoding = false
@@ -403,55 +404,74 @@ func (c *Conn) handle(t *Turn, header byte, body []byte) error {
 	case mqtt.CONNECT:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
 	case mqtt.AUTH:
-		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "AUTH without an authentication method in CONNECT"}
+		p := mqtt.Auth{Bounds: c.b.Bounds}
+		if err := p.Decode(c.Protocol, body); err != nil {
+			return err
+		}
+		c.decoding = false
+		return c.reauthenticate(t, &p)
 	default:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a packet that only servers send"}
 	}
 }
 
+// asks says whether the client awaits an answer to a packet.
+func asks(typ mqtt.Type, header byte) bool {
+	switch typ {
+	case mqtt.PUBLISH:
+		return header&qosBits != 0
+	case mqtt.SUBSCRIBE, mqtt.UNSUBSCRIBE, mqtt.PINGREQ:
+		return true
+	}
+	return false
+}
+
+// qosBits are those of the QoS in the header of a PUBLISH.
+const qosBits = 0x06
+
 // handleAck handles the client's part in a delivery, or its PUBREL.
-func (c *Conn) handleAck(t *Turn, typ mqtt.Type, a *mqtt.Ack) {
+func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, a *mqtt.Ack) {
 	if typ == mqtt.PUBREL {
 		c.pubrel(t, a.PacketID)
 		return
 	}
-	known, more, batch := c.session.acknowledged(t, c, typ, a)
+	known, more, batch := c.session.Acknowledged(t, &c.Peer, typ, a)
 	if typ == mqtt.PUBREC && !a.Code.Failed() {
 		if known {
-			c.acknowledgeWhenDurable(t, ack{typ: mqtt.PUBREL, id: a.PacketID}, batch)
+			c.acknowledgeWhenDurable(t, acks.Ack{Type: mqtt.PUBREL, ID: a.PacketID}, batch)
 		} else {
-			c.writeAck(t, mqtt.PUBREL, a.PacketID, mqtt.PacketIdentifierNotFound, "")
+			c.acknowledge(t, acks.Ack{Type: mqtt.PUBREL, ID: a.PacketID, Code: mqtt.PacketIdentifierNotFound}) // in its order [MQTT-4.6.0-4]
 		}
 	}
 	if more {
-		c.b.goOn(t, c.session)
+		c.b.ResumeFeed(t, c.session)
 	}
 }
 
 // disconnected handles the client's DISCONNECT.
-func (c *Conn) disconnected(t *Turn, p *mqtt.Disconnect) error {
+func (c *Conn) disconnected(t *session.Turn, p *mqtt.Disconnect) error {
 	s := c.session
 	if !p.Code.FromClient() { // [MQTT-3.14.2-1]
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a DISCONNECT with a reason code that only servers send"}
 	}
 	if p.HasSessionExpiry {
-		s.mu.Lock()
-		forbidden := s.expiry == 0 && p.SessionExpiry != 0 // [MQTT-3.14.2-2]
-		if !forbidden && s.conn == c {
-			s.expiry = c.b.grantExpiry(p.SessionExpiry)
-			c.b.saveSession(s)
+		s.Mu.Lock()
+		forbidden := s.Expiry == 0 && p.SessionExpiry != 0 // [MQTT-3.14.2-2]
+		if !forbidden && s.Peer == &c.Peer {
+			s.Expiry = c.b.grantExpiry(p.SessionExpiry)
+			c.b.SaveSession(s)
 		}
-		s.mu.Unlock()
+		s.Mu.Unlock()
 		if forbidden {
 			return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a Session Expiry Interval of 0 can't be raised in DISCONNECT"}
 		}
 	}
 	c.graceful = p.Code == mqtt.NormalDisconnection
-	c.noteEnding(ending{by: byClient, code: p.Code, reason: string(p.ReasonString)})
+	c.NoteEnding(peer.Ending{By: peer.ByClient, Code: p.Code, Reason: string(p.ReasonString)})
 	// Before the client sees its connection closed: from then on it may rely on
 	// messages waiting for it.
-	c.b.detach(t, c)
-	c.tr.Shut(graceToWrite)
+	c.b.Sessions.Detach(t, c.session, &c.Peer, c.graceful)
+	c.Shut()
 	return errGone
 }
 
@@ -459,32 +479,18 @@ func (c *Conn) disconnected(t *Turn, p *mqtt.Disconnect) error {
 func (c *Conn) fail(err error) {
 	var e *mqtt.Error
 	switch {
+	case errors.Is(err, errStopping):
 	case errors.Is(err, errGone):
-		c.tr.Shut(graceToWrite)
+		c.Shut()
 	case errors.As(err, &e):
 		if c.session == nil {
-			c.b.log.Info("refusing a connection", "client", c.clientID, "remote", c.remote(), "code", e.Code, "reason", e.Reason)
+			c.b.Log.Info("refusing a connection", "client", c.Client, "remote", c.Remote(), "code", e.Code, "reason", e.Reason)
 		}
 		c.Disconnect(e.Code, e.Reason)
 	default:
-		c.b.log.Error("closing a connection", "client", c.clientID, "remote", c.remote(), "error", err)
+		c.b.Log.Error("closing a connection", "client", c.Client, "remote", c.Remote(), "error", err)
 		c.Disconnect(mqtt.UnspecifiedError, "")
 	}
-}
-
-// Disconnect tells the client why (MQTT 5), closes the connection and makes its
-// reader stop. The first call counts; from any goroutine.
-func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
-	if c.stopping.Swap(true) {
-		return
-	}
-	c.noteEnding(ending{by: byServer, code: code, reason: reason})
-	if c.connected.Load() && c.version == mqtt.V5 {
-		c.append(reason, func(dst []byte, reason string) []byte {
-			return mqtt.AppendDisconnect(dst, c.version, &mqtt.Disconnect{Code: code, ReasonString: []byte(reason)})
-		})
-	}
-	c.tr.Shut(graceToWrite)
 }
 
 // takeoverBytes is how much a connection that is taken over still reads: more than
@@ -492,60 +498,52 @@ func (c *Conn) Disconnect(code mqtt.ReasonCode, reason string) {
 // the old connection is cut off.
 const takeoverBytes = 8 << 20
 
-// takeOver ends the connection because its client has another one, and waits until
-// its reader has gone. What the client had sent before that takes effect first, a
-// DISCONNECT that withdraws its will most of all [MQTT-3.14.4-3], unless it takes
-// longer than Limits.TakeoverWait.
-func (c *Conn) takeOver() {
-	c.replaced.Store(true)
-	c.tr.Interrupt()
-	patience := time.AfterFunc(c.b.limits.TakeoverWait, c.takenOver)
-	defer patience.Stop()
-	c.reader.Wait()
-}
-
-func (c *Conn) takenOver() {
-	c.Disconnect(mqtt.SessionTakenOver, "another connection uses this client identifier")
-}
-
-// finish detaches the connection from its session.
-func (c *Conn) finish() {
+// leaveSession detaches the connection from its session.
+func (c *Conn) leaveSession() {
 	if c.session == nil {
 		return
 	}
 	if c.endpoint != nil {
 		c.endpoint.Close()
 	}
-	c.b.work(func(t *Turn) {
-		c.b.detach(t, c)
-		c.logEnded()
-		c.closeAcks(t)
-		c.b.detached(c)
+	c.b.Do(func(t *session.Turn) {
+		c.b.Sessions.Detach(t, c.session, &c.Peer, c.graceful)
+		c.LogEnded()
+		c.acks.Close(t, (*ackOutput)(c))
+		c.b.Sessions.Detached(c.session, &c.Peer)
 	})
 }
 
-// loopback says whether the client is on this machine.
-func (c *Conn) loopback() bool { return transport.IsLoopback(c.tr.RemoteAddr()) }
-
-func (c *Conn) remote() slog.Value { return slog.StringValue(c.tr.RemoteAddr().String()) }
-
-// Gone says whether the connection is closing or has failed: nothing more can be told
-// to the client on it.
-func (c *Conn) Gone() bool { return c.tr.Gone() }
-
 // TooManyLevels says whether a topic name has more levels than the broker takes.
 func (c *Conn) TooManyLevels(topic []byte) bool {
-	return topicLevels(topic) > c.b.limits.MaxTopicLevels
+	return tooManyLevels(topic, c.b.Limits.MaxTopicLevels)
 }
 
 // ClientID is the client's identifier, given or assigned.
-func (c *Conn) ClientID() string { return c.clientID }
+func (c *Conn) ClientID() string { return c.Client }
 
 // Version is the MQTT version that the client speaks.
-func (c *Conn) Version() mqtt.Version { return c.version }
+func (c *Conn) Version() mqtt.Version { return c.Protocol }
+
+// MaxPacketSize is the largest packet that the client takes, in bytes; 0: any.
+func (c *Conn) MaxPacketSize() int { return int(c.MaxPacket) }
 
 // Now is the broker's clock: milliseconds since it started, never stepping back.
 func (c *Conn) Now() int64 { return c.b.Now() }
 
-// Identity is what the Authorizer said the client is.
-func (c *Conn) Identity() any { return c.identity }
+// Identity is what the client has proven to be; nil: the server neither authenticates
+// clients nor has a policy. From any goroutine.
+func (c *Conn) Identity() *access.Identity { return c.identity.Load() }
+
+// Notify sends the client a handler's notification, which it takes over, on this
+// connection or, once it is queued, on a later one of the session. It returns
+// false if the notification is lost: the connection is gone, or its pending
+// notifications have reached their bound. From any goroutine; flushes by itself.
+func (c *Conn) Notify(m *message.Message) bool {
+	t := c.b.LockDeferred()
+	defer c.b.UnlockDeferred()
+	if len(t.Notified) >= session.NotifiedAtOnce {
+		t.Flush()
+	}
+	return c.session.Notify(t, &c.Peer, m)
+}

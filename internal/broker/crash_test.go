@@ -12,8 +12,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // exactlyOnce is a client that receives at QoS 2 as the standard has it: it
@@ -93,9 +94,9 @@ func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
 		c.Disconnect()
 	}
 	publisher := n.connect()
-	messages := make([]message, count)
+	messages := make([]publication, count)
 	for i := range messages {
-		messages[i] = message{Topic: "jobs", Payload: fmt.Sprint(i), QoS: 2}
+		messages[i] = publication{Topic: "jobs", Payload: fmt.Sprint(i), QoS: 2}
 	}
 	publisher.PublishAll(messages)
 
@@ -153,11 +154,11 @@ func TestWhatWasSentBeforeACrashComesAgainWithDup(t *testing.T) {
 	c.Disconnect()
 	publisher := n.connect()
 	for i := range count {
-		publisher.SendPublish(message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
+		publisher.SendPublish(publication{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
 	}
 	publisher.Ping()
 	until(t, "all messages to be queued", func() bool { return n.broker.Stats().Queued.Load() == count })
-	n.broker.waitDurable(n.journal.Last())
+	n.broker.WaitDurable(n.journal.Last())
 
 	c = n.connect(mqtttest.Persistent("c"))
 	disk := fs.clone() // what is acknowledged from here on is not on disk
@@ -177,7 +178,7 @@ func TestWhatWasSentBeforeACrashComesAgainWithDup(t *testing.T) {
 // message that would have had it keeps the one that it got instead.
 func TestIdentifiersStayThroughARestart(t *testing.T) {
 	t.Parallel()
-	const count = routedSpan + 10
+	const count = queue.RoutedSpan + 10
 	fs := vfs.NewMem()
 	n := run(t, fs, Limits{})
 	c := n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
@@ -185,20 +186,20 @@ func TestIdentifiersStayThroughARestart(t *testing.T) {
 	publisher := n.connect()
 	kept := map[string]uint16{}
 	for from := 0; from < count; from += 500 {
-		batch := make([]message, 0, 500)
+		batch := make([]publication, 0, 500)
 		for i := from; i < min(from+500, count); i++ {
-			batch = append(batch, message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
+			batch = append(batch, publication{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
 		}
 		publisher.PublishAll(batch)
 		for _, m := range c.ReceiveN(len(batch)) {
-			if m.Payload == "3" || m.Payload == fmt.Sprint(3+routedSpan) {
+			if m.Payload == "3" || m.Payload == fmt.Sprint(3+queue.RoutedSpan) {
 				kept[m.Payload] = m.PacketID
 			} else {
 				c.Acknowledge(m)
 			}
 		}
 	}
-	if len(kept) != 2 || kept["3"] == kept[fmt.Sprint(3+routedSpan)] {
+	if len(kept) != 2 || kept["3"] == kept[fmt.Sprint(3+queue.RoutedSpan)] {
 		t.Fatalf("under way are %v", kept)
 	}
 	c.Ping()
@@ -209,7 +210,7 @@ func TestIdentifiersStayThroughARestart(t *testing.T) {
 			n = run(t, fs, Limits{})
 		}
 		c = n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
-		for _, payload := range []string{"3", fmt.Sprint(3 + routedSpan)} {
+		for _, payload := range []string{"3", fmt.Sprint(3 + queue.RoutedSpan)} {
 			if m := c.Receive(); m.Payload != payload || m.PacketID != kept[payload] || !m.Dup {
 				t.Errorf("got %v, want message %s again with identifier %d", m, payload, kept[payload])
 			}
@@ -230,19 +231,19 @@ func TestLongQueueComesFromDiskInOrder(t *testing.T) {
 	c.Subscribe("news", 2)
 	c.Disconnect()
 	publish := func(from int) {
-		messages := make([]message, half)
+		messages := make([]publication, half)
 		for i := range messages {
-			messages[i] = message{Topic: "news", Payload: fmt.Sprint(from + i), QoS: byte(1 + i%2)}
+			messages[i] = publication{Topic: "news", Payload: fmt.Sprint(from + i), QoS: byte(1 + i%2)}
 		}
 		n.connect().PublishAll(messages)
 	}
 	publish(0)
-	s := n.broker.lookup("c")
-	s.mu.Lock()
-	if q := &s.routed; q.waiting() > half/2 || q.middle.count < half/2 {
-		t.Errorf("%d messages are in memory, %d on disk only", q.waiting(), q.middle.count)
+	s := n.broker.Sessions.Lookup("c")
+	s.Mu.Lock()
+	if q := &s.Routed; q.Waiting() > half/2 || q.Middle.Count < half/2 {
+		t.Errorf("%d messages are in memory, %d on disk only", q.Waiting(), q.Middle.Count)
 	}
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	n.stop()
 	n = run(t, fs, Limits{MaxInflight: 100})
 	c = n.connect(mqtttest.Persistent("c"))

@@ -12,16 +12,18 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // misreading is a Handler whose decoder has a defect.
 type misreading struct{ conn *Conn }
 
 func (misreading) Open(c *Conn) Endpoint { return misreading{c} }
-func (m misreading) Handle(t *Turn, p *mqtt.Publish) {
+func (m misreading) Handle(t *session.Turn, p *mqtt.Publish) {
 	m.conn.BeginDecoding()
 	if string(p.Payload) == "defect" {
 		panic("a defect in decoding")
@@ -43,11 +45,11 @@ func TestADefectInDecodingEndsOneConnection(t *testing.T) {
 	})
 	subscriber := n.connect()
 	subscriber.Subscribe("#", 1)
-	unlucky := n.connect(mqtttest.ClientID("unlucky"), mqtttest.Will(message{Topic: "will", Payload: "gone"}, 0))
+	unlucky := n.connect(mqtttest.ClientID("unlucky"), mqtttest.Will(publication{Topic: "will", Payload: "gone"}, 0))
 
-	packets := mqtttest.EncodePublish(mqtt.V5, message{Topic: "before", QoS: 1, PacketID: 1})
-	packets = append(packets, mqtttest.EncodePublish(mqtt.V5, message{Topic: "handled", QoS: 1, PacketID: 2, Payload: "defect"})...)
-	packets = append(packets, mqtttest.EncodePublish(mqtt.V5, message{Topic: "after", QoS: 1, PacketID: 3})...)
+	packets := mqtttest.EncodePublish(mqtt.V5, publication{Topic: "before", QoS: 1, PacketID: 1})
+	packets = append(packets, mqtttest.EncodePublish(mqtt.V5, publication{Topic: "handled", QoS: 1, PacketID: 2, Payload: "defect"})...)
+	packets = append(packets, mqtttest.EncodePublish(mqtt.V5, publication{Topic: "after", QoS: 1, PacketID: 3})...)
 	unlucky.Write(packets)
 
 	unlucky.AwaitAck(mqtt.PUBACK, 1)
@@ -57,7 +59,7 @@ func TestADefectInDecodingEndsOneConnection(t *testing.T) {
 			t.Errorf("got %v, want the message to %s", got, want)
 		}
 	}
-	n.connect(mqtttest.ClientID("unlucky")).Publish(message{Topic: "handled", QoS: 1})
+	n.connect(mqtttest.ClientID("unlucky")).Publish(publication{Topic: "handled", QoS: 1})
 	if text := log.String(); !strings.Contains(text, "a defect in decoding") || !strings.Contains(text, "client=unlucky") {
 		t.Errorf("the log says %q", text)
 	}
@@ -168,7 +170,7 @@ func TestSubscriptionsChangeWhileTheDiskIsNearlyFull(t *testing.T) {
 		}
 	})
 	for range 200 {
-		publisher.Publish(message{Topic: "topic", QoS: 1})
+		publisher.Publish(publication{Topic: "topic", QoS: 1})
 	}
 	working.Wait()
 }
@@ -176,7 +178,7 @@ func TestSubscriptionsChangeWhileTheDiskIsNearlyFull(t *testing.T) {
 // Groups begin and end while messages wait in them and are passed on.
 func TestGroupsComeAndGoWhileMessagesWait(t *testing.T) {
 	t.Parallel()
-	n := run(t, vfs.NewMem(), Limits{MaxQueued: 3, QueueFull: DropOldest})
+	n := run(t, vfs.NewMem(), Limits{MaxQueued: 3, QueueFull: limits.DropOldest})
 	const rounds = 100
 	var working sync.WaitGroup
 	for _, id := range []string{"a", "b"} {
@@ -196,7 +198,7 @@ func TestGroupsComeAndGoWhileMessagesWait(t *testing.T) {
 		publisher := n.connect()
 		working.Go(func() {
 			for i := range 4 * rounds {
-				publisher.Offer(message{Topic: "topic", QoS: 1, Payload: fmt.Sprint(i)})
+				publisher.Offer(publication{Topic: "topic", QoS: 1, Payload: fmt.Sprint(i)})
 			}
 		})
 	}

@@ -11,9 +11,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // node is a broker on a file system that can crash.
@@ -40,7 +43,7 @@ func runWith(t *testing.T, fs vfs.FS, limits Limits, pool *memory.Pool, change .
 	started.Add(1)
 	idle := func() {
 		started.Wait()
-		n.broker.FlushLater()
+		n.broker.FlushDeferred()
 	}
 	jo, bo := journal.Options{Dir: "data", FS: fs, Idle: idle}, Options{Limits: limits, Memory: n.memory}
 	for _, change := range change {
@@ -115,10 +118,10 @@ func (n *node) allCredited() {
 func (n *node) sessionsCredited() {
 	n.t.Helper()
 	want := int64(0)
-	for id, s := range n.broker.sessions {
-		want += sessionMemory + int64(len(id)) + int64(s.receivedRoom)*receivedMemory
-		if s.will != nil {
-			want += s.will.charged
+	for _, s := range n.broker.Sessions.All() {
+		want += registry.SessionMemory + int64(len(s.ID)) + int64(s.ReceivedRoom)*session.ReceivedMemory
+		if s.Will != nil {
+			want += s.Will.Charged
 		}
 	}
 	if used := n.memory.UsedBy(memory.Sessions); used != want {
@@ -224,4 +227,16 @@ func (f crashFile) SyncTo(length int64) (bool, error) {
 	full, err := f.File.SyncTo(length)
 	f.c.synced()
 	return full, err
+}
+
+// connOf gives the connection of a peer.
+func (b *Broker) connOf(p *peer.Peer) *Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.conns {
+		if &c.Peer == p {
+			return c
+		}
+	}
+	return nil
 }

@@ -1,15 +1,16 @@
 package broker
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // deaf connects a client whose socket takes little, and that reads nothing unless
@@ -41,7 +42,7 @@ func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 			all[i].Subscribe("big", qos)
 		}
 		payload := strings.Repeat("0123456789abcdef", size/16)
-		n.connect().Publish(message{Topic: "big", QoS: qos, Payload: payload})
+		n.connect().Publish(publication{Topic: "big", QoS: qos, Payload: payload})
 		charged := func() int64 { return n.memory.UsedBy(memory.Output) + n.memory.UsedBy(memory.Queues) }
 		until(t, "the message to wait", func() bool { return charged() > size })
 		if used := charged(); used > size+subscribers*1000 {
@@ -56,8 +57,8 @@ func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 	}
 }
 
-// Packets that never become whole don't take more than their share, whoever sends
-// them, and a client with a small packet doesn't notice.
+// All clients' packets that never become whole take no more than their share of memory
+// together, and a client with a small packet is served as before.
 func TestUnfinishedPacketsAreBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 32 << 20
@@ -65,7 +66,7 @@ func TestUnfinishedPacketsAreBounded(t *testing.T) {
 	bystander := n.connect()
 	bystander.Subscribe("echo", 1)
 
-	head := mqtttest.EncodePublish(mqtt.V5, message{Topic: "big", Payload: strings.Repeat("x", 4<<20)})
+	head := mqtttest.EncodePublish(mqtt.V5, publication{Topic: "big", Payload: strings.Repeat("x", 4<<20)})
 	for range 12 { // 48 MiB in all
 		c := n.connect()
 		go func() { _ = c.WriteErr(head[:len(head)-1]) }()
@@ -76,7 +77,7 @@ func TestUnfinishedPacketsAreBounded(t *testing.T) {
 		}
 		return n.memory.Refused() > 0
 	})
-	bystander.Publish(message{Topic: "echo", QoS: 1, Payload: "x"})
+	bystander.Publish(publication{Topic: "echo", QoS: 1, Payload: "x"})
 	bystander.Expect(mqtt.PUBLISH)
 }
 
@@ -125,7 +126,7 @@ func TestLatePayloadIsNotWhatWasReadMeanwhile(t *testing.T) {
 	publisher := n.connect()
 	const count = 40
 	for i := range count {
-		publisher.Publish(message{Topic: "a", QoS: 1, Payload: strings.Repeat(string(rune('a'+i%26)), size)})
+		publisher.Publish(publication{Topic: "a", QoS: 1, Payload: strings.Repeat(string(rune('a'+i%26)), size)})
 		high.Receive()
 	}
 	for i := range count {
@@ -147,19 +148,19 @@ func TestReliefClosesTheConnectionsThatHoldMost(t *testing.T) {
 	holder := n.deaf() // holds something, but less than the others
 	holder.Subscribe("some", 0)
 	for range 40 {
-		bystander.Publish(message{Topic: "some", Payload: strings.Repeat("s", 1000)})
+		bystander.Publish(publication{Topic: "some", Payload: strings.Repeat("s", 1000)})
 	}
 
 	for i := range hogs { // each with a message of its own
 		id := string(rune('a' + i))
 		hog := n.deaf()
 		hog.Subscribe(id, 1)
-		publisher.Publish(message{Topic: id, QoS: 1, Payload: strings.Repeat("x", size)})
-		bystander.Publish(message{Topic: "echo", QoS: 1, Payload: "x"})
+		publisher.Publish(publication{Topic: id, QoS: 1, Payload: strings.Repeat("x", size)})
+		bystander.Publish(publication{Topic: "echo", QoS: 1, Payload: "x"})
 		bystander.Receive()
 	}
 	until(t, "memory to be below its bound", func() bool { return !n.memory.Over() })
-	if n.broker.stats.Relieved.Load() == 0 {
+	if n.broker.Counters.Relieved.Load() == 0 {
 		t.Error("no connection was closed although what clients don't take passes the bound")
 	}
 	for range 40 {
@@ -170,46 +171,25 @@ func TestReliefClosesTheConnectionsThatHoldMost(t *testing.T) {
 	bystander.Ping()
 }
 
-// While the memory of a connection that was closed is coming back, no other is closed
-// in its place.
-func TestReliefWaitsForWhatItHasClosed(t *testing.T) {
-	t.Parallel()
-	const size = 8 << 20
-	n := run(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size})
-	publisher := n.connect()
-	for _, id := range []string{"ends", "other"} {
-		n.deaf(mqtttest.ClientID(id)).Subscribe(id, 1)
-		publisher.Publish(message{Topic: id, QoS: 1, Payload: strings.Repeat("x", size)})
-		until(t, "the message to wait", func() bool { return n.conn(id).holds() > leastRelief })
-	}
-	r := relief{b: n.broker, quiet: map[*Conn]int{}, closed: map[*Conn]closedHolder{n.conn("ends"): {bytes: size}}}
-	if r.closeHeaviest(size, true) {
-		t.Fatal("another connection was closed although enough memory is coming back")
-	}
-	if other := n.conn("other"); !r.closeHeaviest(size+1, true) || !other.stopping.Load() {
-		t.Error("not the other connection was closed although too little memory is coming back")
-	}
-}
-
-// A packet is still coming in as long as bytes of it come, or the reader doesn't take
-// them; after a pause it counts like any other.
-func TestReliefSparesPacketsThatAreComingIn(t *testing.T) {
+// A packet counts as coming in after bytes of it have come, and while the reader doesn't
+// take them.
+func TestUnfinishedPacketsProgress(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{})
 	c := n.connect(mqtttest.ClientID("c"))
-	conn := n.conn("c")
-	packet := mqtttest.EncodePublish(mqtt.V5, message{Topic: "big", Payload: strings.Repeat("x", 10_000)})
-	r := relief{b: n.broker, quiet: map[*Conn]int{}}
+	conn := (*holder)(n.connOf("c"))
+	packet := mqtttest.EncodePublish(mqtt.V5, publication{Topic: "big", Payload: strings.Repeat("x", 10_000)})
+	conn.Progressed()
 	c.Write(packet[:2000]) // the reader gets it in one piece, and waits for the rest
-	until(t, "a part to be read", func() bool { return conn.tr.HeldInput() > 0 })
-	for look := range reliefQuiet + 1 {
-		if got, want := r.grows(conn), look < reliefQuiet; got != want {
-			t.Errorf("look %d: it counts as coming in: %v", look, got)
-		}
+	until(t, "the reader to wait for the rest", func() bool {
+		return conn.unfinished.Load() != 0 && readerState(conn.reads.Load()) == readerListens && conn.Unfinished() > 0
+	})
+	if first, second := conn.Progressed(), conn.Progressed(); !first || second {
+		t.Errorf("the packet has progressed: %v, and once more without another byte: %v", first, second)
 	}
 	conn.reads.Store(uint32(readerWorks))
-	if !r.grows(conn) {
-		t.Error("it does not count as coming in although the reader is at work")
+	if !conn.Progressed() {
+		t.Error("it has not progressed although the reader is at work")
 	}
 }
 
@@ -222,17 +202,17 @@ func TestSessionsOfAnAddressAreBounded(t *testing.T) {
 	holds.Subscribe("queue", 1)
 	holds.Disconnect()
 	publisher := n.connect()
-	publisher.Publish(message{Topic: "queue", QoS: 1, Payload: "acknowledged"})
+	publisher.Publish(publication{Topic: "queue", QoS: 1, Payload: "acknowledged"})
 	publisher.Disconnect()
 	until(t, "the publisher's session to end", func() bool { return n.broker.Levels().Sessions == 1 })
 	n.connect(mqtttest.Persistent("empty")).Disconnect()
 	connected := n.connect(mqtttest.Persistent("connected"))
 
 	newcomer := n.connect(mqtttest.Persistent("newcomer"))
-	if n.broker.lookup("empty") != nil || n.broker.lookup("holds") == nil || n.broker.lookup("connected") == nil {
+	if n.broker.Sessions.Lookup("empty") != nil || n.broker.Sessions.Lookup("holds") == nil || n.broker.Sessions.Lookup("connected") == nil {
 		t.Fatal("another session than the one that was away and empty has ended")
 	}
-	if got := n.broker.stats.SessionsDisplaced.Load(); got == 0 {
+	if got := n.broker.Counters.SessionsDisplaced.Load(); got == 0 {
 		t.Error("no session counts as displaced")
 	}
 	mqtttest.Refused(t, n.addr, mqtt.QuotaExceeded, mqtttest.Persistent("refused"))
@@ -240,27 +220,58 @@ func TestSessionsOfAnAddressAreBounded(t *testing.T) {
 	newcomer.Ping()
 }
 
+// Clients that come at the same time to a server that is full each get the place of
+// another session, and no more sessions end than new ones begin.
+func TestEachNewSessionTakesOnePlace(t *testing.T) {
+	t.Parallel()
+	const bound, newcomers = 300, 40
+	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerHost: bound})
+	for i := range bound {
+		n.connect(mqtttest.Persistent(fmt.Sprintf("away-%d", i))).Disconnect()
+	}
+	for i := range bound {
+		s := n.broker.Sessions.Lookup(fmt.Sprintf("away-%d", i))
+		until(t, "the client to be away", func() bool {
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			return s.Peer == nil && s.Detaching == nil
+		})
+	}
+	var clients [newcomers]*mqtttest.Client
+	for i := range clients {
+		clients[i] = mqtttest.Dial(t, n.addr)
+		clients[i].SendConnect(mqtttest.Persistent(fmt.Sprintf("new-%d", i)))
+	}
+	for _, c := range clients {
+		c.Expect(mqtt.CONNACK)
+		c.Ping()
+	}
+	if got := n.broker.Counters.SessionsDisplaced.Load(); got != newcomers {
+		t.Errorf("%d sessions ended for %d new ones", got, newcomers)
+	}
+	if got := n.broker.Levels().Sessions; got != bound {
+		t.Errorf("there are %d sessions, want %d", got, bound)
+	}
+}
+
 // The total bound takes from the address that has most, and comes back when its
 // sessions are gone.
 func TestTotalOfSessionsTakesFromTheAddressThatHasMost(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{MaxSessions: 3})
-	for i, id := range []string{"a", "b", "c"} {
-		n.connect(mqtttest.Persistent(id)).Disconnect()
-		s := n.broker.lookup(id)
+	far := n.serveAlso(func(l net.Listener) net.Listener { return farListener{l} })
+	for i, from := range []string{n.addr, n.addr, far} {
+		id := string(rune('a' + i))
+		mqtttest.Connect(t, from, mqtttest.Persistent(id)).Disconnect()
+		s := n.broker.Sessions.Lookup(id)
 		until(t, "the client to be away", func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.conn == nil && s.detaching == nil {
-				s.away = int64(1000 + i) // two may have left in the same millisecond
-				return true
-			}
-			return false
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			return s.Peer == nil && s.Detaching == nil
 		})
 	}
-	n.broker.moveTo(n.broker.lookup("c"), "192.0.2.1")
 	n.connect(mqtttest.Persistent("d")).Ping()
-	if n.broker.lookup("a") != nil || n.broker.lookup("b") == nil || n.broker.lookup("c") == nil {
+	if n.broker.Sessions.Lookup("a") != nil || n.broker.Sessions.Lookup("b") == nil || n.broker.Sessions.Lookup("c") == nil {
 		t.Error("not the longest away of the address with most sessions has ended")
 	}
 }
@@ -300,7 +311,7 @@ func TestAliasesAreBoundedByTheirBytes(t *testing.T) {
 	reader.Subscribe("#", 0)
 	publisher := n.connect()
 	for i := range 4 {
-		publisher.Publish(message{Topic: string(rune('a'+i)) + long})
+		publisher.Publish(publication{Topic: string(rune('a'+i)) + long})
 		if m := reader.Receive(); m.Topic != string(rune('a'+i))+long {
 			t.Fatalf("got a message to %.20q", m.Topic)
 		}

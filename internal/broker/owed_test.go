@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // The power fails while a new subscription of a durable session is being sent what
@@ -12,7 +14,7 @@ import (
 // published since comes once, too.
 func TestPowerLossWhileRetainedMessagesAreOwed(t *testing.T) {
 	t.Parallel()
-	const count, window, rounds = 3*replayAhead + 10, 20, 5
+	const count, window, rounds = 3*session.ReplayAhead + 10, 20, 5
 	fs := newCrashes()
 	n := run(t, fs, Limits{MaxInflight: window})
 	retain(n, count)
@@ -31,7 +33,7 @@ func TestPowerLossWhileRetainedMessagesAreOwed(t *testing.T) {
 			c.Acknowledge(m)
 		}
 		// while one that it hasn't got yet is replaced.
-		publisher.Publish(message{Topic: fmt.Sprintf("kept/%03d", count-1), Payload: "changed", QoS: 1, Retain: true})
+		publisher.Publish(publication{Topic: fmt.Sprintf("kept/%03d", count-1), Payload: "changed", QoS: 1, Retain: true})
 	}
 	c.Drop()
 	left := fs.stop()
@@ -93,7 +95,7 @@ func TestRetainedMessagesOwedSurviveARestart(t *testing.T) {
 	if got := drain(n.connect(mqtttest.Persistent("leaves"))); len(got) >= count {
 		t.Errorf("all %d messages came although the subscription has ended", len(got))
 	}
-	inventory, err := Check(n.journal, func(problem string) { t.Error(problem) })
+	inventory, err := rows.Check(n.journal, func(problem string) { t.Error(problem) })
 	if err != nil || inventory.Owed != 0 {
 		t.Errorf("%d rows say that something is owed, %v", inventory.Owed, err)
 	}
@@ -108,14 +110,14 @@ func TestPowerLossPublishesWills(t *testing.T) {
 	c := n.connect(mqtttest.Persistent("watcher"))
 	c.Subscribe("gone/#", 1)
 	will := func(id string) mqtttest.Option {
-		return mqtttest.Will(message{Topic: "gone/" + id, Payload: id, QoS: 1, Retain: true}, 0)
+		return mqtttest.Will(publication{Topic: "gone/" + id, Payload: id, QoS: 1, Retain: true}, 0)
 	}
 	// Given clients that are connected, that have left with a word, and that have come again.
 	n.connect(mqtttest.ClientID("a"), will("a"))
 	n.connect(mqtttest.ClientID("b"), will("b")).Disconnect()
 	n.connect(mqtttest.ClientID("c"), will("c")).Disconnect()
 	// A DISCONNECT isn't acknowledged. What is acknowledged after it is on disk behind it.
-	n.connect(mqtttest.ClientID("c")).Publish(message{Topic: "fence", Payload: "x", QoS: 1, Retain: true})
+	n.connect(mqtttest.ClientID("c")).Publish(publication{Topic: "fence", Payload: "x", QoS: 1, Retain: true})
 	// When the power fails, then the wills of the former are published, once.
 	crashed := fs.clone()
 	for range 2 {
@@ -139,13 +141,13 @@ func retain(n *node, count int) {
 	publisher := n.connect()
 	for i := range count {
 		topic := fmt.Sprintf("kept/%03d", i)
-		publisher.Publish(message{Topic: topic, Payload: topic, QoS: 1, Retain: true})
+		publisher.Publish(publication{Topic: topic, Payload: topic, QoS: 1, Retain: true})
 	}
 	publisher.Disconnect()
 }
 
 // drain takes and acknowledges all that comes.
-func drain(c *mqtttest.Client) (got []message) {
+func drain(c *mqtttest.Client) (got []publication) {
 	for {
 		more := c.Collect()
 		if len(more) == 0 {

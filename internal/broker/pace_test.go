@@ -6,7 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 var pingreq = mqtt.AppendPingreq(nil)
@@ -15,18 +16,18 @@ func TestAReaderWhoseClientNeverWaitsTakesTurns(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{})
 	patient, greedy := n.connect(), n.connect()
-	for range 2 * paceBurst {
+	for range 2 * session.PaceBurst {
 		patient.Ping()
 	}
-	if entered := n.broker.gate.Entered(); entered != 0 {
+	if entered := n.broker.Gate.Entered(); entered != 0 {
 		t.Fatalf("the reader of a client that waits for each answer entered the gate %d times", entered)
 	}
-	const pings = 20 * paceBurst
+	const pings = 20 * session.PaceBurst
 	go greedy.Write(bytes.Repeat(pingreq, pings))
 	for range pings {
 		greedy.Expect(mqtt.PINGRESP)
 	}
-	if n.broker.gate.Entered() == 0 {
+	if n.broker.Gate.Entered() == 0 {
 		t.Fatalf("the reader of a client that sent %d packets at once never entered the gate", pings)
 	}
 	if paced := n.broker.Stats().PacketsPaced.Load(); paced == 0 || paced > pings {
@@ -38,15 +39,34 @@ func TestAReaderWhoseClientNeverWaitsTakesTurns(t *testing.T) {
 func TestAReplayOfManyRetainedMessagesTakesTurns(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{})
-	for i := range 20 * replayAhead {
+	for i := range 20 * session.ReplayAhead {
 		n.broker.PublishSys(string(rune('a'+i%26))+"/"+string(rune('0'+i/26)), "a figure")
 	}
 	c := n.connect()
 	c.Subscribe("$SYS/#", 0)
-	for range 20 * replayAhead {
+	for range 20 * session.ReplayAhead {
 		c.Expect(mqtt.PUBLISH)
 	}
-	if n.broker.gate.Entered() == 0 {
-		t.Fatalf("a replay of %d messages was done in one go", 20*replayAhead)
+	if n.broker.Gate.Entered() == 0 {
+		t.Fatalf("a replay of %d messages was done in one go", 20*session.ReplayAhead)
+	}
+}
+
+// Greedy readers make room for clients that ask, and not for those that only take what
+// they are sent: the subscribers of a greedy publisher.
+func TestAcknowledgementsAskForNothing(t *testing.T) {
+	t.Parallel()
+	for typ, want := range map[mqtt.Type]bool{
+		mqtt.SUBSCRIBE: true, mqtt.UNSUBSCRIBE: true, mqtt.PINGREQ: true, mqtt.PUBLISH: false, // at QoS 0
+		mqtt.PUBACK: false, mqtt.PUBREC: false, mqtt.PUBREL: false, mqtt.PUBCOMP: false, mqtt.DISCONNECT: false,
+	} {
+		if got := asks(typ, byte(typ)<<4); got != want {
+			t.Errorf("%v asks: %v", typ, got)
+		}
+	}
+	for qos := byte(1); qos <= 2; qos++ {
+		if !asks(mqtt.PUBLISH, byte(mqtt.PUBLISH)<<4|qos<<1) {
+			t.Errorf("a PUBLISH at QoS %d asks for nothing", qos)
+		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // The power fails after any of the syncs of a run: whatever had been acknowledged
@@ -25,7 +25,7 @@ func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
 
 	fs.record()
 	for i := range int64(count) {
-		publisher.Publish(message{Topic: "news/today", Payload: fmt.Sprint(i), QoS: byte(1 + i%2), Retain: i%3 == 0})
+		publisher.Publish(publication{Topic: "news/today", Payload: fmt.Sprint(i), QoS: byte(1 + i%2), Retain: i%3 == 0})
 		fs.acked.Store(i + 1)
 	}
 	left := fs.stop()
@@ -70,7 +70,7 @@ func TestPowerLossInTheMiddleOfQoS2(t *testing.T) {
 	fs.record()
 	for i := range int64(count) {
 		id := uint16(i + 1)
-		publisher.SendPublish(message{Topic: "news", Payload: fmt.Sprint(i), QoS: 2, PacketID: id})
+		publisher.SendPublish(publication{Topic: "news", Payload: fmt.Sprint(i), QoS: 2, PacketID: id})
 		publisher.AwaitAck(mqtt.PUBREC, id)
 		fs.acked.Store(2*i + 1) // PUBREC has come
 		publisher.Release(id)
@@ -84,7 +84,7 @@ func TestPowerLossInTheMiddleOfQoS2(t *testing.T) {
 		n := run(t, fs2, Limits{})
 		again := n.connect(mqtttest.Persistent("publisher"))
 		if next < count && !received {
-			again.Write(mqtttest.EncodePublish(mqtt.V5, message{Topic: "news", Payload: fmt.Sprint(next), QoS: 2, PacketID: id, Dup: true}))
+			again.Write(mqtttest.EncodePublish(mqtt.V5, publication{Topic: "news", Payload: fmt.Sprint(next), QoS: 2, PacketID: id, Dup: true}))
 			again.AwaitAck(mqtt.PUBREC, id)
 		}
 		if next < count {

@@ -7,9 +7,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // What waits for sessions whose clients are away is on disk, and hardly any of it in
@@ -26,7 +27,7 @@ func TestQueuesOfClientsThatAreAwayTakeLittleMemory(t *testing.T) {
 	publisher := n.connect()
 	for i := range sessions {
 		for range each {
-			publisher.Publish(message{Topic: fmt.Sprint("news/", i), Payload: strings.Repeat("x", size), QoS: 1})
+			publisher.Publish(publication{Topic: fmt.Sprint("news/", i), Payload: strings.Repeat("x", size), QoS: 1})
 		}
 	}
 	// Each may have one that was not on disk yet when the last came.
@@ -51,14 +52,14 @@ func TestQueueInMemoryIsBoundedInBytes(t *testing.T) {
 	c := n.connect(mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
 	c.Subscribe("news", 1)
 	publisher := n.connect()
-	for range bound/(slotOverhead+4) - 10 {
-		publisher.Publish(message{Topic: "news", QoS: 1})
+	for range bound/(queue.SlotOverhead+4) - 10 {
+		publisher.Publish(publication{Topic: "news", QoS: 1})
 	}
 	if used := n.memory.UsedBy(memory.Queues); used < bound/10*9 || used > bound {
 		t.Errorf("%d bytes are charged, the bound is %d", used, bound)
 	}
 	for range 20 {
-		publisher.Publish(message{Topic: "news", QoS: 1})
+		publisher.Publish(publication{Topic: "news", QoS: 1})
 	}
 	c.Receive()
 	c.AwaitDisconnect(mqtt.QuotaExceeded)
@@ -77,7 +78,7 @@ func TestTightMemoryEmptiesWindows(t *testing.T) {
 	publisher := n.connect()
 	publish := func(from, to int) {
 		for i := from; i < to; i++ {
-			publisher.Publish(message{Topic: "news", Payload: fmt.Sprint(i, strings.Repeat("x", size)), QoS: 1})
+			publisher.Publish(publication{Topic: "news", Payload: fmt.Sprint(i, strings.Repeat("x", size)), QoS: 1})
 		}
 	}
 	publish(0, count)

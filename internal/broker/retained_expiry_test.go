@@ -8,14 +8,15 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // keptFor is a message to be retained that expires after so many seconds.
-func keptFor(topic string, seconds uint32) message {
-	return message{Topic: topic, Payload: topic, QoS: 1, Retain: true, Expiry: &seconds}
+func keptFor(topic string, seconds uint32) publication {
+	return publication{Topic: topic, Payload: topic, QoS: 1, Retain: true, Expiry: &seconds}
 }
 
 func (n *node) retained() int { return n.broker.Levels().Retained }
@@ -29,7 +30,7 @@ func TestExpiredRetainedMessagesMakeRoom(t *testing.T) {
 	c := n.connect(mqtttest.ClientID("c"))
 	until(t, "the clock to run", func() bool { return n.broker.Now() > 0 }) // nothing expires in its first millisecond
 	c.Publish(keptFor("stays", 1000))
-	c.Publish(message{Topic: "stays for ever", Payload: "x", QoS: 1, Retain: true})
+	c.Publish(publication{Topic: "stays for ever", Payload: "x", QoS: 1, Retain: true})
 	for i := range 3 * bound { // each of them is over as soon as it is there
 		if ack := c.Offer(keptFor(fmt.Sprint("short/", i), 0)); ack.Code.Failed() {
 			t.Fatalf("message %d: %v %s", i, ack.Code, ack.ReasonString)
@@ -57,10 +58,10 @@ func TestOnlyWhatHasExpiredIsRemoved(t *testing.T) {
 		topic := fmt.Sprint("topic/", random.IntN(150))
 		switch random.IntN(6) {
 		case 0:
-			c.Publish(message{Topic: topic, QoS: 1, Retain: true})
+			c.Publish(publication{Topic: topic, QoS: 1, Retain: true})
 			delete(deadlines, topic)
 		case 1:
-			c.Publish(message{Topic: topic, Payload: topic, QoS: 1, Retain: true})
+			c.Publish(publication{Topic: topic, Payload: topic, QoS: 1, Retain: true})
 			deadlines[topic] = 0
 		default:
 			seconds := 1000 * (1 + random.Uint32N(20))
@@ -70,13 +71,13 @@ func TestOnlyWhatHasExpiredIsRemoved(t *testing.T) {
 	}
 	began := n.broker.Now()
 	for at := uint32(500); at <= 20_500; at += 1000 { // halfway between two deadlines
-		for n.broker.expireRetained(began+int64(at)*1000, 7) {
+		for n.broker.Retained.Expire(began+int64(at)*1000, 7) {
 			continue
 		}
 		for topic, deadline := range deadlines {
 			if deadline != 0 && deadline < at {
 				delete(deadlines, topic)
-			} else if _, found := n.broker.retained.names.Get([]byte(topic)); !found {
+			} else if _, found := n.broker.Retained.Get([]byte(topic)); !found {
 				t.Fatalf("%s is gone at second %d; it lasts to second %d", topic, at, deadline)
 			}
 		}
@@ -107,7 +108,7 @@ func TestExpiredRetainedMessagesLeaveTheDisk(t *testing.T) {
 	if n.retained() != 21 {
 		t.Fatalf("%d messages after a restart, want 21", n.retained())
 	}
-	for n.broker.expireRetained(n.broker.Now()+hour, 3) {
+	for n.broker.Retained.Expire(n.broker.Now()+hour, 3) {
 		continue
 	}
 	n.stop()
@@ -125,33 +126,33 @@ func TestExpiredRetainedMessagesLeaveTheDisk(t *testing.T) {
 func TestDrainedOutputLeavesRetainedMessagesToOthers(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{})
-	const count = 3 * replayAhead
+	const count = 3 * session.ReplayAhead
 	publisher := n.connect()
 	for i := range count {
-		publisher.Publish(message{Topic: fmt.Sprintf("kept/%03d", i), Payload: "x", QoS: 1, Retain: true})
+		publisher.Publish(publication{Topic: fmt.Sprintf("kept/%03d", i), Payload: "x", QoS: 1, Retain: true})
 	}
 
 	// Given a session that is owed many retained messages,
 	c := n.connect(mqtttest.ClientID("c"))
 	c.Subscribe("other", 1)
-	conn := n.conn("c")
+	conn := n.connOf("c")
 	s := conn.session
 	owe := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		sub := *s.subs["other"]
-		sub.filter = "kept/#"
-		r := n.broker.newReplay(&sub)
-		s.replays = append(s.replays, r)
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
+		sub := *s.Subs["other"]
+		sub.Filter = "kept/#"
+		r := n.broker.NewReplay(&sub)
+		s.AddReplays(r)
 	}
-	stripe := n.broker.retained.stripe([]byte("kept/000"))
+	stripe := n.broker.Retained.LockOf([]byte("kept/000"))
 	for name, feed := range map[string]func(){
 		"a drained output": conn.drained,
 		"the committer": func() {
-			t := n.broker.lockLater()
-			t.feed = append(t.feed, s)
-			n.broker.unlockLater()
-			n.broker.FlushLater()
+			t := n.broker.LockDeferred()
+			t.Feed = append(t.Feed, s)
+			n.broker.UnlockDeferred()
+			n.broker.FlushDeferred()
 		},
 	} {
 		// while the first of them can't be read,

@@ -7,9 +7,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // heldBySessions waits until sessions are charged with at least low and less than high bytes.
@@ -27,8 +27,8 @@ func TestWillsAreCharged(t *testing.T) {
 	const size = 60_000
 	fs := vfs.NewMem()
 	n := run(t, fs, Limits{})
-	will := mqtttest.Will(message{Topic: "will", Payload: strings.Repeat("x", size)}, 0)
-	delayed := mqtttest.Will(message{Topic: "will", Payload: strings.Repeat("x", size)}, 1000)
+	will := mqtttest.Will(publication{Topic: "will", Payload: strings.Repeat("x", size)}, 0)
+	delayed := mqtttest.Will(publication{Topic: "will", Payload: strings.Repeat("x", size)}, 1000)
 
 	withdrawn := n.connect(mqtttest.ClientID("withdrawn"), will)
 	n.heldBySessions("a client with a will", size, 2*size)
@@ -46,20 +46,20 @@ func TestWillsAreCharged(t *testing.T) {
 	n.heldBySessions("replaced by one of the same size", size, 2*size)
 	n.connect(mqtttest.Persistent("back")).Disconnect()
 	n.heldBySessions("the client back without a will", 1, size)
-	n.broker.EndSession("back")
+	n.broker.Sessions.EndSession("back")
 	n.heldBySessions("the session ended", 0, 1)
 
 	n.connect(mqtttest.Persistent("ended"), delayed).Drop()
-	until(t, "the client to be away", func() bool { return n.broker.lookup("ended") != nil && !n.connected("ended") })
+	until(t, "the client to be away", func() bool { return n.broker.Sessions.Lookup("ended") != nil && !n.connected("ended") })
 	n.stop()
 	n = run(t, fs, Limits{})
 	n.heldBySessions("read from disk", size, 2*size)
-	n.broker.EndSession("ended")
+	n.broker.Sessions.EndSession("ended")
 	n.heldBySessions("published with the end of its session", 0, 1)
 }
 
 func (n *node) connected(id string) bool {
-	info, _ := n.broker.SessionInfo(id)
+	info, _ := n.broker.Sessions.Info(id)
 	return info.Connected
 }
 
@@ -70,7 +70,7 @@ func TestWillsAreRefusedAtTheBoundOfMemory(t *testing.T) {
 	const limit, size, little = 1 << 20, 60_000, 1000
 	n := runWith(t, vfs.NewMem(), Limits{}, memory.NewPool(limit))
 	will := func(size int) mqtttest.Option {
-		return mqtttest.Will(message{Topic: "will", Payload: strings.Repeat("x", size)}, 1000)
+		return mqtttest.Will(publication{Topic: "will", Payload: strings.Repeat("x", size)}, 1000)
 	}
 	first := n.connect(mqtttest.Persistent("first"), will(little))
 	for i := 0; n.memory.Room(memory.Sessions) > 2*size; i++ {
@@ -93,10 +93,10 @@ func TestWillsAreRefusedAtTheBoundOfMemory(t *testing.T) {
 	first.Drop()
 	until(t, "the client to be away", func() bool { return !n.connected("first") })
 	mqtttest.Refused(t, n.addr, mqtt.QuotaExceeded, mqtttest.Persistent("first"), will(65_000))
-	if s := n.broker.lookup("first"); s == nil || s.will == nil || len(s.will.message.payload()) != little {
+	if s := n.broker.Sessions.Lookup("first"); s == nil || s.Will == nil || len(s.Will.Message.Payload()) != little {
 		t.Error("the refused CONNECT has cost the session its will")
 	}
-	n.broker.EndSession("last")
+	n.broker.Sessions.EndSession("last")
 	n.connect(mqtttest.Persistent("refused"), will(size))
 }
 
@@ -108,7 +108,7 @@ func TestHandshakesOfQoS2AreCharged(t *testing.T) {
 	n := runWith(t, vfs.NewMem(), Limits{}, memory.NewPool(limit))
 	c := n.connect(mqtttest.ClientID("c"))
 	publish := func(id uint16) mqtt.ReasonCode {
-		c.SendPublish(message{Topic: "t", QoS: 2, PacketID: id})
+		c.SendPublish(publication{Topic: "t", QoS: 2, PacketID: id})
 		return c.AwaitAck(mqtt.PUBREC, id).Ack.Code
 	}
 	id := uint16(1)
@@ -132,7 +132,7 @@ func TestHandshakesOfQoS2AreCharged(t *testing.T) {
 
 	old := n.connect(mqtttest.V311(), mqtttest.ClientID("old"))
 	for id := range uint16(5000) {
-		if old.WriteErr(mqtttest.EncodePublish(mqtt.V311, message{Topic: "t", QoS: 2, PacketID: id + 1})) != nil {
+		if old.WriteErr(mqtttest.EncodePublish(mqtt.V311, publication{Topic: "t", QoS: 2, PacketID: id + 1})) != nil {
 			break
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
-type message = mqtttest.Message
+type publication = mqtttest.Message
 
 // A member of a shared subscription has messages that it was not sent, some of
 // them in other queues too, when its session ends. Whenever the machine crashes
@@ -28,7 +30,7 @@ func TestSharedMessagesOutliveTheirMembersSessionAtAnyCrash(t *testing.T) {
 		const count = 10
 		publisher := n.connect()
 		for i := range count {
-			publisher.Publish(message{Topic: "shared", Payload: fmt.Sprint(i), QoS: 1})
+			publisher.Publish(publication{Topic: "shared", Payload: fmt.Sprint(i), QoS: 1})
 		}
 		// The queue that holds them besides goes first.
 		n.connect(mqtttest.ClientID("away")).Disconnect()
@@ -36,7 +38,7 @@ func TestSharedMessagesOutliveTheirMembersSessionAtAnyCrash(t *testing.T) {
 		fs.record()
 		leaving.Drop()
 		n.connect(mqtttest.ClientID("leaving")).Disconnect()
-		publisher.Publish(message{Topic: "shared", Payload: "last", QoS: 1})
+		publisher.Publish(publication{Topic: "shared", Payload: "last", QoS: 1})
 		left := fs.stop()
 
 		for i, fs := range left {
@@ -71,19 +73,19 @@ func TestSharedMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	member := n.connect(mqtttest.Persistent("member"))
 	member.Subscribe("$share/group/shared", 2)
 
-	turn := b.turn()
-	o := outgoing{topic: []byte("shared"), payload: []byte("x"), propsReady: true, qos: 2}
-	b.route(turn, &o)
-	o.done()
-	if len(turn.saves) != 1 || turn.saves[0].session != b.lookup("member") {
+	turn := b.NewTurn()
+	o := message.Outgoing{Topic: []byte("shared"), Payload: []byte("x"), QoS: 2}
+	b.Route(turn, &o)
+	o.Done()
+	if len(turn.Saves) != 1 || turn.Saves[0].Session != b.Sessions.Lookup("member") {
 		t.Fatal("the connected member was not chosen")
 	}
-	ending := b.turn()
-	b.endSession(ending, b.lookup("member"))
-	ending.end()
-	batch := b.commit(turn, nil)
-	turn.end()
-	b.waitDurable(batch)
+	ending := b.NewTurn()
+	b.EndOverflowed(ending, b.Sessions.Lookup("member"))
+	ending.End()
+	batch := b.Commit(turn, nil)
+	turn.End()
+	b.WaitDurable(batch)
 
 	n = run(t, fs.stop()[0], Limits{})
 	other = n.connect(mqtttest.Persistent("other"))
@@ -107,30 +109,30 @@ func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	other.Subscribe("$share/group/shared", 2)
 	other.Disconnect()
 	publisher := n.connect()
-	publisher.Publish(message{Topic: "shared", Payload: "0", QoS: 2})
-	publisher.Publish(message{Topic: "shared", Payload: "1", QoS: 2})
-	g := b.groups["group/shared"]
-	if g.messages != 2 {
-		t.Fatalf("%d messages wait for a member, want 2", g.messages)
+	publisher.Publish(publication{Topic: "shared", Payload: "0", QoS: 2})
+	publisher.Publish(publication{Topic: "shared", Payload: "1", QoS: 2})
+	g := b.Groups["group/shared"]
+	if g.Messages != 2 {
+		t.Fatalf("%d messages wait for a member, want 2", g.Messages)
 	}
-	g.dispatching = true // by us, below
+	g.Dispatching = true // by us, below
 	member := n.connect(mqtttest.Persistent("member"))
 	member.Subscribe("$share/group/shared", 2)
 
-	turn := b.turn()
-	seq, m := g.first()
-	o := m.routed()
-	if !g.offer(turn, &o) || len(turn.saves) != 1 || turn.saves[0].session != b.lookup("member") {
+	turn := b.NewTurn()
+	seq, m := g.First()
+	o := m.Outgoing()
+	if !g.Offer(turn, &o) || len(turn.Saves) != 1 || turn.Saves[0].Session != b.Sessions.Lookup("member") {
 		t.Fatal("the connected member was not chosen")
 	}
-	ending := b.turn()
-	b.endSession(ending, b.lookup("member"))
-	ending.end()
-	sv := &turn.saves[0] // what commit does first
-	a := b.journal.Begin()
-	a.Set(queueKey(sv.sid, sv.seq), appendQueueRow(nil, &sv.it, 0, 0, b.wall()))
-	a.Delete(queueKey(g.gid, seq))
-	b.waitDurable(a.End(nil))
+	ending := b.NewTurn()
+	b.EndOverflowed(ending, b.Sessions.Lookup("member"))
+	ending.End()
+	sv := &turn.Saves[0] // what commit does first
+	a := b.Journal.Begin()
+	a.Set(rows.QueueKey(sv.SID, sv.Seq), sv.Slot.AppendRow(nil, 0, 0, b.Wall()))
+	a.Delete(rows.QueueKey(g.SID, seq))
+	b.WaitDurable(a.End(nil))
 
 	n = run(t, fs.stop()[0], Limits{})
 	other = n.connect(mqtttest.Persistent("other"))
@@ -140,9 +142,9 @@ func TestBacklogMessageOfASessionThatEndsBeforeItIsSaved(t *testing.T) {
 	if more := other.Collect(); len(more) > 0 {
 		t.Errorf("got %v again", more)
 	}
-	o.done()
-	turn.saves = nil
-	turn.end()
+	o.Done()
+	turn.Saves = nil
+	turn.End()
 }
 
 // The row of a message that has just gone from a backlog may be deleted after
@@ -152,68 +154,50 @@ func TestBacklogNumbersAreNotGivenTwice(t *testing.T) {
 	n := run(t, newCrashes(), Limits{})
 	c := n.connect(mqtttest.Persistent("c"))
 	c.Subscribe("$share/group/shared", 1)
-	g := n.broker.groups["group/shared"]
-	turn := n.broker.turn()
-	defer turn.end()
+	g := n.broker.Groups["group/shared"]
+	turn := n.broker.NewTurn()
+	defer turn.End()
 	seen := map[uint64]bool{}
 	for i := range 10 {
-		m := newMessage(8)
+		m := message.New(8)
 		if i%2 == 0 {
-			g.add(turn, m)
+			g.Add(turn, m)
 		} else {
-			g.requeue(turn, m)
+			g.Requeue(turn, m)
 		}
-		g.mu.Lock()
-		seq := g.head[0].seq
-		g.mu.Unlock()
+		g.Mu.Lock()
+		seq := g.Head[0].Seq
+		g.Mu.Unlock()
 		if seen[seq] {
 			t.Fatalf("message %d has the number %d of another", i, seq)
 		}
 		seen[seq] = true
-		g.pop(turn, seq)
+		g.Pop(turn, seq)
 	}
 }
 
 // While a message from the backlog is given to a member, another member hands one
 // back, which comes before it: the first is gone from the backlog all the same, and
-// nobody gets it again.
+// no member gets it again.
 func TestMessageGivenWhileAnotherIsHandedBack(t *testing.T) {
 	t.Parallel()
 	n := run(t, newCrashes(), Limits{})
 	c := n.connect(mqtttest.Persistent("c"))
 	c.Subscribe("$share/group/shared", 2)
 	c.Disconnect()
-	n.connect().Publish(message{Topic: "shared", Payload: "given", QoS: 2})
-	g := n.broker.groups["group/shared"]
-	turn := n.broker.turn()
-	defer turn.end()
+	n.connect().Publish(publication{Topic: "shared", Payload: "given", QoS: 2})
+	g := n.broker.Groups["group/shared"]
+	turn := n.broker.NewTurn()
+	defer turn.End()
 
-	seq, given := g.first()
-	given.release()
-	g.requeue(turn, newMessage(8))
-	g.pop(turn, seq)
+	seq, given := g.First()
+	given.Release()
+	g.Requeue(turn, message.New(8))
+	g.Pop(turn, seq)
 
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.find(seq) != nil || g.messages != 1 {
-		t.Errorf("%d messages wait, want the one that was handed back", g.messages)
-	}
-}
-
-// A will that was read from disk is in pooled memory; stored as a retained
-// message it is copied, and nothing may go on reading the original.
-func TestKeptMessageDoesNotReadWhatItWasCopiedFrom(t *testing.T) {
-	t.Parallel()
-	m := newMessage(16)
-	m.buf, m.topicEnd, m.propsEnd = append(m.buf, "topicpropspayload"...), 5, 10
-	m.keep() // so that it is not in the pool while this test writes to it
-	o := m.routed()
-	kept := o.kept()
-	m.buf = append(m.buf[:0], "#################"...) // as the pool's next user would
-	if string(o.topic) != "topic" || string(o.props) != "props" || string(o.payload) != "payload" {
-		t.Errorf("got %q, %q, %q", o.topic, o.props, o.payload)
-	}
-	if string(kept.buf) != "topicpropspayload" {
-		t.Errorf("kept %q", kept.buf)
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Find(seq) != nil || g.Messages != 1 {
+		t.Errorf("%d messages wait, want the one that was handed back", g.Messages)
 	}
 }

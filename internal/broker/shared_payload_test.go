@@ -6,8 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // Outputs refer to a large payload where its message keeps it, and never to the
@@ -23,7 +23,7 @@ func TestLargePayloadIsNotReadOver(t *testing.T) {
 	const size = 40_000
 	var burst []byte
 	for letter := 'a'; letter <= 'z'; letter++ {
-		burst = append(burst, mqtttest.EncodePublish(mqtt.V5, message{Topic: "big", Payload: strings.Repeat(string(letter), size)})...)
+		burst = append(burst, mqtttest.EncodePublish(mqtt.V5, publication{Topic: "big", Payload: strings.Repeat(string(letter), size)})...)
 	}
 	for range 5 {
 		publisher.Write(burst)

@@ -11,18 +11,21 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // publishTo publishes messages that are numbered from from to to-1.
 func (n *node) publishTo(topic string, from, to, size int) {
 	n.t.Helper()
-	messages := make([]message, 0, to-from)
+	messages := make([]publication, 0, to-from)
 	for i := from; i < to; i++ {
-		messages = append(messages, message{Topic: topic, Payload: numbered(i, size), QoS: byte(1 + i%2)})
+		messages = append(messages, publication{Topic: topic, Payload: numbered(i, size), QoS: byte(1 + i%2)})
 	}
 	c := n.connect()
 	c.PublishAll(messages)
@@ -58,7 +61,7 @@ func TestBacklogsTakeLittleMemory(t *testing.T) {
 	}
 	for i := range groups {
 		n.publishTo(fmt.Sprint("jobs/", i), 0, each, size)
-		bystander.Publish(message{Topic: "echo", QoS: 1})
+		bystander.Publish(publication{Topic: "echo", QoS: 1})
 		bystander.Receive()
 	}
 	until(t, "memory to be no longer tight", func() bool { return !pool.Tight() })
@@ -71,7 +74,7 @@ func TestBacklogsTakeLittleMemory(t *testing.T) {
 		c.Disconnect()
 	}
 	until(t, "everything to be credited", func() bool { return pool.UsedBy(memory.Queues) == 0 })
-	if relieved := n.broker.stats.Relieved.Load(); relieved > 0 {
+	if relieved := n.broker.Counters.Relieved.Load(); relieved > 0 {
 		t.Errorf("%d connections were closed to make room", relieved)
 	}
 }
@@ -87,18 +90,18 @@ func TestLongBacklogComesFromDiskInOrder(t *testing.T) {
 	c.Subscribe("$share/group/jobs", 2)
 	c.Disconnect()
 	n.publishTo("jobs", 0, half, 10)
-	g := n.broker.groups["group/jobs"]
+	g := n.broker.Groups["group/jobs"]
 	until(t, "what is on disk to leave memory", func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.head)+len(g.tail) <= awayWindowMessages && g.middle.count >= half-awayWindowMessages
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
+		return len(g.Head)+len(g.Tail) <= queue.AwayWindowMessages && g.Middle.Count >= half-queue.AwayWindowMessages
 	})
 	n.stop()
 
 	n = run(t, fs, Limits{})
-	g = n.broker.groups["group/jobs"]
-	if g.messages != half || g.middle.count != half || len(g.head)+len(g.tail) > 0 {
-		t.Errorf("after a start %d of %d messages are on disk only, want all of %d", g.middle.count, g.messages, half)
+	g = n.broker.Groups["group/jobs"]
+	if g.Messages != half || g.Middle.Count != half || len(g.Head)+len(g.Tail) > 0 {
+		t.Errorf("after a start %d of %d messages are on disk only, want all of %d", g.Middle.Count, g.Messages, half)
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); n.publishTo("jobs", half, 2*half, 10) }()
@@ -129,11 +132,11 @@ func TestHandedBackMessagesComeFirstFromDisk(t *testing.T) {
 	leaving.Subscribe("$share/group/jobs", 1)
 	expectNumbered(t, leaving.ReceiveN(3), 0)
 	leaving.Drop()
-	g := n.broker.groups["group/jobs"]
+	g := n.broker.Groups["group/jobs"]
 	until(t, "what was handed back to be on disk only", func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.messages == count && g.headMessages == 0 && len(g.head) >= 3 && len(g.tail) == 0
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
+		return g.Messages == count && g.HeadMessages == 0 && len(g.Head) >= 3 && len(g.Tail) == 0
 	})
 	other = n.connect(mqtttest.Persistent("other"))
 	expectNumbered(t, other.ReceiveN(count), 0)
@@ -147,16 +150,16 @@ func TestHandedBackMessagesComeFirstFromDisk(t *testing.T) {
 func TestBacklogIsBoundedByItsBytesOnDisk(t *testing.T) {
 	t.Parallel()
 	const count, size = 20, 1000
-	for _, policy := range []QueueFull{Reject, DropOldest, EndSession} {
+	for _, policy := range []limits.QueueFull{limits.Reject, limits.DropOldest, limits.EndSession} {
 		payload := strings.Repeat("x", size-len("jobs"))
-		n := run(t, vfs.NewMem(), Limits{MaxQueuedBytes: count * (size + rowOverhead), QueueFull: policy})
+		n := run(t, vfs.NewMem(), Limits{MaxQueuedBytes: count * (size + queue.RowOverhead), QueueFull: policy})
 		c := n.connect(mqtttest.Persistent("c"))
 		c.Subscribe("$share/group/jobs", 1)
 		c.Disconnect()
 		publisher := n.connect()
 		publish := func(i int) mqtt.ReasonCode {
 			first := string(rune('a' + i))
-			publisher.SendPublish(message{Topic: "jobs", QoS: 1, Payload: first + payload[1:]})
+			publisher.SendPublish(publication{Topic: "jobs", QoS: 1, Payload: first + payload[1:]})
 			return publisher.Expect(mqtt.PUBACK).Ack.Code
 		}
 		for i := range count {
@@ -167,13 +170,13 @@ func TestBacklogIsBoundedByItsBytesOnDisk(t *testing.T) {
 		first, present, left := "a", true, count
 		code := publish(count)
 		switch policy {
-		case Reject:
+		case limits.Reject:
 			if code != mqtt.QuotaExceeded {
 				t.Errorf("%s: a message beyond the bound: %v", policy, code)
 			}
-		case DropOldest:
+		case limits.DropOldest:
 			first = "b"
-		case EndSession:
+		case limits.EndSession:
 			present, left = false, 0
 		}
 		c = n.connect(mqtttest.Persistent("c"))
@@ -192,14 +195,14 @@ func TestOldestOfABacklogOnDiskIsDropped(t *testing.T) {
 	t.Parallel()
 	const bound, more = 100, 30
 	fs := vfs.NewMem()
-	limits := Limits{MaxQueued: bound, QueueFull: DropOldest}
-	n := run(t, fs, limits)
+	l := Limits{MaxQueued: bound, QueueFull: limits.DropOldest}
+	n := run(t, fs, l)
 	c := n.connect(mqtttest.Persistent("c"))
 	c.Subscribe("$share/group/jobs", 1)
 	c.Disconnect()
 	n.publishTo("jobs", 0, bound, 10)
 	n.stop()
-	n = run(t, fs, limits)
+	n = run(t, fs, l)
 	n.publishTo("jobs", bound, bound+more, 10)
 	until(t, "the oldest to go", func() bool { return n.broker.Stats().Queued.Load() == bound })
 	expectNumbered(t, n.connect(mqtttest.Persistent("c")).ReceiveN(bound), more)
@@ -217,10 +220,10 @@ func TestBacklogWithAHoleEndsItsMembersSessions(t *testing.T) {
 	n.publishTo("jobs", 0, 100, 10)
 	n.stop()
 	n = run(t, fs, Limits{})
-	g := n.broker.groups["group/jobs"]
+	g := n.broker.Groups["group/jobs"]
 	a := n.journal.Begin()
-	a.Delete(queueKey(g.gid, g.middle.from+50))
-	n.broker.waitDurable(a.End(nil))
+	a.Delete(rows.QueueKey(g.SID, g.Middle.From+50))
+	n.broker.WaitDurable(a.End(nil))
 
 	c = n.connect(mqtttest.Persistent("c"))
 	c.AwaitDisconnect(mqtt.QuotaExceeded)
@@ -278,9 +281,9 @@ func TestBacklogReachesMembersOnce(t *testing.T) {
 		for range 12 {
 			other := pool.Limit() / 8 * 3 * int64(random.IntN(2))
 			pool.Charge(memory.Input, other)
-			messages := make([]message, random.IntN(300))
+			messages := make([]publication, random.IntN(300))
 			for i := range messages {
-				messages[i] = message{Topic: "jobs", Payload: fmt.Sprint(count + i), QoS: 2}
+				messages[i] = publication{Topic: "jobs", Payload: fmt.Sprint(count + i), QoS: 2}
 			}
 			count += len(messages)
 			taken := random.IntN(100)

@@ -7,21 +7,21 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // connOf finds the connection of a client that is connected.
 func (n *node) connOf(id string) *Conn {
 	n.t.Helper()
-	s := n.broker.lookup(id)
+	s := n.broker.Sessions.Lookup(id)
 	if s == nil {
 		n.t.Fatalf("client %s has no session", id)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return n.broker.connOf(s.Peer)
 }
 
 // A client whose reader waits for the disk is not silent: what it sends stays in its
@@ -38,7 +38,7 @@ func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
 		busy.SendPublish(mqtttest.Message{Topic: "kept", Payload: fmt.Sprint(i), QoS: 1, Retain: true})
 	}
 	c, other := n.connOf("busy"), n.connOf("silent")
-	for c.acks.pending.Load() <= spareAcks+2 {
+	for c.acks.Pending() <= spareAcks+2 {
 		time.Sleep(time.Millisecond)
 	}
 	for look := range int64(10) { // each three seconds later
@@ -46,7 +46,7 @@ func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
 		c.checkSilence(now)
 		other.checkSilence(now)
 	}
-	if c.stopping.Load() {
+	if c.Stopping.Load() {
 		t.Error("the client whose reader waits for the disk was disconnected")
 	}
 	silent.ExpectDisconnect(mqtt.KeepAliveTimeout)
@@ -92,8 +92,8 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 		}
 		c.heard.Store(0)
 		c.checkSilence(n.broker.Now() + 3000)
-		if c.stopping.Load() == takes {
-			t.Errorf("it takes output %v: disconnected %v", takes, c.stopping.Load())
+		if c.Stopping.Load() == takes {
+			t.Errorf("it takes output %v: disconnected %v", takes, c.Stopping.Load())
 		}
 	}
 }

@@ -1,50 +1,58 @@
 package conformance
 
 import (
-	"net"
 	"slices"
 	"strings"
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
-// doorkeeper is an Authorizer for tests: a client is its user name, and may
-// do anything that has nothing secret in it.
+// doorkeeper is an Authenticator, and Permissions, for tests: a client is its user name, and may
+// do anything that has nothing secret in it, but for publishing where it is to listen.
 type doorkeeper struct {
 	refuse map[string]mqtt.ReasonCode // by user name
 }
 
-func (d doorkeeper) Connect(p *mqtt.Connect, _ net.Addr) (identity any, code mqtt.ReasonCode, reason string) {
+func (d doorkeeper) Connect(p *mqtt.Connect, clientID string, _ *access.Origin, _ <-chan struct{}) access.Verdict {
 	user := string(p.Username)
 	if code := d.refuse[user]; code != mqtt.Success {
-		return nil, code, "the doorkeeper doesn't know you"
+		return access.Verdict{Code: code, Reason: "the doorkeeper doesn't know you"}
 	}
-	return user, mqtt.Success, ""
+	return access.Verdict{Identity: &access.Identity{ClientID: clientID, Username: user}}
 }
 
-func (doorkeeper) MayPublish(_ any, topic []byte) bool {
-	return !strings.Contains(string(topic), "secret")
+func (doorkeeper) Reauthenticate(*access.Identity, *mqtt.Auth, *access.Origin, <-chan struct{}) access.Verdict {
+	return access.Verdict{Code: mqtt.NotAuthorized}
 }
 
-func (doorkeeper) MaySubscribe(_ any, filter string) bool {
-	return !strings.Contains(filter, "secret")
+func (doorkeeper) Holds(*access.Identity) bool { return true }
+
+func (doorkeeper) MayConnect(*access.Identity) bool { return true }
+
+func (doorkeeper) MayPublish(_ *access.Identity, topic []byte) bool {
+	return !strings.Contains(string(topic), "secret") && !strings.Contains(string(topic), "listen")
 }
 
-func (doorkeeper) MayRead(identity any, key []byte) bool {
-	return identity != "limited" || !strings.Contains(string(key), "private")
+func (doorkeeper) MaySubscribe(_ *access.Identity, filter []byte) bool {
+	return !strings.Contains(string(filter), "secret")
 }
 
-func (doorkeeper) MayWrite(identity any, key []byte) bool {
-	return identity != "limited" || strings.HasPrefix(string(key), "mine")
+func (doorkeeper) MayRead(id *access.Identity, key []byte) bool {
+	return id.Username != "limited" || !strings.Contains(string(key), "private")
+}
+
+func (doorkeeper) MayWrite(id *access.Identity, key []byte) bool {
+	return id.Username != "limited" || strings.HasPrefix(string(key), "mine")
 }
 
 // guarded is a server with a doorkeeper.
 func guarded(t *testing.T, d doorkeeper) *node {
 	t.Helper()
-	return start(t, func(c *server.Config) { c.Auth, c.Keys = d, d })
+	return start(t, func(c *server.Config) { c.Auth, c.May = d, d })
 }
 
 func TestConnectIsRefused(t *testing.T) {
@@ -54,9 +62,9 @@ func TestConnectIsRefused(t *testing.T) {
 	}
 	n := guarded(t, doorkeeper{refuse: codes})
 	for user, code := range codes {
-		ack := mqtttest.Refused(t, n.addr(), code, mqtttest.Credentials(user, "secret"))
+		ack := mqtttest.Refused(t, n.Addr, code, mqtttest.Credentials(user, "secret"))
 		wantReason(t, user, ack.ReasonString)
-		mqtttest.Refused(t, n.addr(), code, mqtttest.Credentials(user, "secret"), mqtttest.V311())
+		mqtttest.Refused(t, n.Addr, code, mqtttest.Credentials(user, "secret"), mqtttest.V311())
 	}
 	n.connect(mqtttest.Credentials("known", "secret")).Ping()
 }
@@ -86,20 +94,20 @@ func TestPublishAndSubscribeAreRefused(t *testing.T) {
 	wantReason(t, "SUBACK", ack.ReasonString)
 	wantCode(t, "3.1.1", old.OfferSubscribe(0, sub{Filter: "a/secret"}).Codes[0], mqtt.UnspecifiedError)
 
-	connack := mqtttest.Refused(t, n.addr(), mqtt.NotAuthorized, mqtttest.Will(message{Topic: "a/secret"}, 0))
+	connack := mqtttest.Refused(t, n.Addr, mqtt.NotAuthorized, mqtttest.Will(message{Topic: "a/secret"}, 0))
 	wantReason(t, "CONNACK", connack.ReasonString)
 }
 
-// invited lets nobody ask the store.
+// invited refuses every request to the store.
 type invited struct{ doorkeeper }
 
-func (invited) MayPublish(_ any, topic []byte) bool {
+func (invited) MayPublish(_ *access.Identity, topic []byte) bool {
 	return string(topic) != invokeTopic && string(topic) != previewTopic
 }
 
 func TestStoreRequestsNeedPermission(t *testing.T) {
 	t.Parallel()
-	n := start(t, func(c *server.Config) { c.Auth = invited{} })
+	n := start(t, func(c *server.Config) { c.May = invited{} })
 	for _, r := range []*requester{n.requester(), n.requester().preview()} {
 		ack := r.Offer(r.request(command("SET", "k", "v")))
 		wantCode(t, "PUBACK", ack.Code, mqtt.NotAuthorized)
@@ -108,9 +116,9 @@ func TestStoreRequestsNeedPermission(t *testing.T) {
 	}
 }
 
-// Protocol, section 2: through the store nobody reaches where they may not
-// publish themselves. They reach their own subscriptions.
-func TestStoreIsNobodysMegaphone(t *testing.T) {
+// Protocol, section 2: a client cannot use the store to publish where it may not
+// publish itself. The response reaches its own subscriptions.
+func TestStoreDoesNotPublishForAClientThatMayNot(t *testing.T) {
 	t.Parallel()
 	n := guarded(t, doorkeeper{})
 	listener := n.connect()
@@ -124,8 +132,8 @@ func TestStoreIsNobodysMegaphone(t *testing.T) {
 	r := n.requester()
 	r.SubscribeWith(0, sub{Filter: "a/+", QoS: 1, NoLocal: true})
 	m := r.request(command("SET", "k", "v"))
-	m.ResponseTopic = new("a/secret")
-	if got := r.ask(m); got.Topic != "a/secret" || got.Payload != ok {
+	m.ResponseTopic = new("a/listen")
+	if got := r.ask(m); got.Topic != "a/listen" || got.Payload != ok {
 		t.Errorf("got %v, want the answer", got)
 	}
 	listener.Quiet()
@@ -135,7 +143,7 @@ func TestStoreIsNobodysMegaphone(t *testing.T) {
 	// Without a subscription of its own it gets no answer, and the request is executed all the same.
 	r.Unsubscribe("a/+")
 	m = r.request(command("SET", "k", "w"))
-	m.ResponseTopic = new("a/secret")
+	m.ResponseTopic = new("a/listen")
 	wantCode(t, "PUBACK", r.Offer(m).Code, mqtt.Success)
 	r.Quiet()
 	r.want(blob("w"), "GET", "k")

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 // When all queues together are near their bound, publishes are refused that would go
@@ -114,7 +114,7 @@ func TestManySessionsThatFillTheBoundCostOthersNothing(t *testing.T) {
 // isn't.
 func TestAcknowledgedMessagesDontCount(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []broker.QueueFull{broker.EndSession, broker.Reject} {
+	for _, policy := range []limits.QueueFull{limits.EndSession, limits.Reject} {
 		n := start(t, func(c *server.Config) { c.Limits.MaxQueued, c.Limits.QueueFull = 20, policy })
 		c := n.connect(mqtttest.Persistent("c"), mqtttest.HoldAcks())
 		c.Subscribe("news", 1)
@@ -150,7 +150,7 @@ func TestSessionChoosesBackpressure(t *testing.T) {
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "orders", QoS: 1}).Code, mqtt.QuotaExceeded)
 	wantPayloads(t, collect(other, 5), counted(0, 5))
 
-	n.restart()
+	n.Restart()
 	publisher = n.connect()
 	wantCode(t, "PUBACK after a restart", publisher.Offer(message{Topic: "orders", QoS: 1}).Code, mqtt.QuotaExceeded)
 	processor = n.connect(mqtttest.Persistent("processor"), chooses("reject"))
@@ -159,17 +159,17 @@ func TestSessionChoosesBackpressure(t *testing.T) {
 	publisher.Publish(message{Topic: "orders", Payload: "5", QoS: 1})
 	wantPayloads(t, processor.ReceiveN(1), []string{"5"})
 
-	ack := mqtttest.Refused(t, n.addr(), mqtt.ImplementationSpecificError, chooses("whatever"))
+	ack := mqtttest.Refused(t, n.Addr, mqtt.ImplementationSpecificError, chooses("whatever"))
 	wantReason(t, "CONNACK", ack.ReasonString)
 	strict := start(t, func(c *server.Config) { c.Limits.KeepQueueFull = true })
-	ack = mqtttest.Refused(t, strict.addr(), mqtt.NotAuthorized, chooses("reject"))
+	ack = mqtttest.Refused(t, strict.Addr, mqtt.NotAuthorized, chooses("reject"))
 	wantReason(t, "CONNACK", ack.ReasonString)
 	strict.connect(chooses("end-session"))
 }
 
 // A member of a shared subscription whose queue is full is passed over, and when
 // it ends, what it didn't take goes to the others as they have room: nothing is
-// lost, and nobody else's queue overflows from it.
+// lost, and no other queue overflows from it.
 func TestFullMemberLosesNothingOfASharedSubscription(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) { c.Limits.MaxQueued = 10 })
@@ -230,7 +230,7 @@ func TestClientIdentifierBound(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) { c.Limits.MaxClientID = 5 })
 	n.connect(mqtttest.ClientID("12345"))
-	ack := mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid, mqtttest.ClientID("123456"))
+	ack := mqtttest.Refused(t, n.Addr, mqtt.ClientIdentifierNotValid, mqtttest.ClientID("123456"))
 	wantReason(t, "CONNACK", ack.ReasonString)
 }
 
@@ -329,7 +329,7 @@ func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
 
 	inConnect := func(n int) mqtttest.Option { return mqtttest.Raw(func(p *mqtt.Connect) { p.Raw = props(n) }) }
 	n.connect(inConnect(bound)).Ping()
-	ack := mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded, inConnect(bound+1))
+	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, inConnect(bound+1))
 	wantReason(t, "CONNACK", ack.ReasonString)
 	inWill := func(n int) mqtttest.Option {
 		return mqtttest.Raw(func(p *mqtt.Connect) {
@@ -338,7 +338,7 @@ func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
 		})
 	}
 	n.connect(inWill(bound)).Ping()
-	mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded, inWill(bound+1))
+	mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, inWill(bound+1))
 }
 
 // Filters that a session may not have are refused one by one [MQTT-3.8.4-6], but a packet

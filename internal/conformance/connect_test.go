@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestConnackAnnouncesEveryLimit(t *testing.T) {
@@ -112,7 +112,7 @@ func TestEmptyClientIdentifier311(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	n.connect(mqtttest.V311()).Ping()
-	mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid, mqtttest.V311(), mqtttest.Resume())
+	mqtttest.Refused(t, n.Addr, mqtt.ClientIdentifierNotValid, mqtttest.V311(), mqtttest.Resume())
 }
 
 func TestClientIdentifiers(t *testing.T) {
@@ -128,9 +128,9 @@ func TestClientIdentifiers(t *testing.T) {
 		n.connect(mqtttest.ClientID(id)).Ping()
 	}
 	tooLong := mqtttest.ClientID(strings.Repeat("x", 2000))
-	ack := mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid, tooLong)
+	ack := mqtttest.Refused(t, n.Addr, mqtt.ClientIdentifierNotValid, tooLong)
 	wantReason(t, "a client identifier beyond the bound", ack.ReasonString)
-	mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid, mqtttest.V311(), tooLong)
+	mqtttest.Refused(t, n.Addr, mqtt.ClientIdentifierNotValid, mqtttest.V311(), tooLong)
 }
 
 func TestFirstPacketMustBeConnect(t *testing.T) {
@@ -147,7 +147,7 @@ func TestFirstPacketMustBeConnect(t *testing.T) {
 		"CONNECT with flags": {0x11, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := mqtttest.Dial(t, n.addr())
+			c := mqtttest.Dial(t, n.Addr)
 			c.Write(packet)
 			c.ExpectClosed() // [MQTT-3.1.0-1]
 		})
@@ -159,7 +159,7 @@ func TestSecondConnectIsAProtocolError(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
-		c := mqtttest.Connect(t, n.addr(), mqtttest.Version(v), mqtttest.ClientID("twice"+versionName(v)))
+		c := mqtttest.Connect(t, n.Addr, mqtttest.Version(v), mqtttest.ClientID("twice"+versionName(v)))
 		c.SendConnect(mqtttest.Version(v), mqtttest.ClientID("twice"+versionName(v)))
 		c.ExpectDisconnect(mqtt.ProtocolError) // [MQTT-3.1.0-2]
 	})
@@ -263,7 +263,7 @@ func TestMalformedConnect(t *testing.T) {
 		{"3.1.1: reserved flag [MQTT-3.1.2-3]", packetOf(0x10, name, []byte{4, 0x03, 0, 60}, id)},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
-			c := mqtttest.Dial(t, n.addr())
+			c := mqtttest.Dial(t, n.Addr)
 			if strings.HasPrefix(broken.what, "3.1.1") {
 				c.EncodeConnect(mqtttest.V311())
 			}
@@ -339,7 +339,7 @@ func TestMalformedPackets(t *testing.T) {
 	bystander.Subscribe("#", 1)
 	for _, broken := range malformed {
 		t.Run(broken.what, func(t *testing.T) {
-			c := mqtttest.Connect(t, n.addr())
+			c := mqtttest.Connect(t, n.Addr)
 			c.Write(broken.packet)
 			p := c.Expect(mqtt.DISCONNECT)
 			if !slices.Contains(broken.codes, p.Disconnect.Code) {
@@ -349,7 +349,7 @@ func TestMalformedPackets(t *testing.T) {
 			c.ExpectClosed()
 		})
 	}
-	// Nobody else noticed anything.
+	// The other connections are unaffected.
 	bystander.Quiet()
 }
 
@@ -374,7 +374,7 @@ func TestMalformedPackets311(t *testing.T) {
 		{"PINGREQ with a body", []byte{0xC0, 1, 0}},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
-			c := mqtttest.Connect(t, n.addr(), mqtttest.V311())
+			c := mqtttest.Connect(t, n.Addr, mqtttest.V311())
 			c.Write(broken.packet)
 			c.ExpectClosed()
 		})
@@ -386,7 +386,7 @@ func TestOversizedPacketFromClient(t *testing.T) {
 	n := start(t, func(c *server.Config) { c.Limits.MaxPacketSize = 1024 })
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		// Given a packet of exactly the size that is allowed: it is taken.
-		c := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
+		c := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
 		m := message{Topic: "size"}
 		m.Payload = strings.Repeat("x", 1024-len(mqtttest.EncodePublish(v, m))-1) // the length takes one byte more
 		packet := mqtttest.EncodePublish(v, m)
@@ -415,7 +415,7 @@ func TestKeepAlive(t *testing.T) {
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		// Given a client that promised a packet every second and sends none.
 		connected := time.Now()
-		c := mqtttest.Connect(t, n.addr(), mqtttest.Version(v), mqtttest.KeepAlive(1))
+		c := mqtttest.Connect(t, n.Addr, mqtttest.Version(v), mqtttest.KeepAlive(1))
 
 		// Then it is disconnected after one and a half [MQTT-3.1.2-22].
 		c.ExpectDisconnect(mqtt.KeepAliveTimeout)
@@ -451,7 +451,7 @@ func TestServerKeepAliveIsWhatCounts(t *testing.T) {
 func TestUnknownAuthenticationMethod(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	ack := mqtttest.Refused(t, n.addr(), mqtt.BadAuthenticationMethod, mqtttest.Raw(func(c *mqtt.Connect) {
+	ack := mqtttest.Refused(t, n.Addr, mqtt.BadAuthenticationMethod, mqtttest.Raw(func(c *mqtt.Connect) {
 		c.AuthMethod, c.HasAuthMethod = []byte("SCRAM-SHA-1"), true
 	}))
 	wantReason(t, "CONNACK", ack.ReasonString)
@@ -462,7 +462,7 @@ func TestConnectionsBound(t *testing.T) {
 	n := start(t, func(c *server.Config) { c.Limits.MaxConnections = 2 })
 	first, second := n.connect(), n.connect()
 
-	ack := mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded)
+	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded)
 	wantReason(t, "CONNACK", ack.ReasonString)
 	first.Quiet()
 	second.Quiet()
@@ -487,7 +487,7 @@ func TestSessionsBound(t *testing.T) {
 	n.connect(mqtttest.Persistent("one"))
 	n.connect(mqtttest.Persistent("two"))
 
-	ack := mqtttest.Refused(t, n.addr(), mqtt.QuotaExceeded, mqtttest.Persistent("three"))
+	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, mqtttest.Persistent("three"))
 	wantReason(t, "CONNACK", ack.ReasonString)
 	if c := n.connect(mqtttest.Persistent("two")); !c.Connack.SessionPresent {
 		t.Error("a session that was there was lost at the bound")
@@ -523,7 +523,7 @@ func TestConnectTimeoutForATrickle(t *testing.T) {
 func TestRefusalFitsTheClientsMaximumPacketSize(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	ack := mqtttest.Refused(t, n.addr(), mqtt.ClientIdentifierNotValid,
+	ack := mqtttest.Refused(t, n.Addr, mqtt.ClientIdentifierNotValid,
 		mqtttest.ClientID(strings.Repeat("x", 2000)), mqtttest.MaximumPacketSize(20))
 	if ack.ReasonString != "" {
 		t.Errorf("got the Reason String %q in a packet that is too large [MQTT-3.2.2-19]", ack.ReasonString)
@@ -574,7 +574,7 @@ func TestPacketsMayFollowConnectAtOnce(t *testing.T) {
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		// Given CONNECT, SUBSCRIBE and PUBLISH in one write [MQTT-3.1.4-5].
-		c := mqtttest.Dial(t, n.addr())
+		c := mqtttest.Dial(t, n.Addr)
 		packets := c.EncodeConnect(mqtttest.Version(v))
 		properties := []byte{0}
 		if v == mqtt.V311 {

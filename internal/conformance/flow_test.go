@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestReceiveMaximumOfTheClient(t *testing.T) {
@@ -262,7 +262,7 @@ func TestTopicAliasOfTheServerEndsWithTheConnection(t *testing.T) {
 // queueOf is a session that is away, with room for a number of messages.
 func queueOf(t *testing.T, n *node, id string) {
 	t.Helper()
-	c := mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id))
+	c := mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id))
 	c.Subscribe("queue/#", 1)
 	c.Disconnect()
 }
@@ -321,7 +321,7 @@ func TestQueueBoundRejects(t *testing.T) {
 	other.Subscribe("queue/#", 0) // it acknowledges nothing, so it has no queue
 	publishAll(publisher, numbered("queue/a", 1, 10))
 
-	// 0x97 means that nobody got it.
+	// 0x97 means that no session got it.
 	for qos := byte(1); qos <= 2; qos++ {
 		ack := publisher.Offer(message{Topic: "queue/a", Payload: "refused", QoS: qos})
 		wantCode(t, "acknowledgement", ack.Code, mqtt.QuotaExceeded)

@@ -1,17 +1,16 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 type (
@@ -22,69 +21,25 @@ type (
 
 // node is one server on one data directory.
 type node struct {
-	t      *testing.T
-	config server.Config
-	server *server.Server
+	*testserver.Server
+	t *testing.T
 }
 
-// start runs a server until the test ends: listeners on free ports, everybody
-// let in, everything else at its default but for what change says.
+// start runs a server until the test ends, with every setting at its default unless
+// change sets it.
 func start(t *testing.T, change ...func(*server.Config)) *node {
 	t.Helper()
-	config := server.Default()
-	config.Listen = []string{"127.0.0.1:0"}
-	config.WebSocket = []string{"127.0.0.1:0"}
-	config.DataDir = t.TempDir()
-	config.AllowAnonymous = true
-	config.Logger = slog.New(slog.DiscardHandler)
-	for _, c := range change {
-		c(&config)
-	}
-	n := &node{t: t, config: config}
-	n.up()
-	t.Cleanup(n.down)
-	return n
+	return &node{testserver.Start(t, change...), t}
 }
-
-func (n *node) up() {
-	n.t.Helper()
-	s, err := server.Start(n.config)
-	if err != nil {
-		n.t.Fatalf("start the server: %v", err)
-	}
-	n.server = s
-}
-
-func (n *node) down() {
-	if n.server == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), mqtttest.Deadline)
-	defer cancel()
-	if err := n.server.Shutdown(ctx); err != nil {
-		n.t.Errorf("shut the server down: %v", err)
-	}
-	n.server = nil
-}
-
-// restart shuts the server down and starts another on the same directory. Every
-// connection is gone and the address is a new one.
-func (n *node) restart() {
-	n.t.Helper()
-	n.down()
-	n.up()
-}
-
-func (n *node) addr() string { return n.server.Addrs()[0].String() }
 
 func (n *node) dial() *client {
 	n.t.Helper()
-	return mqtttest.Dial(n.t, n.addr())
+	return mqtttest.Dial(n.t, n.Addr)
 }
 
 func (n *node) connect(opts ...mqtttest.Option) *client {
 	n.t.Helper()
-	return mqtttest.Connect(n.t, n.addr(), opts...)
+	return mqtttest.Connect(n.t, n.Addr, opts...)
 }
 
 // bothVersions runs a test once for each version that the port speaks.

@@ -3,8 +3,8 @@ package conformance
 import (
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // MQTT 3.1 has the packets of 3.1.1 under the protocol name MQIsdp: its clients
@@ -77,7 +77,7 @@ func bridge(n *node, id string, opts ...mqtttest.Option) *client {
 		mqtttest.Raw(func(c *mqtt.Connect) { c.Bridge = true })}, opts...)...)
 }
 
-// A bridge doesn't get back what it brings, and is told whether a message was
+// A bridge doesn't get back what it publishes, and learns whether a message was
 // retained, so that the other broker can retain it, too.
 func TestBridge(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestBridgeNotifications(t *testing.T) {
 
 	// They are on disk and count like other retained messages.
 	b.Disconnect()
-	n.restart()
+	n.Restart()
 	late := n.connect()
 	late.Subscribe(state, 1)
 	wantPayloads(t, collect(late, 1)[:1], []string{"1"})
@@ -126,6 +126,6 @@ func TestBridgeNotifications(t *testing.T) {
 		"$SYS/broker/connection/edge/state/more", "$SYS/broker/uptime", "$SYS/",
 	} {
 		wantCode(t, topic, late.Offer(message{Topic: topic, Payload: "mine", QoS: 1}).Code, mqtt.NotAuthorized)
-		mqtttest.Refused(t, n.addr(), mqtt.NotAuthorized, mqtttest.Will(message{Topic: topic, Payload: "mine"}, 0))
+		mqtttest.Refused(t, n.Addr, mqtt.NotAuthorized, mqtttest.Will(message{Topic: topic, Payload: "mine"}, 0))
 	}
 }

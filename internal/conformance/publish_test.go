@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestEveryQoSAndVersion(t *testing.T) {
@@ -20,8 +20,8 @@ func TestEveryQoSAndVersion(t *testing.T) {
 		for _, to := range versions {
 			t.Run(versionName(from)+" to "+versionName(to), func(t *testing.T) {
 				t.Parallel()
-				publisher := mqtttest.Connect(t, n.addr(), mqtttest.Version(from))
-				subscriber := mqtttest.Connect(t, n.addr(), mqtttest.Version(to))
+				publisher := mqtttest.Connect(t, n.Addr, mqtttest.Version(from))
+				subscriber := mqtttest.Connect(t, n.Addr, mqtttest.Version(to))
 				for published := byte(0); published <= 2; published++ {
 					for granted := byte(0); granted <= 2; granted++ {
 						topic := fmt.Sprintf("%d-%d/%d/%d", from, to, published, granted)
@@ -98,8 +98,8 @@ func TestQoS2IsDeliveredOnce(t *testing.T) {
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		topic := "once" + versionName(v)
-		publisher := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
-		subscriber := mqtttest.Connect(t, n.addr())
+		publisher := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
+		subscriber := mqtttest.Connect(t, n.Addr)
 		subscriber.Subscribe(topic, 2)
 
 		// When the same identifier comes again before its PUBREL, with and without DUP.
@@ -291,7 +291,7 @@ func TestOrderOfOneQoS(t *testing.T) {
 		t.Run(fmt.Sprint("QoS ", qos), func(t *testing.T) {
 			t.Parallel()
 			topic := fmt.Sprint("order/", qos)
-			subscriber, publisher := mqtttest.Connect(t, n.addr()), mqtttest.Connect(t, n.addr())
+			subscriber, publisher := mqtttest.Connect(t, n.Addr), mqtttest.Connect(t, n.Addr)
 			subscriber.Subscribe(topic, qos)
 			const count = 300
 			publishAll(publisher, numbered(topic, qos, count))
@@ -342,8 +342,8 @@ func TestLargeMessages(t *testing.T) {
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		topic := "large" + versionName(v)
-		publisher := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
-		subscriber := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
+		publisher := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
+		subscriber := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
 		for qos := byte(0); qos <= 2; qos++ {
 			subscriber.Subscribe(topic, qos)
 			// The socket takes it only bit by bit: it is far larger than any buffer.

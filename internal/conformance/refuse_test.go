@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 // Reason codes of DISCONNECT that only servers send are a protocol error of a
@@ -54,8 +54,8 @@ func TestResponseTopic(t *testing.T) {
 		wantReason(t, "an empty response topic", p.Disconnect.ReasonString)
 		s.Quiet()
 	}
-	mqtttest.Refused(t, n.addr(), mqtt.ProtocolError, mqtttest.Will(message{Topic: "w", ResponseTopic: new("")}, 0))
-	mqtttest.Refused(t, n.addr(), mqtt.TopicNameInvalid, mqtttest.Will(message{Topic: "w", ResponseTopic: levels(9)}, 0))
+	mqtttest.Refused(t, n.Addr, mqtt.ProtocolError, mqtttest.Will(message{Topic: "w", ResponseTopic: new("")}, 0))
+	mqtttest.Refused(t, n.Addr, mqtt.TopicNameInvalid, mqtttest.Will(message{Topic: "w", ResponseTopic: levels(9)}, 0))
 }
 
 // A payload that isn't the UTF-8 which its Payload Format Indicator promises is
@@ -89,7 +89,7 @@ func TestPayloadFormatIsChecked(t *testing.T) {
 		s.Quiet()
 	}
 	will := message{Topic: "w", Payload: "\xff", PayloadFormat: text}
-	wantReason(t, "CONNACK", mqtttest.Refused(t, n.addr(), mqtt.PayloadFormatInvalid, mqtttest.Will(will, 0)).ReasonString)
+	wantReason(t, "CONNACK", mqtttest.Refused(t, n.Addr, mqtt.PayloadFormatInvalid, mqtttest.Will(will, 0)).ReasonString)
 }
 
 // No packet is larger than the client's Maximum Packet Size [MQTT-3.1.2-24], however
@@ -157,7 +157,7 @@ func TestTrickledPacket(t *testing.T) {
 	for _, keepAlive := range []uint16{0, 1, 60} {
 		t.Run(fmt.Sprint("keep-alive ", keepAlive), func(t *testing.T) {
 			t.Parallel()
-			c := mqtttest.Connect(t, n.addr(), mqtttest.KeepAlive(keepAlive))
+			c := mqtttest.Connect(t, n.Addr, mqtttest.KeepAlive(keepAlive))
 			// A stream of packets may go on for as long as it likes, each of them begun
 			// before the last one is handled.
 			whole := mqtttest.EncodePublish(mqtt.V5, message{Topic: "t", Payload: "slow"})

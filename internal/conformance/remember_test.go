@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 const nilBlob = "$-1\r\n"
@@ -96,7 +96,7 @@ func TestRememberedMessagesSurviveARestart(t *testing.T) {
 	notified(t, r.client, "watcher", "k", setNotice("b"))
 	r.want(":1\r\n", "DEL", "k")
 
-	n.restart()
+	n.Restart()
 
 	r = n.requester()
 	if got := version(t, r.want(loaded(1, blob("a"), blob("c")), "LOAD", "k", "m2")); got != second {

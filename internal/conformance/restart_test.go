@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestSessionsSurviveARestart(t *testing.T) {
@@ -23,7 +23,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 	brief := n.connect(mqtttest.ClientID("brief"))
 	brief.Subscribe("plain/a", 1)
 
-	n.restart()
+	n.Restart()
 
 	// Sessions that outlive their connections are there with their subscriptions and all their options.
 	kept = n.connect(mqtttest.Persistent("kept"))
@@ -65,7 +65,7 @@ func TestSessionThatEndedDoesNotComeBack(t *testing.T) {
 		c.Subscribe("a", 1)
 		end(c)
 	}
-	n.restart()
+	n.Restart()
 	publisher := n.connect()
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "a", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
 	for _, id := range []string{"clean start", "DISCONNECT"} {
@@ -92,7 +92,7 @@ func TestQueuesSurviveARestart(t *testing.T) {
 	c.Disconnect()
 	publishAll(publisher, messages[10:])
 
-	n.restart()
+	n.Restart()
 
 	// What was not acknowledged comes in order; what had been sent has its identifier and DUP.
 	c = connect()
@@ -108,7 +108,7 @@ func TestQueuesSurviveARestart(t *testing.T) {
 	}
 	c.Quiet()
 	c.Disconnect()
-	n.restart()
+	n.Restart()
 	connect().Quiet()
 }
 
@@ -123,9 +123,9 @@ func TestQoS2SurvivesARestart(t *testing.T) {
 	sender.AwaitAck(mqtt.PUBREC, 9)
 	receiver.Receive()
 
-	n.restart()
+	n.Restart()
 
-	// The sender doesn't know what became of it and sends it again: nobody gets it twice.
+	// The sender doesn't know what became of it and sends it again: no subscriber gets it twice.
 	receiver = n.connect(mqtttest.Persistent("receiver"))
 	sender = n.connect(mqtttest.Persistent("sender"))
 	wantPresent(t, sender, true)
@@ -151,7 +151,7 @@ func TestReleaseSurvivesARestart(t *testing.T) {
 	m := c.Receive()
 	c.SendAck(mqtt.PUBREC, m.PacketID, mqtt.Success)
 	c.AwaitAck(mqtt.PUBREL, m.PacketID)
-	n.restart()
+	n.Restart()
 
 	c = connect()
 	if p := c.Expect(mqtt.PUBREL); p.Ack.PacketID != m.PacketID {
@@ -160,7 +160,7 @@ func TestReleaseSurvivesARestart(t *testing.T) {
 	c.SendAck(mqtt.PUBCOMP, m.PacketID, mqtt.Success)
 	c.Quiet()
 	c.Disconnect()
-	n.restart()
+	n.Restart()
 	connect().Quiet()
 }
 
@@ -173,7 +173,7 @@ func TestGroupQueueSurvivesARestart(t *testing.T) {
 		c.Disconnect()
 	}
 	publishAll(n.connect(), numbered("away", 1, 10))
-	n.restart()
+	n.Restart()
 	members := []*client{n.connect(mqtttest.Persistent("one")), n.connect(mqtttest.Persistent("two"))}
 	receivedBy(t, members, counted(0, 10))
 }
@@ -191,9 +191,9 @@ func TestMessagesExpireAcrossARestart(t *testing.T) {
 		publisher.Publish(message{Topic: kind + "/short", Payload: "x", QoS: 1, Retain: retain, Expiry: new(uint32(1))})
 		publisher.Publish(message{Topic: kind + "/long", Payload: "x", QoS: 1, Retain: retain, Expiry: new(uint32(100))})
 	}
-	n.down()
+	n.Stop()
 	letPass(2200 * time.Millisecond)
-	n.up()
+	n.StartAgain()
 
 	c = n.connect(mqtttest.Persistent("expiry"))
 	check := func(topic string) {
@@ -215,13 +215,13 @@ func TestDelayedWillSurvivesARestart(t *testing.T) {
 	m.Subscribe("will/#", 1)
 	will := message{Topic: "will/restart", Payload: "x", QoS: 1, User: [][2]string{{"k", "v"}}}
 	n.connect(mqtttest.Persistent("gone"), mqtttest.Will(will, 1)).Drop()
-	n.restart()
+	n.Restart()
 	m = n.connect(mqtttest.Persistent("mourner"))
 	wantContent(t, m.Receive(), will)
 
 	// A client that returns in time has none published, whichever server it returns to.
 	n.connect(mqtttest.Persistent("back"), mqtttest.Will(will, 3600)).Drop()
-	n.restart()
+	n.Restart()
 	n.connect(mqtttest.Persistent("back")).Disconnect()
 	n.connect(mqtttest.ClientID("back")).Ping() // a will that is still there would come now, as the session ends
 	n.connect(mqtttest.Persistent("mourner")).Quiet()
@@ -235,7 +235,7 @@ func TestRetainedMessagesSurviveARestart(t *testing.T) {
 	c.Publish(m)
 	c.Publish(message{Topic: "r/deleted", Payload: "x", QoS: 1, Retain: true})
 	c.Publish(message{Topic: "r/deleted", QoS: 1, Retain: true})
-	n.restart()
+	n.Restart()
 	c = n.connect()
 	c.Subscribe("r/#", 1)
 	wantContent(t, c.Receive(), m)
@@ -257,9 +257,9 @@ func TestKeysSurviveARestart(t *testing.T) {
 	r.want(ok, "KEYNOTIFY", "k")
 	last := version(t, r.want(ok, "SET", "last", "v"))
 
-	n.down()
+	n.Stop()
 	letPass(150 * time.Millisecond)
-	n.up()
+	n.StartAgain()
 
 	// Values, versions, fencing tokens and deadlines are what they were; registrations ended.
 	r = n.requester()
@@ -290,7 +290,7 @@ func TestVersionsRiseAfterADeletionAndARestart(t *testing.T) {
 	watcher.want(":1\r\n", "DEL", "k")
 	deletion := version(t, notified(t, watcher.client, "watcher", "k", deleteNotice))
 
-	n.restart()
+	n.Restart()
 	if v := version(t, n.requester().want(ok, "SET", "k", "v")); v.Compare(deletion) <= 0 {
 		t.Errorf("got version %v after the deletion's %v", v, deletion)
 	}
@@ -300,7 +300,7 @@ func TestShutdownSaysSo(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	c, old := n.connect(), n.connect(mqtttest.V311())
-	n.down()
+	n.Stop()
 	c.ExpectDisconnect(mqtt.ServerShuttingDown)
 	old.ExpectClosed()
 }
@@ -308,7 +308,7 @@ func TestShutdownSaysSo(t *testing.T) {
 func TestDirectoryBelongsToOneServer(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	if s, err := server.Start(n.config); err == nil {
+	if s, err := server.Start(n.Config); err == nil {
 		if err := s.Shutdown(t.Context()); err != nil {
 			t.Log(err)
 		}
@@ -317,8 +317,8 @@ func TestDirectoryBelongsToOneServer(t *testing.T) {
 	n.connect().Ping()
 }
 
-// What a member of a shared subscription may have been sent at QoS 2 is for
-// nobody else, even if its session ends [MQTT-4.8.2-5]: a restart in between
+// What a member of a shared subscription may have been sent at QoS 2 goes to
+// no other member, even if its session ends [MQTT-4.8.2-5]: a restart in between
 // doesn't change that.
 func TestSharedQoS2IsForOneMemberAcrossARestart(t *testing.T) {
 	t.Parallel()
@@ -328,7 +328,7 @@ func TestSharedQoS2IsForOneMemberAcrossARestart(t *testing.T) {
 	n.connect().Publish(message{Topic: "once", Payload: "x", QoS: 2})
 	chosen.Receive()
 
-	n.restart()
+	n.Restart()
 
 	other := n.connect(mqtttest.Persistent("other"))
 	other.Subscribe("$share/group/once", 2)

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestRetainedMessage(t *testing.T) {
@@ -16,8 +16,8 @@ func TestRetainedMessage(t *testing.T) {
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		topic := "retained/" + versionName(v)
-		publisher := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
-		connect := func() *client { return mqtttest.Connect(t, n.addr(), mqtttest.Version(v)) }
+		publisher := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
+		connect := func() *client { return mqtttest.Connect(t, n.Addr, mqtttest.Version(v)) }
 		live := connect()
 		live.Subscribe(topic, 2)
 
@@ -212,8 +212,8 @@ func TestRetainedIsNotForSharedSubscriptions(t *testing.T) {
 	c.Quiet()
 }
 
-// Whoever subscribes while a topic is being written never goes back in time: a
-// retained message doesn't come after a newer one.
+// A client that subscribes while a topic is being written never gets a retained
+// message after a newer message of that topic.
 func TestRetainedNeverFollowsANewerMessage(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -277,7 +277,7 @@ func TestNoLocalOfRetained(t *testing.T) {
 		c.SubscribeWith(0, sub{Filter: "local/#", QoS: 1, NoLocal: true})
 		wantPayloads(t, collect(c, 1), []string{"other"})
 		c.Disconnect()
-		n.restart()
+		n.Restart()
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func retain(topic, payload string) message {
@@ -55,7 +55,7 @@ func TestRetainedMessagesBelongToTheirClientAfterARestart(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) { c.Limits.MaxClientRetained = 1 })
 	offered(t, n.connect(mqtttest.ClientID("a")), "the first", retain("1", "x"), mqtt.NoMatchingSubscribers)
-	n.restart()
+	n.Restart()
 	offered(t, n.connect(mqtttest.ClientID("a")), "the second", retain("2", "x"), mqtt.QuotaExceeded)
 }
 

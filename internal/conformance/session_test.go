@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func wantPresent(t *testing.T, c *client, want bool) {
@@ -22,7 +22,7 @@ func TestSessionOutlivesItsConnection(t *testing.T) {
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		id, topic := "session"+versionName(v), "session/"+versionName(v)
 		connect := func(opts ...mqtttest.Option) *client {
-			return mqtttest.Connect(t, n.addr(), append(opts, mqtttest.Version(v))...)
+			return mqtttest.Connect(t, n.Addr, append(opts, mqtttest.Version(v))...)
 		}
 		publisher := connect()
 
@@ -84,7 +84,7 @@ func TestSessionExpires(t *testing.T) {
 
 	letPass(2200 * time.Millisecond)
 
-	// Nobody matches any more, and who returns begins anew [MQTT-3.1.2-23].
+	// No session matches any more, and a client that returns gets a new one [MQTT-3.1.2-23].
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "expires", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
 	c = n.connect(mqtttest.Persistent("expires"))
 	wantPresent(t, c, false)
@@ -140,12 +140,12 @@ func TestTakeover(t *testing.T) {
 			t.Run(versionName(first)+" by "+versionName(second), func(t *testing.T) {
 				t.Parallel()
 				id := "taken" + t.Name()
-				old := mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id), mqtttest.Version(first))
+				old := mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id), mqtttest.Version(first))
 				old.Subscribe(id, 1)
-				successor := mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id), mqtttest.Version(second))
+				successor := mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id), mqtttest.Version(second))
 				wantPresent(t, successor, true)
 				old.ExpectDisconnect(mqtt.SessionTakenOver) // [MQTT-3.1.4-3]
-				mqtttest.Connect(t, n.addr()).Publish(message{Topic: id, Payload: "x", QoS: 1})
+				mqtttest.Connect(t, n.Addr).Publish(message{Topic: id, Payload: "x", QoS: 1})
 				wantContent(t, successor.Receive(), message{Topic: id, Payload: "x", QoS: 1})
 			})
 		}
@@ -164,8 +164,8 @@ func TestTakeoverByCleanStart(t *testing.T) {
 	successor.Quiet()
 }
 
-// A session without expiry ends with its connection, even if a successor takes
-// its place before anybody noticed.
+// A session without expiry ends with its connection, even if another connection of the
+// client takes it over before the server has noticed that the first is gone.
 func TestTakeoverOfASessionWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -181,9 +181,9 @@ func TestUnacknowledgedIsSentAgain(t *testing.T) {
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		id, topic := "again"+versionName(v), "again/"+versionName(v)
 		connect := func() *client {
-			return mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id), mqtttest.Version(v), mqtttest.HoldAcks())
+			return mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id), mqtttest.Version(v), mqtttest.HoldAcks())
 		}
-		publisher := mqtttest.Connect(t, n.addr())
+		publisher := mqtttest.Connect(t, n.Addr)
 		c := connect()
 		c.Subscribe(topic, 2)
 		for i, m := range numbered(topic, 1, 6) {
@@ -245,7 +245,7 @@ func TestQueueKeepsNoQoS0(t *testing.T) {
 	publisher.Publish(message{Topic: "published0", QoS: 0})
 	publisher.Publish(message{Topic: "granted0", QoS: 1})
 	publisher.Publish(message{Topic: "published0", Payload: "kept", QoS: 1})
-	// QoS 0 need not be kept for who is away (MQTT 5, section 3.1.2.5), and we don't.
+	// QoS 0 need not be kept for a client that is away (MQTT 5, section 3.1.2.5), and isn't.
 	wantPayloads(t, collect(n.connect(mqtttest.Persistent("qos0")), 1), []string{"kept"})
 }
 
@@ -286,7 +286,7 @@ func TestLastConnectionOfASessionEndsItAcrossARestart(t *testing.T) {
 	c.Disconnect()
 	c = n.connect(mqtttest.ClientID("last"), mqtttest.Resume())
 	wantPresent(t, c, true)
-	n.restart()
+	n.Restart()
 	wantPresent(t, n.connect(mqtttest.Persistent("last")), false)
 	wantCode(t, "PUBACK", n.connect().Offer(message{Topic: "queue", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
 }

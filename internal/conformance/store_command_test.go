@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 const (
@@ -339,6 +339,72 @@ func TestStoreScan(t *testing.T) {
 	r.want(failure("malformed token"), "SCAN", "scan/*", "nonsense")
 	r.want(failure("syntax error"), "SCAN", "")
 	r.want(failure("syntax error"), "SCAN", "[")
+}
+
+// Protocol, section 7: values and binary keys come to requests that ask for them.
+func TestStoreScanWithOptions(t *testing.T) {
+	t.Parallel()
+	r := start(t).requester()
+	text := version(t, r.want(ok, "SET", "scan/a", "v\xff"))
+	odd := version(t, r.want(ok, "SET", "scan/\xff", ""))
+	textEntry := "*3\r\n" + blob("scan/a") + blob("v\xff") + blob(text.String())
+	oddEntry := "*3\r\n" + blob("scan/\xff") + blob("") + blob(odd.String())
+	r.want("*1\r\n*1\r\n"+blob("scan/a"), "SCAN", "scan/*")
+	r.want("*1\r\n*1\r\n"+textEntry, "SCAN", "scan/*", "VALUES")
+	r.want("*1\r\n*2\r\n"+blob("scan/a")+blob("scan/\xff"), "SCAN", "scan/*", "BINARY")
+	r.want("*1\r\n*2\r\n"+textEntry+oddEntry, "SCAN", "scan/*", "VALUES", "BINARY")
+	r.want("*1\r\n*1\r\n"+oddEntry, "SCAN", "scan/[!\x00-\x7f]", "binary", "values")
+	r.want(failure("syntax error"), "SCAN", "scan/\xff", "VALUES")
+	r.want(failure("syntax error"), "SCAN", "*", "VALUES", "VALUES")
+	r.want(failure("wrong number of arguments"), "SCAN", "*", "VALUES", "token")
+	r.want(failure("malformed token"), "SCAN", "*", "nonsense", "VALUES")
+	r.preview().want(failure("unknown command"), "SCAN", "*", "VALUES")
+}
+
+// No page is larger than the client takes, with a token or values or both. A value that
+// is too large alone is left out; a key that is can't be told, and that is an error.
+func TestStoreScanFitsTheClientsPackets(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	all := n.requester()
+	var want []string
+	for i := range 50 {
+		key := fmt.Sprintf("scan/%02d%s", i, strings.Repeat("k", i*10))
+		all.want(ok, "SET", key, strings.Repeat("v", i*40))
+		want = append(want, key)
+	}
+	for _, options := range [][]string{nil, {"VALUES"}, {"BINARY"}} {
+		const most = 1700
+		r := n.requester(mqtttest.MaximumPacketSize(most))
+		var got []string
+		args := append([]string{"SCAN", "scan/*"}, options...)
+		leftOut := 0
+		for {
+			answer := r.do(args...).Payload
+			if !strings.HasPrefix(answer, "*") {
+				t.Fatalf("%q: got %q after %d keys", args, answer, len(got))
+			}
+			leftOut += strings.Count(answer, "$-1\r\n")
+			for i := range want {
+				if strings.Contains(answer, blob(want[i])) {
+					got = append(got, want[i])
+				}
+			}
+			if strings.HasPrefix(answer, "*1\r\n") {
+				break
+			}
+			token := answer[strings.LastIndex(answer[:len(answer)-2], "\r\n")+2:]
+			args = append([]string{"SCAN", "scan/*", strings.TrimSuffix(token, "\r\n")}, options...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: got %d keys, want %d, each once", options, len(got), len(want))
+		}
+		if withValues := len(options) > 0 && options[0] == "VALUES"; withValues != (leftOut > 0) || leftOut == len(want) {
+			t.Errorf("%v: %d values left out", options, leftOut)
+		}
+	}
+	small := n.requester(mqtttest.MaximumPacketSize(700))
+	small.want(failure("a key is too long for the maximum packet size of the client"), "SCAN", "scan/4*")
 }
 
 // parsePage reads an answer to SCAN.

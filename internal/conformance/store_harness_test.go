@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
-// The topics of protocol, section 1, as they stand there: the tests don't take
-// them from the code.
+// The topics of protocol, section 1, copied from there: the tests don't take them from
+// the code.
 const (
 	invokeTopic  = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"
 	previewTopic = "$services/statestore/_any_/command/invoke/request"
@@ -147,7 +147,7 @@ func blob(value string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(value),
 // failure is an error as the store says it.
 func failure(text string) string { return "-ERR " + text + "\r\n" }
 
-// notifyTopic is where a client is told about a key.
+// notifyTopic is the topic of a client's notifications about a key.
 func notifyTopic(clientID, key string) string {
 	return fmt.Sprintf("%s/%X/command/notify/%X", notifyPrefix, clientID, key)
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 func TestStoreNotifications(t *testing.T) {
@@ -67,8 +67,8 @@ func TestStoreNotificationsAreOnePerChange(t *testing.T) {
 	watcher.Quiet()
 }
 
-// On one connection a change is told before the reply to it, STOP's reply comes
-// after everything, and nothing comes after it.
+// On one connection the notification of a change comes before the reply to it, STOP's
+// reply comes after every notification, and no notification follows it.
 func TestStoreNotificationOrder(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -224,4 +224,55 @@ func TestStoreNotificationsWithoutASubscription(t *testing.T) {
 	wantCode(t, "PUBACK", c.Offer(m).Code, mqtt.Success)
 	n.requester().want(ok, "SET", "k", "v")
 	notified(t, c, "deaf", "k", setNotice("v"))
+}
+
+// While a client leaves no room for notifications (Receive Maximum), a response at QoS 0
+// does not wait behind them; one at QoS 1 does.
+func TestStoreResponsesAtQoS0DoNotWaitForNotifications(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	r := n.requester(mqtttest.ClientID("qos0"), mqtttest.HoldAcks(), mqtttest.ReceiveMaximum(1))
+	r.SubscribeWith(0, sub{Filter: r.responses, QoS: 0})
+	r.want(ok, "KEYNOTIFY", "k")
+	r.want(ok, "SET", "k", "1")
+	r.want(ok, "SET", "k", "2")
+	first := notified(t, r.client, "qos0", "k", setNotice("1"))
+	r.Quiet() // the other notification waits for the acknowledgement of the first
+	r.Acknowledge(first)
+	r.Acknowledge(notified(t, r.client, "qos0", "k", setNotice("2")))
+
+	r.SubscribeWith(0, sub{Filter: r.responses, QoS: 1})
+	id := r.SendPublish(r.request(command("SET", "k", "3")))
+	r.AwaitAck(mqtt.PUBACK, id)
+	third := notified(t, r.client, "qos0", "k", setNotice("3"))
+	r.Quiet()
+	r.Acknowledge(third)
+	r.Receive()
+}
+
+// A notification that still waited for room in the client's Receive Maximum when the
+// connection ended is kept like one that was sent.
+func TestStoreUnsentNotificationIsKept(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	writer := n.requester()
+	watcher := n.connect(mqtttest.Persistent("watcher"), mqtttest.HoldAcks(), mqtttest.ReceiveMaximum(1))
+	r := requests(t, watcher)
+	id := r.SendPublish(r.request(command("KEYNOTIFY", "k")))
+	r.AwaitAck(mqtt.PUBACK, id)
+	r.Acknowledge(r.Receive())
+	writer.want(ok, "SET", "k", "1")
+	writer.want(ok, "SET", "k", "2")
+	notified(t, watcher, "watcher", "k", setNotice("1"))
+	watcher.Quiet()
+	watcher.Drop()
+
+	watcher = n.connect(mqtttest.Persistent("watcher"))
+	if again := notified(t, watcher, "watcher", "k", setNotice("1")); !again.Dup {
+		t.Errorf("got %v, want DUP", again)
+	}
+	if second := notified(t, watcher, "watcher", "k", setNotice("2")); second.Dup {
+		t.Errorf("got %v, want it without DUP: it was not sent before", second)
+	}
+	watcher.Quiet()
 }

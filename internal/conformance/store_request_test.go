@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestStoreDialectsShareTheKeys(t *testing.T) {
@@ -96,7 +96,7 @@ func TestStoreResponseProperties(t *testing.T) {
 func TestStoreBadRequests(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	requester := func(t *testing.T) *requester { return requests(t, mqtttest.Connect(t, n.addr())) }
+	requester := func(t *testing.T) *requester { return requests(t, mqtttest.Connect(t, n.Addr)) }
 	notExecuted := func(t *testing.T, key string) {
 		t.Helper()
 		if got := requester(t).do("GET", key).Payload; got != missing {
@@ -113,7 +113,7 @@ func TestStoreBadRequests(t *testing.T) {
 		notExecuted(t, "qos0")
 	})
 	t.Run("3.1.1", func(t *testing.T) {
-		old := mqtttest.Connect(t, n.addr(), mqtttest.V311())
+		old := mqtttest.Connect(t, n.Addr, mqtttest.V311())
 		old.Publish(message{Topic: invokeTopic, Payload: command("SET", "old", "v"), QoS: 1})
 		old.Publish(message{Topic: invokeTopic, Payload: command("SET", "old", "v"), QoS: 0})
 		old.Quiet()
@@ -290,7 +290,7 @@ func TestStoreByTopicAlias(t *testing.T) {
 func TestStoreOverWebSocket(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	c := mqtttest.DialWebSocket(t, n.webSocket())
+	c := mqtttest.DialWebSocket(t, n.WebSocket)
 	c.Connect(mqtttest.ClientID("web"))
 	r := requests(t, c)
 	r.want("+OK\r\n", "KEYNOTIFY", "k")
@@ -303,7 +303,7 @@ func TestStoreTopicsAreItsOwn(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 
-	// Nobody subscribes to the request topics …
+	// The request topics can't be subscribed to …
 	c, old := n.connect(), n.connect(mqtttest.V311())
 	for _, filter := range []string{invokeTopic, previewTopic, "$share/g/" + invokeTopic, "$share/g/" + previewTopic} {
 		ack := c.OfferSubscribe(0, sub{Filter: filter, QoS: 1}, sub{Filter: "beside", QoS: 1})
@@ -381,16 +381,16 @@ func TestStoreTopicsCantBePublishedTo(t *testing.T) {
 			wantReason(t, topic, ack.ReasonString)
 		}
 		will := mqtttest.Will(message{Topic: topic, Payload: "x", QoS: 1}, 0)
-		ack := mqtttest.Refused(t, n.addr(), mqtt.NotAuthorized, will)
+		ack := mqtttest.Refused(t, n.Addr, mqtt.NotAuthorized, will)
 		wantReason(t, "will to "+topic, ack.ReasonString)
 	}
 	for _, topic := range []string{invokeTopic, previewTopic} {
 		will := mqtttest.Will(message{Topic: topic, Payload: command("SET", "will", "v"), QoS: 1}, 0)
-		ack := mqtttest.Refused(t, n.addr(), mqtt.NotAuthorized, will)
+		ack := mqtttest.Refused(t, n.Addr, mqtt.NotAuthorized, will)
 		wantReason(t, "will to "+topic, ack.ReasonString)
-		mqtttest.Refused(t, n.addr(), mqtt.NotAuthorized, will, mqtttest.V311())
+		mqtttest.Refused(t, n.Addr, mqtt.NotAuthorized, will, mqtttest.V311())
 	}
-	// QoS 0 and 3.1.1 can't be told; they reach nobody.
+	// QoS 0 and 3.1.1 can't be told; no client gets them.
 	n.connect().SendPublish(message{Topic: notifyTopic("victim", "k"), Payload: setNotice("forged")})
 	victim.Quiet()
 	victim.want("$-1\r\n", "GET", "will")

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 // invalidFilters are wrong by MQTT 5, section 4.7.1 and 4.8.2.
@@ -62,7 +62,7 @@ func TestGrantedQoSInOrder(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
-		c := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
+		c := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
 		ack := c.OfferSubscribe(0, sub{Filter: "a", QoS: 2}, sub{Filter: "b", QoS: 0}, sub{Filter: "c/#", QoS: 1}, sub{Filter: "a", QoS: 1})
 		if want := []mqtt.ReasonCode{2, 0, 1, 1}; !slices.Equal(ack.Codes, want) {
 			t.Errorf("got % x, want % x [MQTT-3.8.4-6]", ack.Codes, want)
@@ -394,7 +394,7 @@ func TestSharedSubscriptionWithAllMembersAway(t *testing.T) {
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "away", Payload: "0", QoS: 1}).Code, mqtt.Success)
 	publishAll(publisher, numbered("away", 1, 10)[1:])
 
-	// Then the messages wait for the group: each comes once, to whoever returns.
+	// Then the messages wait for the group: each comes once, to a member that returns.
 	one := n.connect(mqtttest.Persistent("one"))
 	two := n.connect(mqtttest.Persistent("two"))
 	receivedBy(t, []*client{one, two}, counted(0, 10))
@@ -408,7 +408,7 @@ func TestSharedSubscriptionRespectsARefusal(t *testing.T) {
 	other.Subscribe("$share/group/refuse", 1)
 	publishAll(n.connect(), numbered("refuse", 1, 10))
 
-	// When a member refuses its part, that part goes to nobody else [MQTT-4.8.2-6].
+	// When a member refuses its part, that part goes to no other member [MQTT-4.8.2-6].
 	refused := append([]message{refusing.Receive()}, refusing.Collect()...)
 	for _, m := range refused {
 		refusing.SendAck(mqtt.PUBACK, m.PacketID, mqtt.UnspecifiedError)

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 // What a client had sent over its old connection takes effect before the new
@@ -60,7 +60,7 @@ func TestTakeoverOfAFlood(t *testing.T) {
 func TestConnectWaitsForTheEndOfTheSession(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	for i := range 60 { // to whom the will goes before the session ends
+	for i := range 60 { // which get the will before the session ends
 		n.connect(mqtttest.Persistent(fmt.Sprint("mourner", i))).Subscribe("brief/will", 1)
 	}
 	connect := func(c *client) *client {

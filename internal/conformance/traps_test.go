@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 // What follows was seen to go wrong in brokers that are in use. Three traps of
@@ -30,9 +30,9 @@ func TestPacketIdentifiersOfBothSidesAreSeparate(t *testing.T) {
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		id, in, out := "ids"+versionName(v), "ids/in/"+versionName(v), "ids/out/"+versionName(v)
 		connect := func() *client {
-			return mqtttest.Connect(t, n.addr(), mqtttest.Version(v), mqtttest.Persistent(id), mqtttest.HoldAcks())
+			return mqtttest.Connect(t, n.Addr, mqtttest.Version(v), mqtttest.Persistent(id), mqtttest.HoldAcks())
 		}
-		other := mqtttest.Connect(t, n.addr())
+		other := mqtttest.Connect(t, n.Addr)
 		other.Subscribe(out, 2)
 
 		// Given deliveries to the client that it has not acknowledged.
@@ -84,12 +84,12 @@ func TestReceiveMaximumHoldsOnResume(t *testing.T) {
 			t.Parallel()
 			id := fmt.Sprint("resume", qos)
 			connect := func(maximum uint16) *client {
-				return mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id), mqtttest.ReceiveMaximum(maximum), mqtttest.HoldAcks())
+				return mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id), mqtttest.ReceiveMaximum(maximum), mqtttest.HoldAcks())
 			}
 			// Given a session with ten messages under way and ten in its queue.
 			c := connect(10)
 			c.Subscribe(id, 2)
-			publishAll(mqtttest.Connect(t, n.addr()), numbered(id, qos, 20))
+			publishAll(mqtttest.Connect(t, n.Addr), numbered(id, qos, 20))
 			c.ReceiveN(10)
 			c.Drop()
 
@@ -153,7 +153,7 @@ func TestRedeliveryKeepsTheOrder(t *testing.T) {
 // kernel sends only five times a second.
 func small(t *testing.T, n *node, opts ...mqtttest.Option) *client {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", n.addr(), mqtttest.Deadline)
+	conn, err := net.DialTimeout("tcp", n.Addr, mqtttest.Deadline)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func number(t *testing.T, m message) (i int) {
 }
 
 // flood publishes n large messages at QoS 1, from one client that waits for the
-// acknowledgements: a stalled subscriber is none of its business.
+// acknowledgements: a stalled subscriber does not affect it.
 func flood(c *client, topic string, n int) {
 	messages := make([]message, n)
 	for i := range messages {
@@ -197,12 +197,12 @@ func TestPausedSubscriberGetsEverything(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			const count = 2500
-			paused, other := small(t, n, opts...), mqtttest.Connect(t, n.addr())
+			paused, other := small(t, n, opts...), mqtttest.Connect(t, n.Addr)
 			paused.Subscribe("flood", 1)
 			other.Subscribe("other", 1)
 
 			// When a subscriber doesn't read while ten megabytes come, publishers go on and others get theirs.
-			publisher := mqtttest.Connect(t, n.addr())
+			publisher := mqtttest.Connect(t, n.Addr)
 			flood(publisher, "flood", count)
 			publisher.Publish(message{Topic: "other", QoS: 1})
 			other.Receive()
@@ -300,7 +300,7 @@ func TestTakeoverOfAStalledConnection(t *testing.T) {
 	for name, stall := range map[string]func(t *testing.T, c *client){
 		"a subscriber that doesn't read": func(t *testing.T, c *client) {
 			c.Subscribe("flood/subscriber", 1)
-			flood(mqtttest.Connect(t, n.addr()), "flood/subscriber", 2500)
+			flood(mqtttest.Connect(t, n.Addr), "flood/subscriber", 2500)
 		},
 		"a client that doesn't read its answers": fillUp,
 	} {
@@ -312,7 +312,7 @@ func TestTakeoverOfAStalledConnection(t *testing.T) {
 
 			// When another connection takes the session over.
 			began := time.Now()
-			c := mqtttest.Connect(t, n.addr(), mqtttest.Persistent(id))
+			c := mqtttest.Connect(t, n.Addr, mqtttest.Persistent(id))
 			wantSoon(t, "the takeover", began)
 			wantPresent(t, c, true)
 			c.Subscribe("mine/"+id, 1)
@@ -320,7 +320,7 @@ func TestTakeoverOfAStalledConnection(t *testing.T) {
 
 			// And a third one a clean start.
 			began = time.Now()
-			mqtttest.Connect(t, n.addr(), mqtttest.ClientID(id)).Quiet()
+			mqtttest.Connect(t, n.Addr, mqtttest.ClientID(id)).Quiet()
 			wantSoon(t, "the clean start", began)
 		})
 	}
@@ -350,7 +350,7 @@ func TestShutdownWithAStalledConnection(t *testing.T) {
 	flood(n.connect(), "flood", 2500)
 	fillUp(t, publisher)
 	began := time.Now()
-	n.down()
+	n.Stop()
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("the shutdown took %v", took)
 	}
@@ -399,7 +399,7 @@ func TestSimultaneousConnectsLeaveOneAlive(t *testing.T) {
 		}
 		loser := <-closed
 		if loser > 1 {
-			t.Fatalf("round %d: got a message nobody published", round)
+			t.Fatalf("round %d: got a message that was not published", round)
 		}
 		survivor := 1 - loser
 

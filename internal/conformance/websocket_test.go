@@ -9,20 +9,18 @@ import (
 
 	"github.com/coder/websocket"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
-
-func (n *node) webSocket() string { return n.server.WebSocketAddrs()[0].String() }
 
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	bothVersions(t, func(t *testing.T, v mqtt.Version) {
 		topic := "web/" + versionName(v)
-		web := mqtttest.DialWebSocket(t, n.webSocket())
+		web := mqtttest.DialWebSocket(t, n.WebSocket)
 		web.Connect(mqtttest.Version(v), mqtttest.ClientID(topic))
-		tcp := mqtttest.Connect(t, n.addr(), mqtttest.Version(v))
+		tcp := mqtttest.Connect(t, n.Addr, mqtttest.Version(v))
 		web.Subscribe(topic, 2)
 		tcp.Subscribe(topic, 2)
 		for qos := byte(0); qos <= 2; qos++ {
@@ -35,7 +33,7 @@ func TestWebSocket(t *testing.T) {
 			wantContent(t, web.Receive(), m)
 		}
 		// A takeover crosses over.
-		successor := mqtttest.Connect(t, n.addr(), mqtttest.Version(v), mqtttest.ClientID(topic))
+		successor := mqtttest.Connect(t, n.Addr, mqtttest.Version(v), mqtttest.ClientID(topic))
 		web.ExpectDisconnect(mqtt.SessionTakenOver)
 		successor.Quiet()
 	})
@@ -44,7 +42,7 @@ func TestWebSocket(t *testing.T) {
 func TestWebSocketFramesAreAStream(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	c := mqtttest.DialWebSocket(t, n.webSocket())
+	c := mqtttest.DialWebSocket(t, n.WebSocket)
 	packets := c.EncodeConnect()
 	packets = append(packets, mqtt.AppendPingreq(nil)...)
 	for i := range packets { // one frame for each byte [MQTT-6.0.0-2]
@@ -59,7 +57,7 @@ func TestWebSocketWithoutSubprotocol(t *testing.T) {
 	n := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), mqtttest.Deadline)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, "ws://"+n.webSocket()+"/mqtt", nil)
+	ws, _, err := websocket.Dial(ctx, "ws://"+n.WebSocket+"/mqtt", nil)
 	if err != nil {
 		return // refused by the handshake
 	}
@@ -75,7 +73,7 @@ func TestWebSocketTextFrame(t *testing.T) {
 	n := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), mqtttest.Deadline)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, "ws://"+n.webSocket()+"/mqtt", &websocket.DialOptions{Subprotocols: []string{"mqtt"}})
+	ws, _, err := websocket.Dial(ctx, "ws://"+n.WebSocket+"/mqtt", &websocket.DialOptions{Subprotocols: []string{"mqtt"}})
 	if err != nil {
 		t.Fatal(err)
 	}

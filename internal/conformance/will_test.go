@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // mourner is a client that gets every will.
 func mourner(t *testing.T, n *node) *client {
 	t.Helper()
-	c := mqtttest.Connect(t, n.addr())
+	c := mqtttest.Connect(t, n.Addr)
 	c.Subscribe("will/#", 2)
 	return c
 }
@@ -27,7 +27,7 @@ func TestWillOnAbnormalDisconnect(t *testing.T) {
 			"violation": func(c *client) { c.SendConnect(mqtttest.Version(v)) },
 		} {
 			will := message{Topic: "will/" + versionName(v) + "/" + name, Payload: name, QoS: 1}
-			end(mqtttest.Connect(t, n.addr(), mqtttest.Version(v), mqtttest.Will(will, 0)))
+			end(mqtttest.Connect(t, n.Addr, mqtttest.Version(v), mqtttest.Will(will, 0)))
 			for {
 				if got := m.Receive(); got.Topic == will.Topic {
 					wantContent(t, got, will) // [MQTT-3.1.2-8]

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // What concurrent clients of the state store see, over as many kills as fit,
@@ -80,16 +83,16 @@ func TestAnotherBroker(t *testing.T) {
 			t.Skip("mosquitto is not installed (Debian: mosquitto): no other broker is driven")
 		}
 	}
-	s := runFor(t, Options{Program: Mosquitto(path, 1), Rounds: 5, Messages: true})
+	s := runFor(t, Options{Program: harness.Mosquitto(path, 1), Rounds: 5, Messages: true})
 	if s.Messages.Acknowledged == 0 || s.Messages.Delivered == 0 {
-		t.Errorf("nobody has worked: %v", s)
+		t.Errorf("no actor has worked: %v", s)
 	}
 }
 
 // The command prints a summary that a program can read.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("go", "run", "./crash", "-binary", built, "-rounds", "3", "-seed", "7", "-json", "-")
+	cmd := exec.Command("go", "run", "./crash", "-binary", testserver.Binary(), "-rounds", "3", "-seed", "7", "-json", "-")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,29 +1,27 @@
-// Package crashtest proves, from outside, that the broker loses nothing: it
-// runs the built program on a real data directory, lets real clients work on it
-// over sockets, kills it with SIGKILL at random moments, starts it again, and
-// holds what every client saw, over all lives, against what was promised.
+// Package crashtest tests the built program as a black box: it runs the program on
+// a real data directory with real clients on sockets, kills it with SIGKILL at random
+// moments, starts it again, and checks everything that the clients saw against what
+// docs/reliability.md promises.
 //
-// The way of a run: [Run] starts the program ([Program], program.go) and
-// lets its actors live on it until it is killed ([life], life.go). Between two
-// lives nothing runs, so an actor's memory needs no lock and is never lost,
-// whatever becomes of the broker's. The actors are
+// [Run] starts the program (internal/harness) and runs its actors until it kills the
+// program; that is one life (package lives). Between two lives no actor runs, so an
+// actor's memory needs no lock, and it survives the kills. The actors are in packages of
+// their own:
 //
-//   - store clients (store.go), watchers (watch.go) and lock holders (lock.go),
-//     whose history must be linearizable (model.go, history.go);
-//   - processors (processor.go), who process messages with LOAD, STORE and DONE, of
-//     which none may be committed twice, be forgotten, or lose its being done;
-//   - roamers (roamer.go), who make, resume and end sessions and subscriptions;
-//   - publishers, subscribers and retainers (publisher.go, subscriber.go,
-//     retainer.go), between whom no acknowledged message may be lost, come out of order
-//     or, at QoS 2, come twice.
+//   - store: clients of the state store, watchers and lock holders, whose history must be
+//     linearizable (package history), and processors, which process messages with LOAD,
+//     STORE and DONE: no message may be committed twice, be forgotten, or be undone after
+//     DONE;
+//   - sessions: roamers, which make, resume and end sessions and subscriptions;
+//   - messages: publishers, subscribers and retainers, for which no acknowledged message
+//     may be lost, come out of order or, at QoS 2, come twice.
 //
-// Every few kills the run settles: everybody finishes what is open, looks at
-// everything, and the books are balanced. What was found comes back as a
-// [Summary].
+// Every few kills the run settles: every actor finishes its open work and reads all
+// of its data, and the run checks the results. They are returned as a [Summary].
 //
-// One seed decides what every actor does and when the broker is killed; the
-// interleaving on the machine is its own, so a seed makes a failure likely to
-// come again and not certain.
+// A seed decides what every actor does and when the broker is killed. It does not
+// decide the interleaving, so a failure is likely to come again with its seed, not
+// certain to.
 //
 // The tests of this package run it for some seconds, and the command
 // internal/crashtest/crash for hundreds of kills, on this broker or, for the

@@ -2,10 +2,11 @@ package crashtest
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 var (
@@ -13,32 +14,7 @@ var (
 	forFlag  = flag.Duration("for", 0, "how long each run takes; 0: linearizability 15s, crashes 30s, each a tenth of it with -short")
 )
 
-// built is the broker under test, built once.
-var built string
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	flag.Parse()
-	dir, remove, err := TempDir()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer remove()
-	if built, err = BuildHoldfast(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
-
-func seed() uint64 {
-	if *seedFlag != 0 {
-		return *seedFlag
-	}
-	return uint64(time.Now().UnixNano())
-}
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 func duration(usual time.Duration) time.Duration {
 	switch {
@@ -53,9 +29,9 @@ func duration(usual time.Duration) time.Duration {
 // runFor runs the harness, and says how to do it again.
 func runFor(t *testing.T, o Options) *Summary {
 	t.Helper()
-	o.Dir, o.Seed = t.TempDir(), seed()
+	o.Dir, o.Seed = t.TempDir(), harness.Seed(*seedFlag)
 	if o.Program.Name == "" {
-		o.Program = Holdfast(built)
+		o.Program = harness.Holdfast(testserver.Binary())
 	}
 	summary, err := Run(t.Context(), o)
 	if err != nil {

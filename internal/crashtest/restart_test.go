@@ -6,53 +6,27 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client"
-	"holdfast/hlc"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // server is the broker on a directory and an address of its own.
 type server struct {
-	t       *testing.T
-	dir     string
-	addr    string
-	process *Process
+	*testserver.Program
+	t *testing.T
 }
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	addr, err := FreeAddress(func(n int) int { return int(time.Now().UnixNano()) % n })
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, dir: t.TempDir(), addr: addr}
-	s.start()
-	t.Cleanup(func() { s.process.Kill() })
-	return s
-}
-
-func (s *server) start() {
-	s.t.Helper()
-	p, err := Holdfast(built).Start(s.dir, s.addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.process = p
-	if err := p.AwaitReady(); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// restart kills the broker and starts it on the same directory and address.
-func (s *server) restart() {
-	s.t.Helper()
-	s.process.Kill()
-	s.start()
+	return &server{testserver.Run(t, "--listen", testserver.FreeAddress()), t}
 }
 
 func (s *server) client() *client.Client {
 	s.t.Helper()
-	c, err := client.Dial(s.t.Context(), s.addr)
+	c, err := client.Dial(s.t.Context(), s.Addr)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -62,11 +36,11 @@ func (s *server) client() *client.Client {
 
 func set(t *testing.T, c *client.Client, key, value string, opts ...client.SetOption) hlc.Timestamp {
 	t.Helper()
-	version, applied, err := c.Set(t.Context(), key, []byte(value), opts...)
-	if err != nil || !applied {
-		t.Fatalf("set %q: applied %v, %v", key, applied, err)
+	result, err := c.Set(t.Context(), key, []byte(value), opts...)
+	if err != nil {
+		t.Fatalf("set %q: %v", key, err)
 	}
-	return version
+	return result.Version
 }
 
 func get(ctx context.Context, t *testing.T, c *client.Client, key string) (value string, version hlc.Timestamp, found bool) {
@@ -100,7 +74,7 @@ func TestKilledStoreKeepsEveryWrite(t *testing.T) {
 	}
 
 	// When the broker is killed,
-	s.restart()
+	s.Restart()
 	c = s.client()
 
 	// then they are what they were,
@@ -116,7 +90,7 @@ func TestKilledStoreKeepsEveryWrite(t *testing.T) {
 	if _, _, found := get(t.Context(), t, c, "deleted"); found {
 		t.Error("a deleted key is back")
 	}
-	if _, _, err := c.Set(t.Context(), "fenced", []byte("without")); err == nil {
+	if _, err := c.Set(t.Context(), "fenced", []byte("without")); err == nil {
 		t.Error("the fencing token is forgotten")
 	}
 	// and versions go on rising.
@@ -137,7 +111,7 @@ func TestExpiredKeysStayGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, found := get(t.Context(), t, c, "seen"); found {
-		if e := <-w.Events(); e.Kind != client.KeyDeleted {
+		if e := <-w.Chan(); e.Kind != client.KeyDeleted {
 			t.Fatalf("got %+v, want the expiry", e)
 		}
 	}
@@ -145,18 +119,18 @@ func TestExpiredKeysStayGone(t *testing.T) {
 	set(t, c, "unseen", "briefly", client.Expiry(100*time.Millisecond))
 
 	// When it is killed and started, until the deadline has passed, and once more,
-	for rounds := 0; rounds < 2 || time.Now().Before(deadline.Add(time.Duration(clockSlack))); rounds++ {
-		s.restart()
+	for rounds := 0; rounds < 2 || time.Now().Before(deadline.Add(time.Duration(history.ClockSlack))); rounds++ {
+		s.Restart()
 	}
-	s.restart()
+	s.Restart()
 	c = s.client()
 
-	// then both are gone, to whoever reads and whoever sets.
+	// Then both are gone, for GET and for SET.
 	for _, key := range []string{"seen", "unseen"} {
 		if value, _, found := get(t.Context(), t, c, key); found {
 			t.Errorf("%q is back: %q", key, value)
 		}
-		set(t, c, key, "new", client.NX())
+		set(t, c, key, "new", client.IfAbsent())
 	}
 }
 
@@ -165,30 +139,30 @@ func TestKilledBrokerKeepsSessions(t *testing.T) {
 	s := startServer(t)
 
 	// Given a session with subscriptions, one of them ended, and a session that has ended.
-	c := mqtttest.Connect(t, s.addr, mqtttest.Persistent("stays"))
+	c := mqtttest.Connect(t, s.Addr, mqtttest.Persistent("stays"))
 	if c.Connack.SessionPresent {
 		t.Fatal("a session before there was one")
 	}
 	c.Subscribe("kept/+", 1)
 	c.Subscribe("left", 1)
 	c.Unsubscribe("left")
-	mqtttest.Connect(t, s.addr, mqtttest.ClientID("goes"), mqtttest.SessionExpiry(0))
+	mqtttest.Connect(t, s.Addr, mqtttest.ClientID("goes"), mqtttest.SessionExpiry(0))
 
 	// When the broker is killed,
-	s.restart()
+	s.Restart()
 
 	// then the one is there without being asked for again, and the other isn't.
-	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("stays"))
+	c = mqtttest.Connect(t, s.Addr, mqtttest.Persistent("stays"))
 	if !c.Connack.SessionPresent {
 		t.Error("the session is gone")
 	}
-	p := mqtttest.Connect(t, s.addr, mqtttest.ClientID("publisher"))
-	p.Publish(mqtttest.Message{Topic: "left", Payload: "nobody wants this", QoS: 1})
+	p := mqtttest.Connect(t, s.Addr, mqtttest.ClientID("publisher"))
+	p.Publish(mqtttest.Message{Topic: "left", Payload: "no subscriber", QoS: 1})
 	p.Publish(mqtttest.Message{Topic: "kept/1", Payload: "this comes", QoS: 1})
 	if m := c.Receive(); m.Payload != "this comes" {
 		t.Errorf("got %v", m)
 	}
-	if mqtttest.Connect(t, s.addr, mqtttest.Persistent("goes")).Connack.SessionPresent {
+	if mqtttest.Connect(t, s.Addr, mqtttest.Persistent("goes")).Connack.SessionPresent {
 		t.Error("a session that was to end with its connection is there")
 	}
 }
@@ -201,29 +175,29 @@ func TestRedeliveryStaysMarked(t *testing.T) {
 	const messages, some = 20, 5
 
 	// Given messages that came and were not acknowledged before a kill,
-	c := mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks())
+	c := mqtttest.Connect(t, s.Addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks())
 	c.Subscribe("news", 1)
-	p := mqtttest.Connect(t, s.addr)
+	p := mqtttest.Connect(t, s.Addr)
 	for i := range messages {
 		p.Publish(mqtttest.Message{Topic: "news", Payload: fmt.Sprint(i), QoS: 1})
 	}
 	for range messages {
 		c.Receive()
 	}
-	s.restart()
+	s.Restart()
 
 	// of which a connection got only some again, and ended,
-	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks(), mqtttest.ReceiveMaximum(some))
+	c = mqtttest.Connect(t, s.Addr, mqtttest.Persistent("reader"), mqtttest.HoldAcks(), mqtttest.ReceiveMaximum(some))
 	for range some {
 		c.Receive()
 	}
 	c.Disconnect()
 	// (this is on disk behind whatever the end of the connection put there)
-	mqtttest.Connect(t, s.addr).Publish(mqtttest.Message{Topic: "fence", Payload: "x", QoS: 1, Retain: true})
-	s.restart()
+	mqtttest.Connect(t, s.Addr).Publish(mqtttest.Message{Topic: "fence", Payload: "x", QoS: 1, Retain: true})
+	s.Restart()
 
 	// then all of them come marked.
-	c = mqtttest.Connect(t, s.addr, mqtttest.Persistent("reader"))
+	c = mqtttest.Connect(t, s.Addr, mqtttest.Persistent("reader"))
 	for i := range messages {
 		if m := c.Receive(); m.Payload != fmt.Sprint(i) || !m.Dup {
 			t.Errorf("message %d comes as %v, want it with DUP [MQTT-3.3.1-1]", i, m)

@@ -5,15 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/lives"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/sessions"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // Options of a run.
 type Options struct {
-	Program Program
-	Dir     string // for data and drawings; it must exist
+	Program harness.Program
+	Dir     string // for the broker's data and drawn histories; it must exist
 	Seed    uint64
 	Rounds  int           // kills; 0: as many as fit into For
 	For     time.Duration // 0: until Rounds are done
@@ -22,21 +29,20 @@ type Options struct {
 	Sessions bool // roamers
 	Messages bool // publishers, subscribers, shared subscriptions, retained messages, wills
 
-	// Patience is how long a life may be without an end, and anything in it may
-	// take; 0: 30 s.
+	// Patience is how long a life may take, and each thing that an actor waits for;
+	// 0: 30 s.
 	Patience time.Duration
 
-	// Between is called while the broker is down, with its directory: for tests of
-	// this harness, which must notice what a lying disk would do.
+	// Between is called with the broker's directory while the broker does not run: for
+	// tests of this package, which must notice a disk that has lost data.
 	Between func(dir string)
-	// Log gets a line now and then; nil: nobody does.
+	// Log gets lines of progress; nil: they are dropped.
 	Log func(format string, args ...any)
 }
 
 // How many of each actor there are.
 const (
 	storeClients   = 5
-	storeWindow    = 3
 	watchers       = 2
 	lockHolders    = 3
 	roamers        = 3
@@ -47,11 +53,11 @@ const (
 	chapterLocks   = 2
 	maxWindow      = 20
 
-	// enough broken promises to know, and to stop.
+	// enough is after how many broken promises a run stops.
 	enough = 25
 )
 
-// run is one run of the harness.
+// run is one run.
 type run struct {
 	Options
 	rng   *rand.Rand
@@ -62,33 +68,33 @@ type run struct {
 	mu  sync.Mutex // guards sum.Violations during a life
 	num int        // lives so far
 
-	startup time.Duration // of the last start
+	startup time.Duration // how long the last start took
 
-	chapter    *chapter
-	store      []*storeClient
-	watchers   []*watcher
-	holders    []*lockHolder
-	archivist  *archivist
-	processors []*processor
-	roamers    []*roamer
-	publishers []*publisher
-	subs       []*subscriber
-	retainers  []*publisher
-	testators  []*testator
+	chapter    *store.Chapter
+	store      []*store.Client
+	watchers   []*store.Watcher
+	holders    []*store.LockHolder
+	archivist  *store.Archivist
+	processors []*store.Processor
+	roamers    []*sessions.Roamer
+	publishers []*messages.Publisher
+	subs       []*messages.Subscriber
+	retainers  []*messages.Publisher
+	testators  []*messages.Testator
 }
 
-// Run lets actors live on the program and kills it, again and again. The error is
-// for what keeps it from running; what it found is in the summary.
+// Run starts the program, lets the actors use it, and kills it, again and again. The
+// error says why it could not go on; what it has found is in the summary.
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
 	if o.Patience == 0 {
-		o.Patience = patience
+		o.Patience = harness.Patience
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
-	r.sum = Summary{Broker: o.Program.Name, Seed: o.Seed}
-	addr, err := FreeAddress(r.rng.IntN)
+	r.sum = Summary{Summary: harness.Summary{Broker: o.Program.Name, Seed: o.Seed}}
+	addr, err := process.FreeAddress(r.rng.IntN)
 	if err != nil {
 		return nil, err
 	}
@@ -130,35 +136,32 @@ func (r *run) rounds(ctx context.Context) error {
 	return nil
 }
 
-// actorRand is a source of chance for one more actor.
+// actorRand makes the random numbers of one more actor.
 func (r *run) actorRand() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(), r.rng.Uint64())) }
 
 // cast makes the actors.
 func (r *run) cast() {
-	r.chapter = newChapter(0, chapterKeys, chapterLocks)
+	r.chapter = store.NewChapter(0, chapterKeys, chapterLocks)
 	if r.Store {
-		tokens := randomTokens(time.Now().UnixMilli())
+		tokens := store.RandomTokens(time.Now().UnixMilli())
 		for i := range storeClients {
-			r.store = append(r.store, &storeClient{
-				historian: newHistorian(fmt.Sprintf("client%d", i), r.actorRand()), chapter: r.chapter,
-				tokens: tokens, window: storeWindow, known: versions{},
-			})
+			r.store = append(r.store, store.NewClient(i, r.actorRand(), r.chapter, tokens))
 		}
 		for i := range watchers {
-			r.watchers = append(r.watchers, &watcher{historian: newHistorian(fmt.Sprintf("watcher%d", i), r.actorRand()), chapter: r.chapter})
+			r.watchers = append(r.watchers, store.NewWatcher(i, r.actorRand(), r.chapter))
 		}
 		for i := range lockHolders {
-			r.holders = append(r.holders, &lockHolder{historian: newHistorian(fmt.Sprintf("holder%d", i), r.actorRand()), chapter: r.chapter})
+			r.holders = append(r.holders, store.NewLockHolder(i, r.actorRand(), r.chapter))
 		}
-		r.archivist = &archivist{historian: newHistorian("archivist", r.actorRand())}
-		books := newLedger()
-		for i := range processors {
-			r.processors = append(r.processors, newProcessor(i, r.actorRand(), books))
+		r.archivist = store.NewArchivist(r.actorRand())
+		books := store.NewLedger()
+		for i := range store.Processors {
+			r.processors = append(r.processors, store.NewProcessor(i, r.actorRand(), books))
 		}
 	}
 	if r.Sessions {
 		for i := range roamers {
-			r.roamers = append(r.roamers, newRoamer(fmt.Sprintf("roamer%d", i), r.actorRand()))
+			r.roamers = append(r.roamers, sessions.NewRoamer(fmt.Sprintf("roamer%d", i), r.actorRand()))
 		}
 	}
 	if r.Messages {
@@ -168,16 +171,10 @@ func (r *run) cast() {
 
 func (r *run) castMessages() {
 	for i := range 2 * publishersEach {
-		r.publishers = append(r.publishers, &publisher{
-			name: fmt.Sprintf("publisher%d", i), number: i, topic: messageTopic(i), qos: byte(1 + i%2),
-			rng: r.actorRand(), window: 1 + r.rng.IntN(maxWindow),
-		})
+		r.publishers = append(r.publishers, messages.NewPublisher(i, r.actorRand(), 1+r.rng.IntN(maxWindow)))
 	}
 	for i := range retainers {
-		r.retainers = append(r.retainers, &publisher{
-			name: fmt.Sprintf("retainer%d", i), number: i, topic: retainedTopic(i), qos: byte(1 + i%2),
-			rng: r.actorRand(), window: 1, retain: true,
-		})
+		r.retainers = append(r.retainers, messages.NewRetainer(i, r.actorRand()))
 	}
 	for _, offline := range []bool{false, true} {
 		for qos := range byte(2) {
@@ -185,18 +182,18 @@ func (r *run) castMessages() {
 			if offline {
 				name = fmt.Sprintf("offline%d", 1+qos)
 			}
-			r.subs = append(r.subs, newSubscriber(name, 1+qos, offline, r.actorRand(), r.publishers))
+			r.subs = append(r.subs, messages.NewSubscriber(name, 1+qos, offline, r.actorRand(), r.publishers))
 		}
 	}
 	for qos := range byte(2) {
-		r.subs = append(r.subs, newGroup(1+qos, r.publishers, r.actorRand)...)
+		r.subs = append(r.subs, messages.NewGroup(1+qos, r.publishers, r.actorRand)...)
 	}
-	var heir *subscriber
-	r.testators, heir = newTestators(testators, r.actorRand)
+	var heir *messages.Subscriber
+	r.testators, heir = messages.NewTestators(testators, r.actorRand)
 	r.subs = append(r.subs, heir)
 }
 
-func (r *run) actors() (all []actor) {
+func (r *run) actors() (all []lives.Actor) {
 	for _, a := range r.subs {
 		all = append(all, a)
 	}
@@ -231,16 +228,17 @@ func (r *run) actors() (all []actor) {
 }
 
 const (
-	// maxWorkBits says how many acknowledgements a life has at most; most have
-	// far fewer, since so much depends on what happens soon after a start.
+	// maxWorkBits bounds the acknowledgements of a life, as a power of two. Most lives
+	// have far fewer, because most defects show soon after a start.
 	maxWorkBits = 12
-	// maxNews is the same for a life that is killed while its clients resume.
+	// maxNews bounds the connections and messages of a life that is killed while its
+	// clients resume.
 	maxNews = 60
 	never   = 1 << 60
 )
 
-// round is one kill: eight of ten while clients work, one while the broker
-// starts, one while clients resume.
+// round is one kill: of ten kills, on average, eight happen while clients work, one while
+// the broker starts, and one while clients resume.
 func (r *run) round() error {
 	r.sum.Rounds++
 	switch r.rng.IntN(10) {
@@ -256,7 +254,7 @@ func (r *run) round() error {
 	}
 }
 
-// killStarting kills the broker somewhere on its way to being ready.
+// killStarting kills the broker at a random moment of its start.
 func (r *run) killStarting() error {
 	p, err := r.Program.Start(r.Dir, r.addr)
 	if err != nil {
@@ -266,10 +264,10 @@ func (r *run) killStarting() error {
 	defer moment.Stop()
 	select {
 	case <-moment.C:
-	case <-p.done:
+	case <-p.Ended():
 	}
 	if !p.Kill() {
-		r.violate("the broker ended by itself while it started; it said:\n%s", p.said.text())
+		r.violate("the broker ended by itself while it started; it said:\n%s", p.Output())
 	}
 	r.between()
 	return nil
@@ -281,27 +279,28 @@ func (r *run) between() {
 	}
 }
 
-// settle is a life in which everybody finishes; then the books are balanced and
-// a new chapter begins.
+// settle is a life in which every actor finishes its work. Then the run checks all
+// results, and a new chapter begins.
 func (r *run) settle() error {
 	for _, p := range r.publishers {
-		p.settle()
+		p.Settle()
 	}
 	for _, p := range r.retainers {
-		p.settle()
+		p.Settle()
 	}
 	r.sum.Kills.Idle++
 	if err := r.live(true, never, never); err != nil {
 		return err
 	}
 	for _, s := range r.subs {
-		s.balance()
+		s.Balance()
 	}
 	r.closeChapter()
 	return nil
 }
 
-// live is one life of the broker, killed after so much work or news.
+// live is one life of the broker. It ends with a kill after a number of acknowledgements
+// (work) or of connections and messages (news), or when all actors are done.
 func (r *run) live(settle bool, work, news int64) error {
 	began := time.Now()
 	p, err := r.Program.Start(r.Dir, r.addr)
@@ -314,59 +313,59 @@ func (r *run) live(settle bool, work, news int64) error {
 	}
 	r.startup = time.Since(began)
 	r.num++
-	l := &life{addr: r.addr, number: r.num, settle: settle, patience: r.Patience, dead: make(chan struct{})}
-	l.work.arm(work)
-	l.news.arm(news)
-	l.attended.arm(int64(len(r.subs)))
+	l := &lives.Life{Addr: r.addr, Number: r.num, Settle: settle, Patience: r.Patience, Dead: make(chan struct{})}
+	l.Work.Arm(work)
+	l.News.Arm(news)
+	l.Attended.Arm(int64(len(r.subs)))
 	if err := r.checkRetained(l); err != nil {
 		return err
 	}
 	var living sync.WaitGroup
 	for _, a := range r.actors() {
 		living.Go(func() {
-			if err := a.live(l); err != nil {
+			if err := a.Live(l); err != nil {
 				r.violate("%v", err)
 			}
 		})
 	}
 	r.awaitKill(l, p, &living)
-	l.killedAt.Store(now())
+	l.KilledAt.Store(lives.Now())
 	if !p.Kill() {
-		r.violate("life %d: the broker ended by itself; it said:\n%s", l.number, p.said.text())
+		r.violate("life %d: the broker ended by itself; it said:\n%s", l.Number, p.Output())
 	}
-	l.diedAt.Store(now())
-	close(l.dead)
+	l.DiedAt.Store(lives.Now())
+	close(l.Dead)
 	living.Wait()
 	r.between()
 	return nil
 }
 
-func (r *run) checkRetained(l *life) error {
+func (r *run) checkRetained(l *lives.Life) error {
 	for _, p := range append(r.publishers[:len(r.publishers):len(r.publishers)], r.retainers...) {
-		p.prepare()
+		p.Prepare()
 	}
 	for _, s := range r.subs {
-		s.forgetUnsafe()
+		s.ForgetUnsafe()
 	}
-	if len(r.retainers) == 0 || !l.settle && r.rng.IntN(4) > 0 {
+	if len(r.retainers) == 0 || !l.Settle && r.rng.IntN(4) > 0 {
 		return nil
 	}
-	lost, err := checkRetained(l, r.retainers)
+	lost, err := messages.CheckRetained(l, r.retainers)
 	if lost > 0 {
 		r.sum.Messages.RetainedLost += lost
 		for _, p := range r.retainers {
-			p.highest = 0 // counted once
+			p.Highest = 0 // so that it is counted only once
 		}
 	}
-	if errors.Is(err, errBroken) {
-		r.violate("life %d: %v", l.number, err)
+	if errors.Is(err, lives.ErrBroken) {
+		r.violate("life %d: %v", l.Number, err)
 		return nil
 	}
 	return err
 }
 
 // awaitKill returns when it is time to kill.
-func (r *run) awaitKill(l *life, p *Process, living *sync.WaitGroup) {
+func (r *run) awaitKill(l *lives.Life, p *process.Process, living *sync.WaitGroup) {
 	all := make(chan struct{})
 	go func() {
 		living.Wait()
@@ -375,59 +374,59 @@ func (r *run) awaitKill(l *life, p *Process, living *sync.WaitGroup) {
 	late := time.NewTimer(r.Patience)
 	defer late.Stop()
 	select {
-	case <-p.done:
+	case <-p.Ended():
 		return
 	case <-all:
 		return
-	case <-l.work.fired:
-	case <-l.news.fired:
+	case <-l.Work.Fired:
+	case <-l.News.Fired:
 	case <-late.C:
-		r.violate("life %d: no end of it after %v (settling: %v); the broker said:\n%s", l.number, r.Patience, l.settle, p.said.text())
+		r.violate("life %d: it has not ended after %v (settling: %v); the broker said:\n%s", l.Number, r.Patience, l.Settle, p.Output())
 		return
 	}
-	// Somewhere between the stages of what is on its way.
+	// A random pause, so that the kill meets requests in all of their stages.
 	moment := time.NewTimer(time.Duration(r.rng.Int64N(int64(3 * time.Millisecond))))
 	defer moment.Stop()
 	select {
 	case <-moment.C:
-	case <-p.done:
+	case <-p.Ended():
 	}
 }
 
-// closeChapter judges the history since the last one.
+// closeChapter judges the history since the last chapter.
 func (r *run) closeChapter() {
-	var ops []operation
-	var seen []sighting
-	var held []tenure
+	var ops []history.Operation
+	var seen []history.Sighting
+	var held []store.Tenure
 	for _, c := range r.store {
-		ops = append(ops, c.take()...)
+		ops = append(ops, c.Take()...)
 	}
 	for _, w := range r.watchers {
-		seen = append(seen, w.takeSeen()...)
+		seen = append(seen, w.TakeSeen()...)
 	}
 	for _, h := range r.holders {
-		ops = append(ops, h.take()...)
-		held = append(held, h.takeHeld()...)
+		ops = append(ops, h.Take()...)
+		held = append(held, h.TakeHeld()...)
 	}
-	v := judge(ops, seen, r.Dir)
-	v.violations = append(v.violations, checkTenures(held)...)
-	for _, text := range v.violations {
-		r.violate("chapter %d: %s", r.chapter.number, text)
+	v := history.Judge(ops, seen, r.Dir)
+	v.Violations = append(v.Violations, store.CheckTenures(held)...)
+	for _, text := range v.Violations {
+		r.violate("chapter %d: %s", r.chapter.Number, text)
 	}
 	r.sum.Store.add(ops, v, len(seen), len(held))
-	r.chapter = newChapter(r.chapter.number+1, chapterKeys, chapterLocks)
+	r.chapter = store.NewChapter(r.chapter.Number+1, chapterKeys, chapterLocks)
 	for _, c := range r.store {
-		c.chapter = r.chapter
+		c.Chapter = r.chapter
 	}
 	for _, w := range r.watchers {
-		w.chapter = r.chapter
+		w.Chapter = r.chapter
 	}
 	for _, h := range r.holders {
-		h.chapter = r.chapter
+		h.Chapter = r.chapter
 	}
 }
 
-// violate notes a broken promise.
+// violate adds a broken promise to the summary.
 func (r *run) violate(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -440,37 +439,31 @@ func (r *run) failures() int {
 	return len(r.sum.Violations)
 }
 
-// count fills in what the actors have counted.
+// count adds up what the actors have counted.
 func (r *run) count() {
 	r.sum.Seconds = time.Since(r.began).Seconds()
 	m := &r.sum.Messages
 	for _, p := range r.publishers {
-		m.Acknowledged += p.acknowledged
-		m.SessionsLost += p.sessionsLost
+		m.Acknowledged += p.Acknowledged
+		m.SessionsLost += p.SessionsLost
 	}
 	for _, p := range r.retainers {
-		m.Retained += p.acknowledged
-		m.SessionsLost += p.sessionsLost
+		m.Retained += p.Acknowledged
+		m.SessionsLost += p.SessionsLost
 	}
 	for _, s := range r.subs {
-		m.add(&s.faults)
-		r.sum.Examples = append(r.sum.Examples, s.examples...)
+		m.add(&s.Faults)
+		r.sum.Examples = append(r.sum.Examples, s.Examples...)
 	}
 	for _, t := range r.testators {
-		m.Wills += t.sessions
+		m.Wills += t.Sessions
 	}
 	for _, a := range r.roamers {
-		r.sum.Sessions.Resumed += a.resumed
-		r.sum.Sessions.Checks += a.checks * topics
+		r.sum.Sessions.Resumed += a.Resumed
+		r.sum.Sessions.Checks += a.Checks * sessions.Topics
 	}
 	if r.archivist != nil {
-		r.sum.Store.Archived = r.archivist.count
-		r.sum.Processors = r.processors[0].ledger.counts
+		r.sum.Store.Archived = r.archivist.Count
+		r.sum.Processors = r.processors[0].Counts()
 	}
-}
-
-// TempDir makes a directory for a run, and gives what removes it.
-func TempDir() (dir string, remove func(), err error) {
-	dir, err = os.MkdirTemp("", "holdfast-crash-")
-	return dir, func() { os.RemoveAll(dir) }, err
 }

@@ -3,17 +3,21 @@ package crashtest
 import (
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
 )
 
-// Summary is what a run has done and found.
+// Summary is what a run has done and found. Violations are the promises broken that
+// aren't counted in Messages.
 type Summary struct {
-	Broker  string  `json:"broker"`
-	Seed    uint64  `json:"seed"`
-	Seconds float64 `json:"seconds"`
-	Rounds  int     `json:"rounds"`
+	harness.Summary
+	Rounds int `json:"rounds"`
 
-	// Kills by what the broker was doing; those while idle close a settlement and
-	// are no rounds.
+	// Kills are counted by what the broker was doing. Kills of an idle broker end a
+	// settlement, and are not among the rounds.
 	Kills struct {
 		Sending  int `json:"while_sending"`
 		Recovery int `json:"during_recovery"`
@@ -25,10 +29,8 @@ type Summary struct {
 	Store    StoreCounts   `json:"store"`
 	Sessions SessionCounts `json:"sessions"`
 
-	Processors ProcessorCounts `json:"processors"`
+	Processors store.ProcessorCounts `json:"processors"`
 
-	// Violations are promises broken that aren't counted above, in words.
-	Violations []string `json:"violations"`
 	// Examples are some of the faults counted in Messages, in words.
 	Examples []string `json:"examples,omitempty"`
 }
@@ -50,16 +52,16 @@ type MessageCounts struct {
 	Wills               int `json:"wills_set_free"`
 }
 
-func (m *MessageCounts) add(f *faults) {
-	m.Delivered += f.delivered
-	m.Lost += f.lost
-	m.OutOfOrder += f.outOfOrder
-	m.DuplicatesQoS2 += f.duplicates2
-	m.DuplicatesQoS1 += f.duplicates
-	m.RedeliveredUnmarked += f.withoutDup
-	m.OverReceiveMaximum += f.overReceiving
-	m.IdentifiersReused += f.idReused
-	m.SessionsLost += f.sessionsLost
+func (m *MessageCounts) add(f *messages.Faults) {
+	m.Delivered += f.Delivered
+	m.Lost += f.Lost
+	m.OutOfOrder += f.OutOfOrder
+	m.DuplicatesQoS2 += f.Duplicates2
+	m.DuplicatesQoS1 += f.Duplicates
+	m.RedeliveredUnmarked += f.WithoutDup
+	m.OverReceiveMaximum += f.OverReceiving
+	m.IdentifiersReused += f.IDReused
+	m.SessionsLost += f.SessionsLost
 }
 
 func (m *MessageCounts) faults() int {
@@ -77,16 +79,16 @@ type StoreCounts struct {
 	Archived  int `json:"keys_archived"`
 }
 
-func (s *StoreCounts) add(ops []operation, v verdict, notified, locks int) {
+func (s *StoreCounts) add(ops []history.Operation, v history.Verdict, notified, locks int) {
 	for _, op := range ops {
-		if op.fate == answered {
+		if op.Fate == history.Answered {
 			s.Answered++
 		} else {
 			s.Unknown++
 		}
 	}
-	s.Keys += v.keys
-	s.Unchecked += v.unchecked
+	s.Keys += v.Keys
+	s.Unchecked += v.Unchecked
 	s.Notified += notified
 	s.Locks += locks
 }
@@ -99,13 +101,13 @@ type SessionCounts struct {
 
 // Failed says whether the broker broke a promise.
 func (s *Summary) Failed() bool {
-	return len(s.Violations) > 0 || s.Messages.faults() > 0 || s.Store.Unchecked > 0
+	return s.Summary.Failed() || s.Messages.faults() > 0 || s.Store.Unchecked > 0
 }
 
-// progress is what can be said while the run goes on.
+// progress is the part of the summary that is known while the run goes on.
 func (s *Summary) progress() string {
-	return fmt.Sprintf("%s, seed %d: %d kills in %.0f s (%d while sending, %d during recovery, %d during resume), and %d while idle; %d promises broken",
-		s.Broker, s.Seed, s.Rounds, s.Seconds, s.Kills.Sending, s.Kills.Recovery, s.Kills.Resume, s.Kills.Idle, len(s.Violations))
+	return fmt.Sprintf("%s: %d kills in %.0f s (%d while sending, %d during recovery, %d during resume), and %d while idle; %s",
+		s.Head(), s.Rounds, s.Seconds, s.Kills.Sending, s.Kills.Recovery, s.Kills.Resume, s.Kills.Idle, s.Broken())
 }
 
 // String is the summary for people.
@@ -128,9 +130,7 @@ func (s *Summary) String() string {
 	if c := s.Sessions; c.Resumed > 0 {
 		fmt.Fprintf(&b, "\n  sessions: %d resumed, %d subscriptions checked", c.Resumed, c.Checks)
 	}
-	for _, v := range s.Violations {
-		fmt.Fprintf(&b, "\n  BROKEN: %s", v)
-	}
+	b.WriteString(s.List())
 	for _, e := range s.Examples {
 		fmt.Fprintf(&b, "\n  for example: %s", e)
 	}

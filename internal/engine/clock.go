@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"container/heap"
 	"hash/maphash"
 	"slices"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Deadlines and the wall clock
@@ -54,7 +54,7 @@ func (e *Local) FollowClock() {
 // writes the rows of the others again.
 func (sh *shard) follow(e *Local, step int64) {
 	sh.mu.Lock()
-	rewrite := sh.table.bringForward(step)
+	rewrite := sh.table.BringForward(step)
 	sh.publish()
 	sh.mu.Unlock()
 	for some := range slices.Chunk(rewrite, expireAtOnce) {
@@ -69,40 +69,22 @@ func (sh *shard) follow(e *Local, step int64) {
 // rewrite writes a key's row with its deadline by the wall clock of now.
 func (e *Local) rewrite(sh *shard, key []byte) {
 	hash := maphash.Bytes(e.seed, key)
-	t := e.newTurn(nil)
-	defer t.release()
+	d := e.newDecision()
+	defer d.release()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	r := sh.table.find(key, hash)
-	if !r.live() || !r.has(recordDeadline) {
+	r := sh.table.Get(key, hash)
+	if !r.Live() || r.DeadlineMs() == 0 {
 		return
 	}
-	t.look()
+	d.look()
 	var entry statestore.Entry
-	sh.table.fencedEntry(r, &entry)
-	diskMs := t.diskDeadline(&entry)
-	t.row = append(append(t.row[:0], keyPrefix...), key...)
+	sh.table.FencedEntry(r, &entry)
+	diskMs := d.diskDeadline(&entry)
+	d.row = append(append(d.row[:0], rows.KeyPrefix...), key...)
 	a := e.journal.Begin()
-	k, v := a.SetDeferred(len(t.row), encodedSize(&entry, diskMs))
-	copy(k, t.row)
-	encodeEntry(v[:0], &entry, diskMs)
+	k, v := a.SetDeferred(len(d.row), rows.EntrySize(&entry, diskMs))
+	copy(k, d.row)
+	rows.AppendEntry(v[:0], &entry, diskMs)
 	a.End(nil) // no reply depends on it: the key's last change stays where it is
-}
-
-// bringForward moves deadlines that were read from disk forward by step ms, and returns
-// copies of the keys that have others. The shard's mu is held.
-func (t *table) bringForward(step int64) (others [][]byte) {
-	for i := range t.deadlines {
-		d := &t.deadlines[i]
-		r := t.at(d.ref)
-		if !r.has(recordByWall) {
-			key, _, _ := t.parts(r)
-			others = append(others, slices.Clone(key))
-			continue
-		}
-		d.ms = max(1, d.ms-step)
-		r.setDeadlineMs(d.ms)
-	}
-	heap.Init((*deadlineHeap)(t))
-	return others
 }

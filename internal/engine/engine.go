@@ -7,18 +7,23 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/journal"
-	"holdfast/internal/lockrank"
-	budget "holdfast/internal/memory"
-	"holdfast/internal/slab"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/slab"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Engine is what the service needs: something that opens sessions. Local is the
 // one of this package; others may keep the keys elsewhere.
 type Engine interface {
 	Open(o Origin) Session
+	// Watching gives the origins of the sessions that watch a key for which is says
+	// true. It is asked with locks held.
+	Watching(is func(o *Origin, key []byte) bool) []*Origin
 }
 
 // Origin is who sends a session's commands.
@@ -26,6 +31,8 @@ type Origin struct {
 	ID       string
 	Verified bool // false: the ID is only claimed
 	Sink     Sink // nil: events are dropped
+	// Waiter is called once for each reply whose Wait says Asked. nil: none does.
+	Waiter journal.Waiter
 	// Gone says that replies can't reach the client any more: work that only reads
 	// is given up. It is asked often, from one goroutine at a time; nil: it never is.
 	Gone func() bool
@@ -35,7 +42,7 @@ type Origin struct {
 }
 
 // Sink hears of changes to the keys that its session watches. Its methods are
-// called by the journal's committer, hold up everybody's replies, and so must
+// called by the journal's committer, hold up all replies, and so must
 // neither block nor do I/O. A call that has begun when the session is closed may
 // end after that.
 type Sink interface {
@@ -50,31 +57,27 @@ type Sink interface {
 // Session is one connection's way in. Its commands take effect in the order of
 // the calls of Do.
 type Session interface {
-	// Do runs a command. One goroutine at a time; cmd and its bytes are used
-	// during the call only. A write blocks while the disk does not keep up, a
-	// SCAN while it reads and while too many others do, and LOAD, STORE and DONE
-	// may read the disk for a message that is remembered.
-	Do(cmd *statestore.Command, c Completion)
-	// Close drops the session's watches. The replies to commands already given
-	// still come. It may be called at any time, by anybody, repeatedly.
+	// Do runs c.Command, leaves the reply in c, and says what the reply has to wait
+	// for. One goroutine at a time; the command's bytes are used during the call only.
+	// A write blocks while the disk does not keep up, a SCAN while it reads and while
+	// too many others do, and LOAD, STORE and DONE may read the disk for a message
+	// that is remembered.
+	Do(c *Call) Wait
+	// Close drops the session's watches. It may be called at any time, from any
+	// goroutine, repeatedly.
 	Close()
 }
 
-// Completion takes the reply to one command.
-type Completion interface {
-	// Reply or ReplyWhenDurable is called exactly once; r is valid during the call.
-	// Neither may block. Without Hold it is called inside Do.
-	//
-	// Hold says that Reply may come later and from another goroutine: what it will
-	// need of the request must be copied now. It is called at most once, inside Do,
-	// with locks of the engine held. Then the journal's committer calls Reply, before
-	// Do has returned or after, or it is called inside Do after all, if there was
-	// nothing to wait for.
-	Hold()
-	Reply(r *statestore.Reply)
-	// ReplyWhenDurable gives the reply to a change that nobody watches: it may be
-	// seen as soon as the journal's batch is durable.
-	ReplyWhenDurable(batch journal.Seq, r *statestore.Reply)
+// Wait says when the reply to a command may leave. Replies to one session's commands
+// leave in the order of the commands.
+type Wait struct {
+	// Batch is the journal's that must be durable first; 0: none.
+	Batch journal.Seq
+	// Asked says that the engine has asked the journal in the session's name, because
+	// the reply has a place among the notifications of the key: it may leave when
+	// Origin.Waiter has been called for it. That happens once, in the order of the
+	// journal's callbacks, maybe before Do has returned.
+	Asked bool
 }
 
 // Clock is what the engine knows of time.
@@ -113,11 +116,11 @@ type Options struct {
 	MaxWatches    int   // per session
 	MaxWatchBytes int64 // of the keys that one session watches
 
-	MaxClientKeys  int64 // that belong to one client (owner.go); 0: no bound but MaxKeys
+	MaxClientKeys  int64 // that belong to one client (package quota); 0: no bound but MaxKeys
 	MaxClientBytes int64 // of those keys and their values; 0: no bound but MaxBytes
 
 	ScanPageKeys  int // keys in one page of SCAN
-	ScanPageBytes int // bytes of keys in one page of SCAN
+	ScanPageBytes int // bytes of keys and values in one page of SCAN, unless its first key has more
 	MaxScans      int // scans that read at the same time, one of a session; others wait
 
 	Remember      time.Duration // how long a message is remembered that doesn't say; at most MaxRemember
@@ -126,7 +129,7 @@ type Options struct {
 
 	Clock  Clock        // nil: the machine's
 	Logger *slog.Logger // nil: slog.Default
-	Memory *budget.Pool // charged with what clients have the engine hold; nil: no bound
+	Memory *memory.Pool // charged with what clients have the engine hold; nil: no bound
 	// AllowClockRegression makes Ready content with a wall clock that is far
 	// behind the last version.
 	AllowClockRegression bool
@@ -152,22 +155,19 @@ type Local struct {
 	loaded  time.Duration // what loading took
 
 	settlingMu  lockrank.Mutex[lockrank.Settling]
-	settling    []settled // guarded by settlingMu: in the order of batches
-	settledFrom int       // guarded by settlingMu: those before it are done with
+	settling    []settling // guarded by settlingMu: in the order of batches
+	settledFrom int        // guarded by settlingMu: those before it are done with
 
 	mu    lockrank.Mutex[lockrank.Versions]
 	last  hlc.Timestamp // guarded by mu: the last version issued
-	keys  int64         // guarded by mu
-	bytes int64         // guarded by mu: of keys and values
+	quota quota.Ledger  // guarded by mu
 
-	owners   owners        // guarded by mu
 	fullSaid time.Duration // guarded by mu: when sayFull has logged last, since the start
 	aheadBy  string        // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
 
-	remembered int64 // guarded by mu: messages, those included whose time has come
-	forgotten  int64 // guarded by mu: by the clean-up, since the start
-	steppedMs  int64 // guarded by mu: how far the wall clock was stepped forward in all; see clock.go
-	sweptMs    int64 // guarded by mu: no earlier deadline may join the index
+	forgotten int64 // guarded by mu: by the clean-up, since the start
+	steppedMs int64 // guarded by mu: how far the wall clock was stepped forward in all; see clock.go
+	sweptMs   int64 // guarded by mu: no earlier deadline may join the index
 }
 
 var _ Engine = (*Local)(nil)
@@ -185,7 +185,11 @@ func Open(o Options) (*Local, error) {
 		memory:  slab.NewMemory(),
 		scans:   make(chan struct{}, o.MaxScans),
 	}
-	e.memory.Account(func(n int64) { o.Memory.Charge(budget.Keys, n) })
+	e.quota = quota.New(quota.Limits{
+		Keys: o.MaxKeys, Bytes: o.MaxBytes, ClientKeys: o.MaxClientKeys, ClientBytes: o.MaxClientBytes,
+		Memos: o.MaxRemembered, Pool: o.Memory,
+	})
+	e.memory.Account(func(n int64) { o.Memory.Charge(memory.Keys, n) })
 	for i := range e.shards {
 		e.shards[i].init(e)
 	}
@@ -264,7 +268,7 @@ func (e *Local) appendMeta(dst []byte) []byte {
 	e.mu.Lock()
 	last := e.last
 	e.mu.Unlock()
-	return encodeMeta(dst, last)
+	return rows.AppendMeta(dst, last)
 }
 
 // Open begins a session. Not calling its Close leaks its watches.
@@ -285,7 +289,7 @@ type Stats struct {
 	AheadBy  string        // the client whose timestamp has last put it more than 5 s ahead, empty if none has
 	LoadedIn time.Duration // what loading the keys took at the start
 
-	OutsideHeap int64 // bytes of memory outside of Go's heap, for records and their index
+	OutsideHeap int64 // bytes of memory outside of Go's heap, for table.Records and their index
 
 	Remembered    int64 // messages
 	MaxRemembered int64
@@ -306,8 +310,8 @@ func (e *Local) Stats() Stats {
 		MaxRemembered: e.o.MaxRemembered,
 	}
 	e.mu.Lock()
-	s.Keys, s.Bytes, s.Last, s.AheadBy = e.keys, e.bytes, e.last, e.aheadBy
-	s.Remembered, s.Forgotten = e.remembered, e.forgotten
+	s.Keys, s.Bytes, s.Last, s.AheadBy = e.quota.Keys, e.quota.Bytes, e.last, e.aheadBy
+	s.Remembered, s.Forgotten = e.quota.Memos, e.forgotten
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)
 	return s

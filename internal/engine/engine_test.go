@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 func TestCommands(t *testing.T) {
@@ -38,7 +39,7 @@ func TestCommands(t *testing.T) {
 		"a: DEL f FT=6 -> 1",
 	)
 	done := &answer{c: a, label: "LOAD k", done: make(chan struct{})}
-	a.Do(&statestore.Command{Verb: 99, Key: []byte("k")}, done)
+	a.run(&statestore.Command{Verb: 99, Key: []byte("k")}, done)
 	w.expect("a: LOAD k -> unknown command")
 }
 
@@ -50,9 +51,10 @@ func TestGetOfADurableKeyRepliesAtOnce(t *testing.T) {
 	w.settle()
 	w.disk.Hold() // others' writes are no reason to wait
 	a.do("SET other v")
+	b := w.client("b")
 	for _, text := range []string{"GET k", "GET missing"} {
-		if got := a.do(text); got.held || !got.replied() {
-			t.Errorf("%s: held %v, replied %v; want the reply inside Do", text, got.held, got.replied())
+		if got := b.do(text); got.waited || !got.replied() {
+			t.Errorf("%s: waited %v, replied %v; want the reply inside Do", text, got.waited, got.replied())
 		}
 	}
 }
@@ -427,5 +429,18 @@ func TestSystemClock(t *testing.T) {
 	c := systemClock{time.Now()}
 	if c.SinceStart() < 0 || c.WallMs() < startMs {
 		t.Errorf("%v, %v", c.SinceStart(), c.WallMs())
+	}
+}
+
+func TestOpenNamesTheKeyThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	a := w.j.Begin()
+	a.Set([]byte(rows.KeyPrefix+"broken"), []byte{9})
+	a.End(nil)
+	w.j.WaitDurable()
+	_, err := Open(w.o)
+	if err == nil || !strings.Contains(err.Error(), `"broken"`) {
+		t.Errorf("Open: %v", err)
 	}
 }

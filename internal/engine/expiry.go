@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Expiry
@@ -99,7 +100,7 @@ func (e *Local) sleepFor(deadlineMs int64) time.Duration {
 }
 
 func (e *Local) nextDeadline() int64 {
-	next := int64(never)
+	next := int64(table.Never)
 	for i := range e.shards {
 		next = min(next, e.shards[i].next.Load())
 	}
@@ -142,8 +143,8 @@ func (e *Local) expireWatched(sh *shard) {
 	var due []string
 	sh.mu.Lock()
 	for key := range sh.watchers {
-		r := sh.table.find([]byte(key), maphash.String(e.seed, key))
-		if r.live() && r.has(recordDeadline) && r.deadlineMs() <= now {
+		r := sh.table.Get([]byte(key), maphash.String(e.seed, key))
+		if r.Live() && r.DeadlineMs() != 0 && r.DeadlineMs() <= now {
 			due = append(due, key)
 		}
 	}
@@ -152,7 +153,7 @@ func (e *Local) expireWatched(sh *shard) {
 		e.journal.Admit()
 		sh.mu.Lock()
 		for _, key := range some {
-			e.expire(sh, sh.table.find([]byte(key), maphash.String(e.seed, key)))
+			e.expire(sh, sh.table.Get([]byte(key), maphash.String(e.seed, key)))
 		}
 		sh.mu.Unlock()
 	}
@@ -163,8 +164,8 @@ func (e *Local) expireSome(sh *shard) (n int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for ; n < expireAtOnce; n++ {
-		r := sh.table.first()
-		if r.ref == 0 || !e.expire(sh, r) {
+		r := sh.table.First()
+		if !r.Exists() || !e.expire(sh, r) {
 			break
 		}
 	}
@@ -191,22 +192,22 @@ func (e *Local) makeRoom(refusedBy statestore.Bound) bool {
 
 // expire deletes the record's entry if its deadline has come. The shard's lock
 // is held; the record stays as a tombstone.
-func (e *Local) expire(sh *shard, r record) bool {
-	if !r.live() || !r.has(recordDeadline) {
+func (e *Local) expire(sh *shard, r table.Record) bool {
+	if !r.Live() || r.DeadlineMs() == 0 {
 		return false
 	}
-	t := e.newTurn(nil)
-	key, _, _ := sh.table.parts(r)
-	t.value = append(t.value[:0], key...)
-	key = t.value // the record's own goes with it
-	t.decide(sh, key, r, nil, func(t *turn, stored *statestore.Entry) {
-		statestore.Expire(key, stored, &t.env, &t.res)
+	d := e.newDecision()
+	defer d.release()
+	key := sh.table.Key(r)
+	d.value = append(d.value[:0], key...)
+	key = d.value // the record's own goes with it
+	d.decide(sh, key, r, nil, func(d *decision, stored *statestore.Entry) {
+		statestore.Expire(key, stored, &d.env, &d.res)
 	})
-	if !t.res.Changed {
-		t.release()
+	if !d.res.Changed {
 		return false
 	}
-	t.commit(sh, key, maphash.Bytes(e.seed, key), r, nil)
+	d.carryOut(sh, key, maphash.Bytes(e.seed, key), r, nil)
 	return true
 }
 

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // From its deadline on a key is absent; its DELETE follows, once, before any
@@ -243,7 +244,7 @@ func TestTheLoopExpires(t *testing.T) {
 	}
 	w.e = e
 	events := &countingSink{deleted: make(chan string, 2)}
-	s := e.Open(Origin{Sink: events})
+	s := w.open(Origin{Sink: events})
 	at := time.Now()
 	w.run(s, "WATCH late", nil)
 	w.run(s, "WATCH soon", nil)
@@ -252,7 +253,7 @@ func TestTheLoopExpires(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	asleepFor(never)
+	asleepFor(table.Never)
 	<-w.run(s, "SET late v PX=300", nil)
 	asleepFor(e.nextDeadline())
 	<-w.run(s, "SET soon v PX=20", nil)
@@ -288,11 +289,11 @@ func TestWatchedKeysExpireFirst(t *testing.T) {
 		a.do(fmt.Sprintf("SET k%d v PX=100", i))
 	}
 	var last statestore.Event
-	b := w.e.Open(Origin{ID: "b", Sink: sinkFunc(func(e *statestore.Event) { last = *e })})
+	b := w.open(Origin{ID: "b", Sink: sinkFunc(func(e *statestore.Event) { last = *e })})
 	for i := range watched {
 		a.do(fmt.Sprintf("SET watched%d v PX=101", i)) // due after all the others
 		c := &answer{c: a, label: "WATCH", done: make(chan struct{})}
-		b.Do(parse(t, fmt.Sprintf("WATCH watched%d", i), 0), c)
+		b.run(parse(t, fmt.Sprintf("WATCH watched%d", i), 0), c)
 	}
 	w.settle()
 	w.clock.advance(200)

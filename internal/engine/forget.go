@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // Forgetting
@@ -17,7 +18,7 @@ import (
 // From its deadline on a message is new again, because the rules say so; what
 // remains to be done is to give its place back. One goroutine looks into the index
 // of deadlines from time to time and deletes what is due, a bounded number at a
-// time and with a pause after each, so that a backlog of millions disturbs nobody.
+// time and with a pause after each, so that a backlog of millions delays no other work.
 //
 // The beginning of the index is full of deleted rows, which are slow to skip, so
 // the clean-up goes on where it has stopped. No row may then join the index behind
@@ -76,8 +77,8 @@ func (f *forgetting) run(e *Local) {
 
 // countRemembered reads the index once, to know how many messages there are.
 func (e *Local) countRemembered() error {
-	err := e.journal.IterateOnce([]byte(indexPrefix), []byte(afterIndex), func(_, _ []byte) bool {
-		e.remembered++
+	err := e.journal.IterateOnce([]byte(rows.IndexPrefix), []byte(rows.AfterIndex), func(_, _ []byte) bool {
+		e.quota.Memos++
 		return true
 	})
 	if err != nil {
@@ -109,7 +110,7 @@ func (e *Local) ForgetDue() (more bool) {
 }
 
 // dueMessages returns rows of the index with deadlines up to now.
-func (e *Local) dueMessages(now int64) (rows [][]byte, err error) {
+func (e *Local) dueMessages(now int64) (due [][]byte, err error) {
 	e.mu.Lock()
 	e.sweptMs = max(e.sweptMs, now+1)
 	e.mu.Unlock()
@@ -121,57 +122,52 @@ func (e *Local) dueMessages(now int64) (rows [][]byte, err error) {
 	e.journal.WaitDurable()
 	from := e.forgets.from
 	if from == nil {
-		from = []byte(indexPrefix)
+		from = []byte(rows.IndexPrefix)
 	}
-	to := appendIndexRow(nil, now+1, []byte(memoPrefix))
+	to := rows.AppendIndexRow(nil, now+1, []byte(rows.MemoPrefix))
 	if bytes.Compare(from, to) >= 0 {
 		return nil, nil
 	}
 	err = e.journal.Iterate(from, to, func(row, _ []byte) bool {
-		rows = append(rows, bytes.Clone(row))
-		return len(rows) < forgetAtOnce
+		due = append(due, bytes.Clone(row))
+		return len(due) < forgetAtOnce
 	})
-	return rows, err
+	return due, err
 }
 
 // forget deletes the message that a row of the index names, if it is due by its
 // own row as well. If that one has another deadline by now, or is gone, only the
 // row of the index is left to delete.
 func (e *Local) forget(index []byte) (isDue bool, err error) {
-	diskMs, rest, key, err := splitIndexRow(index)
+	diskMs, rest, key, err := rows.SplitIndexRow(index)
 	if err != nil {
 		return false, fmt.Errorf("the row %q of the index cannot be read: %w", index, err)
 	}
-	t := e.newTurn(nil)
-	t.memoRow = append(append(t.memoRow[:0], memoPrefix...), rest...)
-	t.indexRow = append(t.indexRow[:0], index...)
+	d := e.newDecision()
+	defer d.release()
+	d.memoRow = append(append(d.memoRow[:0], rows.MemoPrefix...), rest...)
+	d.indexRow = append(d.indexRow[:0], index...)
 	st := e.stripe(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	found, err := e.recall(st, t.memoRow)
+	found, err := e.recall(st, d.memoRow)
 	if err != nil {
-		t.release()
 		return false, err
 	}
-	if found.known() == nil || found.diskMs != diskMs {
+	if found.known() == nil || found.DiskMs != diskMs {
 		a := e.journal.Begin()
-		a.Delete(t.indexRow)
+		a.Delete(d.indexRow)
 		a.End(nil)
-		t.release()
 		return true, nil
 	}
-	if e.nowMs() < found.memo.DeadlineMs {
-		t.release()
+	if e.nowMs() < found.What.DeadlineMs {
 		return false, nil
 	}
-	t.remember(st, 0)
+	d.remember(st, 0)
 	e.mu.Lock()
-	e.remembered--
+	e.quota.Memos--
 	e.forgotten++
 	e.mu.Unlock()
-	a := e.journal.Begin()
-	t.memory.batch = a.Seq()
-	t.appendMemo(a)
-	a.End(t)
+	d.carryOutMemo()
 	return true, nil
 }

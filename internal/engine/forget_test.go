@@ -6,10 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 )
 
 // forgetAll runs rounds until nothing is due, and returns how many there were.
@@ -171,14 +168,14 @@ func TestNothingIsIndexedBehindTheCleanUp(t *testing.T) {
 	w.wantRemembered(0)
 }
 
-// Rows of the index that lead nowhere, or that nobody can read, are in nobody's way.
+// The clean-up passes over rows of the index that lead to no memo or can't be decoded.
 func TestForgettingWithAStrayIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	a := w.j.Begin()
-	a.Set(appendIndexRow(nil, startMs, appendMemoRow(nil, []byte("k"), []byte("gone"))), nil)
+	a.Set(rows.AppendIndexRow(nil, startMs, rows.AppendMemoRow(nil, []byte("k"), []byte("gone"))), nil)
 	a.Set([]byte("x|"), nil)
-	a.Set(appendIndexRow(nil, startMs+1, []byte("r|\xff")), nil)
+	a.Set(rows.AppendIndexRow(nil, startMs+1, []byte("r|\xff")), nil)
 	a.End(nil)
 	w.settle()
 	c := w.client("c")
@@ -244,82 +241,4 @@ func TestTheLoopForgets(t *testing.T) {
 			t.Fatal("the message was not forgotten")
 		}
 	}
-}
-
-func drawMemory(t *rapid.T) *memory {
-	orNil := rapid.OneOf(rapid.SliceOf(rapid.Byte()), rapid.Just([]byte(nil)))
-	deadline := rapid.Int64Range(1, 1<<62)
-	m := &memory{memo: &statestore.Memo{
-		Version: drawStamp(t, "version"), Done: rapid.Bool().Draw(t, "done"),
-		State: orNil.Draw(t, "state"), Context: orNil.Draw(t, "context"), DeadlineMs: deadline.Draw(t, "deadline"),
-	}}
-	m.diskMs = rapid.OneOf(rapid.Just(m.memo.DeadlineMs), deadline).Draw(t, "deadline on disk")
-	return m
-}
-
-func TestMessagesSurviveTheDisk(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		want := drawMemory(t)
-		b := encodeMemo(nil, want, startMs)
-		if len(b) != memoSize(want, startMs) {
-			t.Fatalf("%d bytes were announced, %d were written", memoSize(want, startMs), len(b))
-		}
-		got, err := decodeMemo(b, startMs)
-		if err != nil || got.diskMs != want.diskMs || fmt.Sprintf("%#v", got.memo) != fmt.Sprintf("%#v", want.memo) {
-			t.Fatalf("%#v, %v; want %#v", got.memo, err, want.memo)
-		}
-		later, err := decodeMemo(b, startMs+1) // another run
-		if err != nil || later.memo.DeadlineMs != want.diskMs {
-			t.Fatalf("in the next run the deadline is %d, %v; want %d", later.memo.DeadlineMs, err, want.diskMs)
-		}
-		for n := range b { // whatever is cut off: no panic
-			_, _ = decodeMemo(b[:n], startMs)
-		}
-	})
-}
-
-func TestEncodingOfMessagesIsPinned(t *testing.T) {
-	t.Parallel()
-	memo := &statestore.Memo{Version: hlc.Timestamp{Wall: 1, Counter: 2, Node: "n"}, State: []byte("s"), Context: []byte("c"), DeadlineMs: 5}
-	for _, tc := range []struct {
-		m    memory
-		want string
-	}{
-		{memory{memo: memo, diskMs: 5}, "\x01\x06\x01\x02\x01n\x05\x01sc"},
-		{memory{memo: memo, diskMs: 7}, "\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"},
-		{memory{memo: &statestore.Memo{Version: memo.Version, Done: true, DeadlineMs: 5}, diskMs: 5}, "\x01\x01\x01\x02\x01n\x05"},
-	} {
-		if got := encodeMemo(nil, &tc.m, 42); string(got) != tc.want {
-			t.Errorf("%q, want %q", got, tc.want)
-		}
-	}
-	row := appendMemoRow(nil, []byte("key"), []byte("message"))
-	if string(row) != "r|\x03keymessage" {
-		t.Errorf("%q", row)
-	}
-	index := appendIndexRow(nil, 258, row)
-	if string(index) != "x|\x00\x00\x00\x00\x00\x00\x01\x02\x03keymessage" {
-		t.Errorf("%q", index)
-	}
-	if ms, rest, key, err := splitIndexRow(index); ms != 258 || string(rest) != "\x03keymessage" || string(key) != "key" || err != nil {
-		t.Errorf("%d, %q, %q, %v", ms, rest, key, err)
-	}
-}
-
-func FuzzDecodeMemo(f *testing.F) {
-	f.Add([]byte("\x01\x06\x01\x02\x01n\x05\x01sc"))
-	f.Add([]byte("\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"))
-	f.Add([]byte("\x01\x01\x01\x02\x01n\x05"))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeMemo(b, 42)
-		if err != nil {
-			return
-		}
-		again, err := decodeMemo(encodeMemo(nil, m, 42), 42)
-		if err != nil || again.diskMs != m.diskMs || fmt.Sprintf("%#v", again.memo) != fmt.Sprintf("%#v", m.memo) {
-			t.Fatalf("%q: %#v, written again %#v, %v", b, m.memo, again, err)
-		}
-	})
 }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/hlc"
-	"holdfast/internal/journal"
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 const startMs = 1_700_000_000_000
@@ -150,20 +150,34 @@ func (l *logbook) take() []string {
 	return lines
 }
 
-// client is a session that logs what it hears.
+// client is a session whose replies are logged when they may leave, as the broker's
+// connection gives them.
 type client struct {
 	w    *world
 	name string
 	Session
+	replies replies
 }
 
 func (w *world) client(name string) *client {
-	c := &client{w: w, name: name}
-	c.Session = w.e.Open(Origin{ID: name, Verified: true, Sink: c})
+	return w.open(Origin{ID: name, Verified: true, Sink: &logSink{w, name}})
+}
+
+// open opens a session that takes replies.
+func (w *world) open(o Origin) *client {
+	c := &client{w: w, name: o.ID, replies: replies{j: w.j}}
+	o.Waiter = &c.replies
+	c.Session = w.e.Open(o)
 	return c
 }
 
-func (c *client) Event(e *statestore.Event) {
+// logSink logs what a client hears.
+type logSink struct {
+	w    *world
+	name string
+}
+
+func (c *logSink) Event(e *statestore.Event) {
 	if e.Kind == statestore.KeyDeleted {
 		c.w.log.add("%s: event %s deleted", c.name, e.Key)
 		return
@@ -171,43 +185,74 @@ func (c *client) Event(e *statestore.Event) {
 	c.w.log.add("%s: event %s = %s", c.name, e.Key, e.Value)
 }
 
-func (c *client) Lost() { c.w.log.add("%s: lost", c.name) }
+func (c *logSink) Lost() { c.w.log.add("%s: lost", c.name) }
 
-// answer is a Completion that can be waited for.
+// replies are those of one session, given in the order of its commands, each when what it
+// waits for is durable.
+type replies struct {
+	j *journal.Journal
+
+	mu       sync.Mutex
+	newest   journal.Seq // that was asked for
+	asked    int
+	answered int
+	waiting  []waitingReply
+}
+
+type waitingReply struct {
+	ask  int
+	give func()
+}
+
+// Durable implements journal.Waiter.
+func (rs *replies) Durable(journal.Seq) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.answered++
+	rs.giveReady()
+}
+
+func (rs *replies) giveReady() {
+	for len(rs.waiting) > 0 && rs.waiting[0].ask <= rs.answered {
+		rs.waiting[0].give()
+		rs.waiting = rs.waiting[1:]
+	}
+}
+
+// do runs a command; give is called with the reply, which lasts, when it may leave.
+func (rs *replies) do(s Session, cmd *statestore.Command, give func(*statestore.Reply)) (waited bool) {
+	call := &Call{Command: *cmd}
+	wait := s.Do(call)
+	reply := *call.Reply()
+	reply.Value, reply.Context = bytes.Clone(reply.Value), bytes.Clone(reply.Context)
+	call.Clear()
+	waits := wait.Asked || wait.Batch > rs.j.Complete()
+	rs.mu.Lock()
+	ask := waits && !wait.Asked && wait.Batch > rs.newest
+	if ask || wait.Asked {
+		rs.asked++
+		rs.newest = max(rs.newest, wait.Batch)
+	}
+	w := waitingReply{give: func() { give(&reply) }}
+	if waits {
+		w.ask = rs.asked
+	}
+	rs.waiting = append(rs.waiting, w)
+	rs.giveReady()
+	rs.mu.Unlock()
+	if ask && !rs.j.Await(wait.Batch, rs) {
+		rs.Durable(wait.Batch)
+	}
+	return waits
+}
+
+// answer is a reply that can be waited for.
 type answer struct {
-	c     *client
-	label string
-	held  bool
-	done  chan struct{}
-	reply statestore.Reply // a copy; valid once done is closed
-}
-
-func (a *answer) Hold() {
-	if a.held {
-		a.c.w.t.Errorf("%s: Hold was called twice", a.label)
-	}
-	a.held = true
-}
-
-func (a *answer) Reply(r *statestore.Reply) {
-	a.reply = *r
-	a.reply.Value, a.reply.Context = bytes.Clone(r.Value), bytes.Clone(r.Context)
-	a.c.w.log.add("%s: %s -> %s", a.c.name, a.label, show(r))
-	close(a.done) // panics if Reply is called twice
-}
-
-func (a *answer) ReplyWhenDurable(batch journal.Seq, r *statestore.Reply) {
-	a.held = true
-	replyWhenDurable(a.c.w.j, batch, a, r)
-}
-
-// replyWhenDurable does for a Completion what the broker does for a connection.
-func replyWhenDurable(j *journal.Journal, batch journal.Seq, c Completion, r *statestore.Reply) {
-	kept := *r
-	kept.Value, kept.Context = bytes.Clone(r.Value), bytes.Clone(r.Context)
-	if !j.Await(batch, waiter(func() { c.Reply(&kept) })) {
-		c.Reply(&kept)
-	}
+	c      *client
+	label  string
+	waited bool // for the journal
+	done   chan struct{}
+	reply  statestore.Reply // valid once done is closed
 }
 
 func (a *answer) replied() bool {
@@ -258,11 +303,20 @@ func showBlob(b []byte) string {
 func (c *client) do(text string) *answer {
 	a := &answer{c: c, label: text, done: make(chan struct{})}
 	cmd := parse(c.w.t, text, c.w.clock.WallMs())
-	c.Do(cmd, a)
+	c.run(cmd, a)
 	for _, b := range [][]byte{cmd.Key, cmd.Value, cmd.Compare, cmd.Message, cmd.Context} {
 		clear(b) // they were valid during Do only
 	}
 	return a
+}
+
+// run gives a command.
+func (c *client) run(cmd *statestore.Command, a *answer) {
+	a.waited = c.replies.do(c.Session, cmd, func(r *statestore.Reply) {
+		a.reply = *r
+		c.w.log.add("%s: %s -> %s", c.name, a.label, show(r))
+		close(a.done) // panics if there are two replies
+	})
 }
 
 // wait gives a command and waits for its reply.
@@ -367,9 +421,9 @@ func (w *world) records() (n int) {
 	for i := range w.e.shards {
 		sh := &w.e.shards[i]
 		sh.mu.Lock()
-		n += sh.table.len()
+		n += sh.table.Len()
 		for key := range sh.watchers {
-			if sh.table.find([]byte(key), maphash.String(w.e.seed, key)).ref == 0 {
+			if !sh.table.Get([]byte(key), maphash.String(w.e.seed, key)).Exists() {
 				n++
 			}
 		}
@@ -383,5 +437,5 @@ func (w *world) deadlines(key string) int {
 	sh, _ := w.e.shard([]byte(key))
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return len(sh.table.deadlines)
+	return sh.table.Deadlines()
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/hlc"
-	"holdfast/internal/journal"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Sessions work on a few keys at the same time, the machine loses its power at
@@ -104,10 +105,9 @@ type history struct {
 	off bool
 }
 
-// call is one operation in flight, and its own Completion.
+// call is one operation in flight.
 type call struct {
 	h      *history
-	j      *journal.Journal
 	client int
 	in     request
 	began  int64
@@ -118,15 +118,9 @@ var began = time.Now()
 
 func now() int64 { return int64(time.Since(began)) }
 
-func (c *call) Hold() {}
-
-func (c *call) Reply(r *statestore.Reply) {
+func (c *call) reply(r *statestore.Reply) {
 	c.note(response{known: true, kind: r.Kind, value: string(r.Value), count: r.Count})
 	close(c.done)
-}
-
-func (c *call) ReplyWhenDurable(batch journal.Seq, r *statestore.Reply) {
-	replyWhenDurable(c.j, batch, c, r)
 }
 
 func (c *call) note(out response) {
@@ -195,13 +189,13 @@ func liveUntilPowerIsCut(w *world, h *history, firstID, clients int, rng *rand.R
 	for id := range clients {
 		rng := rand.New(rand.NewPCG(rng.Uint64(), 2))
 		wg.Go(func() {
-			s := w.e.Open(Origin{})
+			s := w.open(Origin{})
 			defer s.Close()
 			for n := 0; ; n++ {
 				var inFlight []*call
 				for range 1 + rng.IntN(3) {
-					c := &call{h: h, j: w.j, client: firstID + id, in: randomRequest(rng, fmt.Sprint(firstID+id, ".", n)), began: now(), done: make(chan struct{})}
-					s.Do(c.command(startMs), c)
+					c := &call{h: h, client: firstID + id, in: randomRequest(rng, fmt.Sprint(firstID+id, ".", n)), began: now(), done: make(chan struct{})}
+					s.replies.do(s.Session, c.command(startMs), c.reply)
 					inFlight = append(inFlight, c)
 				}
 				for _, c := range inFlight {
@@ -235,7 +229,7 @@ func metaOf(t testing.TB, fs *vfs.MemFS) hlc.Timestamp {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	last, err := decodeMeta(j.Meta())
+	last, err := rows.DecodeMeta(j.Meta())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,10 @@ import (
 	"runtime"
 	"sync"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Loading
@@ -50,7 +52,7 @@ type loader struct {
 
 // load reads every key and the last version.
 func (e *Local) load() (err error) {
-	if e.last, err = decodeMeta(e.journal.Meta()); err != nil {
+	if e.last, err = rows.DecodeMeta(e.journal.Meta()); err != nil {
 		return err
 	}
 	loaders := make([]loader, runtime.GOMAXPROCS(0))
@@ -71,8 +73,8 @@ func (e *Local) load() (err error) {
 		})
 	}
 	filling := <-empty
-	err = e.journal.IterateOnce([]byte(keyPrefix), []byte(afterKeys), func(row, value []byte) bool {
-		filling.add(row[len(keyPrefix):], value)
+	err = e.journal.IterateOnce([]byte(rows.KeyPrefix), []byte(rows.AfterKeys), func(row, value []byte) bool {
+		filling.add(row[len(rows.KeyPrefix):], value)
 		if len(filling.bytes) >= chunkBytes {
 			full <- filling
 			filling = <-empty
@@ -100,7 +102,7 @@ func (l *loader) take(c *chunk) {
 	for i := 0; i < len(c.ends); i += 2 {
 		key, value := c.bytes[begin:c.ends[i]], c.bytes[c.ends[i]:c.ends[i+1]]
 		begin = c.ends[i+1]
-		if err := decodeEntry(value, l.nodes, &l.entry); err != nil {
+		if err := rows.DecodeEntry(value, l.nodes, &l.entry); err != nil {
 			l.err = fmt.Errorf("the record of key %q cannot be read: %w", key, err)
 			return
 		}
@@ -111,9 +113,9 @@ func (l *loader) take(c *chunk) {
 func (l *loader) add(key []byte, entry *statestore.Entry) {
 	sh, hash := l.e.shard(key)
 	sh.mu.Lock()
-	r := sh.put(record{}, key, hash, entry, hlc.Timestamp{})
+	r := sh.put(table.Record{}, key, hash, entry, hlc.Timestamp{})
 	if entry.DeadlineMs != 0 {
-		r.setByWall()
+		r.SetByWall()
 	}
 	sh.mu.Unlock()
 	l.keys++
@@ -127,8 +129,8 @@ func (l *loader) add(key []byte, entry *statestore.Entry) {
 func (e *Local) merge(l *loader) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.keys += l.keys
-	e.bytes += l.bytes
+	e.quota.Keys += l.keys
+	e.quota.Bytes += l.bytes
 	if l.last.Compare(e.last) > 0 {
 		e.last = l.last
 	}

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
-	budget "holdfast/internal/memory"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // bound gives a command and returns what it has run into.
@@ -136,7 +138,7 @@ func TestQuotaOfAClient(t *testing.T) {
 	// also where the store does not grow.
 	b.wantBounds("DEL b1", none, "SET a6 w", none)
 	a.wantBounds("SET a7 "+text(90), none, "SET a8 v", keys)
-	// Of what was there at the start nobody is the owner.
+	// Keys that were loaded at the start have no owner.
 	w.restart()
 	w.client("a").wantBounds("SET a8 v", none, "SET a9 v", none, "SET a1 v", none, "SET a5 v", keys)
 }
@@ -183,9 +185,9 @@ func TestFullStoreNamesTheLargestClient(t *testing.T) {
 // Nothing is kept of a client that holds no key and is gone.
 func TestOwnersAreForgotten(t *testing.T) {
 	t.Parallel()
-	pool := budget.NewPool(1 << 30)
+	pool := memory.NewPool(1 << 30)
 	w := newWorld(t, Options{Memory: pool})
-	before := pool.UsedBy(budget.Keys)
+	before := pool.UsedBy(memory.Keys)
 	for i := range 10 {
 		c := w.client(fmt.Sprintf("c%d", i))
 		c.wait(fmt.Sprintf("SET k%d v", i))
@@ -203,15 +205,15 @@ func TestOwnersAreForgotten(t *testing.T) {
 	}
 	a.Close()
 	w.e.mu.Lock()
-	owners, numbers := len(w.e.owners.byID), len(w.e.owners.byNumber)
+	owners, numbers := w.e.quota.Owners()
 	w.e.mu.Unlock()
-	if owners != 2 || numbers > 8 {
-		t.Errorf("%d owners with numbers up to %d, want those of k3 and k7", owners, numbers)
+	if owners != 2 || numbers > 7 {
+		t.Errorf("%d owners of %d numbers, want those of k3 and k7", owners, numbers)
 	}
 	w.client("b").wait("DEL k3")
 	w.client("b").wait("DEL k7")
 	w.settle()
-	if after := pool.UsedBy(budget.Keys); after > before+64*(64<<10) {
+	if after := pool.UsedBy(memory.Keys); after > before+64*(64<<10) {
 		t.Errorf("%d bytes of keys are charged, %d before", after, before)
 	}
 }
@@ -220,7 +222,7 @@ func TestOwnersAreForgotten(t *testing.T) {
 // refused, and everything else goes on.
 func TestMemoryBoundsTheStore(t *testing.T) {
 	t.Parallel()
-	pool := budget.NewPool(16 << 20) // 12 MiB for state
+	pool := memory.NewPool(16 << 20) // 12 MiB for state
 	w := newWorld(t, Options{Memory: pool})
 	a := w.client("a")
 	n := 0
@@ -240,11 +242,11 @@ func TestMemoryBoundsTheStore(t *testing.T) {
 		a.wait(fmt.Sprintf("DEL large%d", i))
 	}
 	w.settle()
-	small := pool.UsedBy(budget.Keys)
+	small := pool.UsedBy(memory.Keys)
 	a.wantBounds("SET large0 "+text(256*kib), none)
 	a.wait("DEL large0")
 	w.settle()
-	if after := pool.UsedBy(budget.Keys); after != small {
+	if after := pool.UsedBy(memory.Keys); after != small {
 		t.Errorf("%d bytes are charged for keys, %d before one came and went", after, small)
 	}
 
@@ -268,20 +270,20 @@ func TestMemoryBoundsTheStore(t *testing.T) {
 	}
 	w.settle()
 	a.wantBounds("WATCH "+watched, none)
-	if got := pool.UsedBy(budget.Watches); got != watchCost(watched) {
+	if got := pool.UsedBy(memory.Watches); got != watchCost(watched) {
 		t.Errorf("%d bytes are charged for a watch, want %d", got, watchCost(watched))
 	}
 	a.wantBounds("STOP "+watched, none, "WATCH "+watched, none)
 	a.Close()
 	a.Close()
-	if got := pool.UsedBy(budget.Watches); got != 0 {
+	if got := pool.UsedBy(memory.Watches); got != 0 {
 		t.Errorf("%d bytes are charged for watches that are gone", got)
 	}
 	// What is remembered is charged until the disk has it.
 	b := w.client("b")
 	b.wantBounds("STORE k v m - CTX="+text(kib), none)
 	w.overlaid()
-	if got := pool.UsedBy(budget.Remembered); got != 0 {
+	if got := pool.UsedBy(memory.Remembered); got != 0 {
 		t.Errorf("%d bytes are charged for a message that is on disk", got)
 	}
 }
@@ -297,7 +299,7 @@ func TestVersionsAheadOfTheClock(t *testing.T) {
 	fast, other := w.client("fast"), w.client("other")
 	set := func(c *client, aheadMs int64) statestore.Reply {
 		a := &answer{c: c, label: "SET", done: make(chan struct{})}
-		c.Do(parse(t, "SET k v", startMs+w.clock.sinceMs.Load()+aheadMs), a)
+		c.run(parse(t, "SET k v", startMs+w.clock.sinceMs.Load()+aheadMs), a)
 		<-a.done
 		w.e.warnOfClock(&said)
 		return a.reply
@@ -317,5 +319,50 @@ func TestVersionsAheadOfTheClock(t *testing.T) {
 	}
 	if s := w.e.Stats(); s.AheadBy != "" || s.AheadMs != 0 {
 		t.Errorf("ahead by %d ms because of %q", s.AheadMs, s.AheadBy)
+	}
+}
+
+// A record whose token alone is larger than a slot may be is kept like any other: the
+// shard's lock is held while it is written.
+func TestTokenLargerThanASlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("a")
+	node := strings.Repeat("n", 17_000)
+	for _, value := range []string{"v", strings.Repeat("v", table.MaxSlot)} {
+		cmd := parse(t, "SET k "+value+" PX=1000", startMs)
+		cmd.Token = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: startMs, Counter: 1, Node: node}}
+		a := &answer{c: c, label: "SET", done: make(chan struct{})}
+		c.run(cmd, a)
+		<-a.done
+		w.log.take()
+		if got := c.wait("GET k"); string(got.Value) != value {
+			t.Fatalf("got a value of %d bytes, want %d", len(got.Value), len(value))
+		}
+		w.log.take()
+		c.wait("SET k w")
+		w.expect("a: SET k w -> " + statestore.TokenRequired.Error())
+	}
+	w.restart()
+	w.log.take()
+	w.client("a").wait("DEL k")
+	w.expect("a: DEL k -> " + statestore.TokenRequired.Error())
+}
+
+// A client that connects again has the keys that it had: its first write on the new
+// connection is judged like any other.
+func TestQuotaOfAClientHoldsOnANewConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{MaxKeys: 320, MaxClientKeys: 30})
+	first := w.client("a")
+	for i := range 30 {
+		first.wantBounds(fmt.Sprintf("SET k%d v", i), none)
+	}
+	first.wantBounds("SET more v", statestore.MaxKeysOfClient)
+	first.Close()
+	for i := range 3 {
+		again := w.client("a")
+		again.wantBounds(fmt.Sprintf("SET more%d v", i), statestore.MaxKeysOfClient, "SET k1 w", none, "SET more v", statestore.MaxKeysOfClient)
+		again.Close()
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // scanAll runs a SCAN to its end and returns the keys and the number of pages.
@@ -18,7 +20,7 @@ func scanAll(t *testing.T, c *client, pattern string) (keys []string, pages int)
 	cmd := &statestore.Command{Verb: statestore.Scan, Key: []byte(pattern)}
 	for {
 		a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
-		c.Do(cmd, a)
+		c.run(cmd, a)
 		<-a.done
 		if a.reply.Kind != statestore.Page {
 			t.Fatalf("SCAN %s -> %s", pattern, show(&a.reply))
@@ -120,7 +122,7 @@ func TestScanFaults(t *testing.T) {
 		{"a*", []byte("x"), statestore.MalformedToken},
 	} {
 		got := &answer{c: a, label: "SCAN", done: make(chan struct{})}
-		a.Do(&statestore.Command{Verb: statestore.Scan, Key: []byte(c.pattern), Value: c.token, HasToken: c.token != nil}, got)
+		a.run(&statestore.Command{Verb: statestore.Scan, Key: []byte(c.pattern), Value: c.token, HasToken: c.token != nil}, got)
 		if show(&got.reply) != c.want.Error() {
 			t.Errorf("SCAN %s -> %s, want %v", c.pattern, show(&got.reply), c.want)
 		}
@@ -129,7 +131,7 @@ func TestScanFaults(t *testing.T) {
 	a.wait("SET a v")
 	before := statestore.EncodeToken(nil, []byte("b*"), []byte("a"))
 	got := &answer{c: a, label: "SCAN", done: make(chan struct{})}
-	a.Do(&statestore.Command{Verb: statestore.Scan, Key: []byte("b*"), Value: before, HasToken: true}, got)
+	a.run(&statestore.Command{Verb: statestore.Scan, Key: []byte("b*"), Value: before, HasToken: true}, got)
 	if show(&got.reply) != "[] more=false" {
 		t.Errorf("SCAN b* after a -> %s", show(&got.reply))
 	}
@@ -154,7 +156,7 @@ func TestScanOfADiskThatCannotBeRead(t *testing.T) {
 	first, second := &statestore.Command{Verb: statestore.Scan, Key: []byte("k*")}, &statestore.Command{Verb: statestore.Scan, Key: []byte("k*"), Value: token, HasToken: true}
 	for _, cmd := range []*statestore.Command{first, second} {
 		a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
-		c.Do(cmd, a)
+		c.run(cmd, a)
 		<-a.done
 		if a.reply.Kind != statestore.Error || a.reply.Fault != statestore.Unreadable || a.reply.Next != nil {
 			t.Errorf("SCAN -> %s, token %q", show(&a.reply), a.reply.Next)
@@ -163,7 +165,7 @@ func TestScanOfADiskThatCannotBeRead(t *testing.T) {
 	// Once it can be read again the same token goes on.
 	w.disk.FailReads(nil)
 	a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
-	c.Do(second, a)
+	c.run(second, a)
 	if <-a.done; show(&a.reply) != "[k4 k5] more=true" {
 		t.Errorf("SCAN -> %s", show(&a.reply))
 	}
@@ -206,14 +208,14 @@ func TestScanWhileKeysChange(t *testing.T) {
 	}
 	cmd := &statestore.Command{Verb: statestore.Scan, Key: []byte("stays??")}
 	first := &answer{c: a, label: "SCAN", done: make(chan struct{})}
-	a.Do(cmd, first)
+	a.run(cmd, first)
 	<-first.done
 	close(stop)
 	wg.Wait()
 	w.restart()
 	cmd.HasToken, cmd.Value = true, first.reply.Next
 	second := &answer{c: w.client("a"), label: "SCAN", done: make(chan struct{})}
-	second.c.Do(cmd, second)
+	second.c.run(cmd, second)
 	if got := show(&second.reply); got != "[stays05 stays06 stays07 stays08 stays09] more=true" {
 		t.Errorf("second page after a restart: %s", got)
 	}
@@ -253,7 +255,7 @@ func TestScanEndsWithItsConnection(t *testing.T) {
 	w.settle()
 	w.log.take()
 	left := 4
-	c := &client{w: w, name: "c", Session: w.e.Open(Origin{ID: "c", Gone: func() bool { left--; return left < 0 }})}
+	c := w.open(Origin{ID: "c", Gone: func() bool { left--; return left < 0 }})
 	if got := c.wait("SCAN *"); len(got.Keys) != 3 || len(got.Next) == 0 {
 		t.Errorf("SCAN of a client that goes -> %s", show(got))
 	}
@@ -284,9 +286,235 @@ func TestScanTellsOfItsWork(t *testing.T) {
 	}
 	a.wait("SET l" + strings.Repeat("k", 64*matchedPerUnit) + " v")
 	var told []int
-	c := &client{w: w, name: "c", Session: w.e.Open(Origin{ID: "c", Work: func(units int) { told = append(told, units) }})}
+	c := w.open(Origin{ID: "c", Work: func(units int) { told = append(told, units) }})
 	c.wait("SCAN *")
 	if want := []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 65}; !slices.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
+}
+
+// scanPage asks for one page and returns it.
+func scanPage(c *client, cmd statestore.Command) *statestore.Reply {
+	cmd.Verb = statestore.Scan
+	a := &answer{c: c, label: "SCAN", done: make(chan struct{})}
+	c.run(&cmd, a)
+	<-a.done
+	return &a.reply
+}
+
+// With values a page has each key's newest value, with its version, as a GET has it.
+func TestScanWithValues(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	large := strings.Repeat("l", table.MaxSlot+1) // on the Go heap
+	c.wait("SET a old")
+	c.wait("SET a new")
+	c.wait("SET b " + large)
+	c.wait("SET c gone")
+	c.wait("DEL c")
+	empty := &answer{c: c, label: "SET", done: make(chan struct{})}
+	c.run(&statestore.Command{Verb: statestore.Set, Key: []byte("d"), Time: statestore.Stamp{State: statestore.Given}}, empty)
+	<-empty.done
+	got := scanPage(c, statestore.Command{Key: []byte("*"), Values: true})
+	if len(got.Keys) != 3 || len(got.Values) != 3 || got.Next != nil {
+		t.Fatalf("%d keys, %d values, token %q", len(got.Keys), len(got.Values), got.Next)
+	}
+	for i, key := range []string{"a", "b", "d"} {
+		value := c.wait("GET " + key)
+		if v := got.Values[i]; string(got.Keys[i]) != key || v.Bytes == nil || !bytes.Equal(v.Bytes, value.Value) || v.Version != value.Version {
+			t.Errorf("%s: %.20q of version %v; GET says %.20q of version %v", got.Keys[i], v.Bytes, v.Version, value.Value, value.Version)
+		}
+	}
+	if got := scanPage(c, statestore.Command{Key: []byte("*")}); got.Values != nil {
+		t.Errorf("without the option there are %d values", len(got.Values))
+	}
+}
+
+// A page with values shows nothing that could still be lost.
+func TestScanWithValuesWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.wait("SET a old")
+	w.settle()
+	w.log.take()
+	w.disk.Hold()
+	set := c.do("SET a new")
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	d := w.open(Origin{ID: "d", Gone: func() bool { begin(); return false }})
+	answered := make(chan *statestore.Reply)
+	go func() { answered <- scanPage(d, statestore.Command{Key: []byte("*"), Values: true}) }()
+	<-begun
+	w.disk.Release(nil)
+	if got := <-answered; string(got.Values[0].Bytes) != "new" {
+		t.Errorf("value %s, want new", got.Values[0].Bytes)
+	}
+	<-set.done
+	if said := w.log.take(); len(said) != 2 || !strings.Contains(said[0], "SET") || !strings.Contains(said[1], "SCAN") {
+		t.Errorf("replies in the order %q, want that to the SET first", said)
+	}
+}
+
+// A page comes after the notifications of the changes that it shows, to a session that
+// watches their keys.
+func TestScanFollowsNotifications(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c, d := w.client("c"), w.client("d")
+	d.wait("SET k v")
+	c.wait("WATCH k")
+	for i := range 50 {
+		w.settle()
+		w.log.take()
+		del := d.do("DEL k")
+		got := scanPage(c, statestore.Command{Key: []byte("*")})
+		<-del.done
+		d.wait("SET k v")
+		w.settle()
+		said := strings.Join(w.log.take(), "\n")
+		event, page := strings.Index(said, "c: event k deleted"), strings.Index(said, "c: SCAN")
+		if len(got.Keys) > 0 || event < 0 || page < event {
+			t.Fatalf("round %d:\n%s", i, said)
+		}
+	}
+}
+
+// Values count against the bytes of a page. One that is larger than a page has a page
+// of its own.
+func TestScanWithValuesIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageBytes: 100})
+	c := w.client("c")
+	for i, size := range []int{48, 48, 49, 1, 500, 1} { // the keys have two bytes
+		c.wait(fmt.Sprintf("SET k%d %s", i, strings.Repeat("v", size)))
+	}
+	cmd := statestore.Command{Key: []byte("*"), Values: true}
+	var pages []string
+	for {
+		got := scanPage(c, cmd)
+		sizes := make([]int, len(got.Values))
+		for i, v := range got.Values {
+			sizes[i] = len(v.Bytes)
+		}
+		pages = append(pages, fmt.Sprint(sizes))
+		if got.Next == nil {
+			break
+		}
+		cmd.HasToken, cmd.Value = true, got.Next
+	}
+	if want := "[48 48] [49 1] [500] [1]"; strings.Join(pages, " ") != want {
+		t.Errorf("values on pages: %s, want %s", pages, want)
+	}
+}
+
+// BINARY brings the keys that are not UTF-8 as well.
+func TestScanOfBinaryKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{ScanPageKeys: 2})
+	c := w.client("c")
+	for _, key := range []string{"a", "caf\xe9", "caf\xe9\xff", "café", "\xff\xff"} {
+		c.wait("SET " + key + " v")
+	}
+	for pattern, want := range map[string][]string{
+		"*":        {"a", "caf\xc3\xa9", "caf\xe9", "caf\xe9\xff", "\xff\xff"},
+		"caf\xe9*": {"caf\xe9", "caf\xe9\xff"},
+		"caf?":     {"caf\xe9"},
+		"\xff*":    {"\xff\xff"},
+	} {
+		cmd := statestore.Command{Key: []byte(pattern), Binary: true}
+		var keys []string
+		for {
+			got := scanPage(c, cmd)
+			for _, key := range got.Keys {
+				keys = append(keys, string(key))
+			}
+			if got.Next == nil {
+				break
+			}
+			cmd.HasToken, cmd.Value = true, got.Next
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("%q: %q, want %q", pattern, keys, want)
+		}
+	}
+}
+
+// A page fits in what the client takes: at the bound a value comes, one byte below it
+// is left out, and a key that doesn't fit itself is an error.
+func TestScanFitsTheClientsPackets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.wait("SET key " + strings.Repeat("v", 1000))
+	cmd := statestore.Command{Key: []byte("*"), Values: true}
+	got := scanPage(c, cmd)
+	whole := len(protocol.AppendReply(nil, protocol.SDK, got))
+	most := 0
+	for cmd.MaxPage = whole; most == 0; cmd.MaxPage++ {
+		if got := scanPage(c, cmd); got.Values[0].Bytes != nil {
+			most = cmd.MaxPage
+		}
+	}
+	if most > whole+200 {
+		t.Errorf("a page of %d bytes is sent from a maximum of %d on", whole, most)
+	}
+	cmd.MaxPage = most - 1
+	if got := scanPage(c, cmd); len(got.Values) != 1 || got.Values[0].Bytes != nil || got.Values[0].Version.IsZero() {
+		t.Errorf("one byte less: %d values", len(got.Values))
+	}
+	cmd.MaxPage = 50
+	if got := scanPage(c, cmd); got.Fault != statestore.PageTooLarge {
+		t.Errorf("no room for the key: %s", show(got))
+	}
+}
+
+// However small the packets that the client takes, each page fits, and every key comes
+// once. A long key that doesn't match, whose token would not fit, is passed all the same.
+func TestScanInSmallPackets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	var want []string
+	for i := range 40 {
+		key := fmt.Sprintf("k%02d", i)
+		c.wait(fmt.Sprintf("SET %s %s", key, strings.Repeat("v", i+1)))
+		want = append(want, key)
+		if i%10 == 5 {
+			c.wait("SET " + key + strings.Repeat("x", 400) + " v")
+		}
+	}
+	for _, values := range []bool{false, true} {
+		cmd := statestore.Command{Key: []byte("k??"), Values: values, MaxPage: 300}
+		var keys []string
+		for range 100 {
+			got := scanPage(c, cmd)
+			if n := len(protocol.AppendReply(nil, protocol.SDK, got)); n > 300 || got.Kind != statestore.Page {
+				t.Fatalf("a page of %d bytes: %s", n, show(got))
+			}
+			for _, key := range got.Keys {
+				keys = append(keys, string(key))
+			}
+			if got.Next == nil {
+				break
+			}
+			cmd.HasToken, cmd.Value = true, bytes.Clone(got.Next)
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("values %v: %q, want %q", values, keys, want)
+		}
+	}
+	cmd := statestore.Command{Key: []byte("k*"), MaxPage: 300}
+	for range 100 {
+		got := scanPage(c, cmd)
+		if got.Next == nil {
+			if got.Fault != statestore.PageTooLarge {
+				t.Errorf("a key that can't be sent: %s", show(got))
+			}
+			return
+		}
+		cmd.HasToken, cmd.Value = true, bytes.Clone(got.Next)
+	}
+	t.Error("the scan has no end")
 }

@@ -3,18 +3,19 @@ package engine
 import (
 	"sync/atomic"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/lockrank"
-	budget "holdfast/internal/memory"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // session is one connection's way into the engine.
 type session struct {
 	e      *Local
 	origin Origin
-	closed atomic.Bool // written under mu
-	owner  *owner      // guarded by the engine's mu: nil until it has written a key
+	closed atomic.Bool  // written under mu
+	owner  *quota.Owner // guarded by the engine's mu: nil until it has written a key
 
 	mu      lockrank.Mutex[lockrank.StoreSession]
 	watches map[string]*watch // guarded by mu: by key
@@ -23,22 +24,22 @@ type session struct {
 }
 
 // Do runs one command; see Session.
-func (s *session) Do(cmd *statestore.Command, c Completion) {
-	t := s.e.newTurn(c)
-	switch cmd.Verb {
+func (s *session) Do(c *Call) Wait {
+	c.e = s.e
+	switch c.Command.Verb {
 	case statestore.Get:
-		s.get(cmd, t)
+		return s.get(c)
 	case statestore.Set, statestore.Del, statestore.VDel:
-		s.write(cmd, t)
+		return s.write(c)
 	case statestore.KeyNotify:
-		s.keyNotify(cmd, t)
+		return s.keyNotify(c)
 	case statestore.Scan:
-		s.scan(cmd, t)
+		return s.scan(c)
 	case statestore.Load, statestore.Store, statestore.Done:
-		s.message(cmd, t)
+		return s.message(c)
 	default: // the rules know what to say
-		statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
-		t.answer(0)
+		statestore.Apply(&c.Command, statestore.Cell{}, &c.env, &c.res)
+		return Wait{}
 	}
 }
 
@@ -47,75 +48,98 @@ func (s *session) gone() bool {
 	return s.closed.Load() || s.origin.Gone != nil && s.origin.Gone()
 }
 
+// after returns what a reply waits for that shows the key as of the batch. If the session
+// watches the key, the reply also follows the notification of that change.
+func (s *session) after(batch journal.Seq, key []byte) Wait {
+	if batch <= s.e.journal.Complete() {
+		return Wait{}
+	}
+	if s.watching(key) == nil {
+		return Wait{Batch: batch}
+	}
+	return s.ask()
+}
+
+// ask asks the journal for all that was appended so far, on behalf of the reply: it comes
+// after the callbacks of all these changes. No lock is held.
+func (s *session) ask() Wait {
+	j, last := s.e.journal, s.e.journal.Last()
+	switch {
+	case s.origin.Waiter == nil:
+		return Wait{Batch: last}
+	case !j.Await(last, s.origin.Waiter):
+		return Wait{}
+	}
+	j.Admit()
+	return Wait{Batch: last, Asked: true}
+}
+
 // get is the short way: nothing here allocates, and the clock is only read for
 // a key that has a deadline.
-func (s *session) get(cmd *statestore.Command, t *turn) {
+func (s *session) get(c *Call) Wait {
 	var cell statestore.Cell
-	var batch journal.Seq
-	sh, hash := s.e.shard(cmd.Key)
+	d, key := &c.decision, c.Command.Key
+	sh, hash := s.e.shard(key)
 	sh.mu.Lock()
-	r := sh.table.find(cmd.Key, hash)
-	cell.Entry, batch = t.read(sh, r), r.lastBatch()
-	lasting := cell.Entry != nil && r.has(recordLarge)
+	r := sh.table.Get(key, hash)
+	cell.Entry = d.read(sh, r)
+	batch, lasting := journal.Seq(r.Batch()), cell.Entry != nil && r.Lasting()
 	sh.mu.Unlock()
+	d.env.NowMs = 0
 	if cell.Entry != nil && cell.Entry.DeadlineMs != 0 {
-		t.env.NowMs = s.e.nowMs()
+		d.env.NowMs = s.e.nowMs()
 	}
-	statestore.Apply(cmd, cell, &t.env, &t.res)
-	t.res.Reply.Lasting = lasting
-	if batch > s.e.journal.Complete() {
-		t.answer(batch)
-		return
-	}
-	t.completion.Reply(&t.res.Reply)
-	t.releaseRead()
+	statestore.Apply(&c.Command, cell, &d.env, &d.res)
+	d.res.Reply.Lasting = lasting
+	return s.after(batch, key)
 }
 
 // write runs SET, DEL and VDEL.
-func (s *session) write(cmd *statestore.Command, t *turn) {
+func (s *session) write(c *Call) Wait {
 	s.e.journal.Admit()
+	d, cmd := &c.decision, &c.Command
+	d.memo = nil
 	sh, hash := s.e.shard(cmd.Key)
 	for {
 		sh.mu.Lock()
-		r := sh.table.find(cmd.Key, hash)
-		t.decide(sh, cmd.Key, r, s, func(t *turn, stored *statestore.Entry) {
-			statestore.Apply(cmd, statestore.Cell{Entry: stored}, &t.env, &t.res)
+		r := sh.table.Get(cmd.Key, hash)
+		d.decide(sh, cmd.Key, r, s, func(d *decision, stored *statestore.Entry) {
+			statestore.Apply(cmd, statestore.Cell{Entry: stored}, &d.env, &d.res)
 		})
-		if t.res.Changed {
-			batch, given := t.commit(sh, cmd.Key, hash, r, s)
+		if d.res.Changed {
+			wait := d.carryOut(sh, cmd.Key, hash, r, s)
 			sh.mu.Unlock()
-			if !given {
-				t.completion.ReplyWhenDurable(batch, &t.res.Reply)
-				t.release()
-			}
-			return
+			return wait
 		}
-		batch := r.lastBatch()
+		batch := journal.Seq(r.Batch())
 		sh.mu.Unlock()
-		if !s.e.makeRoom(t.res.Reply.Bound) {
-			s.e.sayFull(t.res.Reply.Bound)
-			t.answer(batch)
-			return
+		if !s.e.makeRoom(d.res.Reply.Bound) {
+			s.e.sayFull(d.res.Reply.Bound)
+			return s.after(batch, cmd.Key)
 		}
 	}
 }
 
-// keyNotify registers a watch, or ends it.
-func (s *session) keyNotify(cmd *statestore.Command, t *turn) {
-	t.look()
+// keyNotify registers a watch, or ends it. The answer to STOP comes after every event.
+func (s *session) keyNotify(c *Call) Wait {
+	d, cmd := &c.decision, &c.Command
+	d.look()
 	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
-	statestore.Apply(cmd, statestore.Cell{}, &t.env, &t.res)
+	statestore.Apply(cmd, statestore.Cell{}, &d.env, &d.res)
 	var batch journal.Seq
-	if t.res.Reply.Kind == statestore.OK {
+	if d.res.Reply.Kind == statestore.OK {
 		if cmd.Stop {
-			batch = s.stop(sh, cmd.Key, hash, &t.res.Reply)
+			batch = s.stop(sh, cmd.Key, hash, &d.res.Reply)
 		} else {
-			s.watch(sh, cmd.Key, hash, &t.res.Reply)
+			s.watch(sh, cmd.Key, hash, &d.res.Reply)
 		}
 	}
 	sh.mu.Unlock()
-	t.answer(batch)
+	if batch <= s.e.journal.Complete() {
+		return Wait{}
+	}
+	return s.ask()
 }
 
 // Close drops the watches; see Session.
@@ -131,8 +155,11 @@ func (s *session) Close() {
 		w.shard.mu.Unlock()
 	}
 	s.e.watches.Add(-int64(len(watches)))
-	s.e.o.Memory.Credit(budget.Watches, bytes)
+	s.e.o.Memory.Credit(memory.Watches, bytes)
 	s.e.mu.Lock()
-	s.e.left(s)
+	if s.owner != nil {
+		s.e.quota.Leave(s.owner)
+		s.owner = nil
+	}
 	s.e.mu.Unlock()
 }

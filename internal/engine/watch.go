@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"holdfast/internal/journal"
-	budget "holdfast/internal/memory"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // watch is one session's registration for one key.
@@ -46,11 +46,11 @@ func (ws *watchers) remove(w *watch, complete journal.Seq) {
 	ws.list = ws.list[:last]
 }
 
-// watch registers the session for the key; the shard's lock is held. A change
-// that was applied before is none of its business, and neither is the deletion
-// of a key whose time ran out before: that is made up for first.
+// watch registers the session for the key; the shard's lock is held. It is told of no
+// change that was applied before. A key that has expired is therefore deleted first, so
+// that the new watch is not told of that deletion either.
 func (s *session) watch(sh *shard, key []byte, hash uint64, reply *statestore.Reply) {
-	s.e.expire(sh, sh.table.find(key, hash))
+	s.e.expire(sh, sh.table.Get(key, hash))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() || s.watches[string(key)] != nil {
@@ -89,7 +89,7 @@ func (s *session) watchBound(cost int64) statestore.Bound {
 		return statestore.MaxWatches
 	case s.watchBytes+cost > o.MaxWatchBytes:
 		return statestore.MaxWatchBytes
-	case !o.Memory.Take(budget.Watches, cost):
+	case !o.Memory.Take(memory.Watches, cost):
 		return statestore.MaxMemory
 	}
 	return statestore.NoBound
@@ -99,14 +99,14 @@ func (s *session) watchBound(cost int64) statestore.Bound {
 // has to wait for: that of the key's last change, so that the reply follows
 // every event. The shard's lock is held.
 func (s *session) stop(sh *shard, key []byte, hash uint64, reply *statestore.Reply) journal.Seq {
-	batch := sh.table.find(key, hash).lastBatch()
+	batch := journal.Seq(sh.table.Get(key, hash).Batch())
 	s.mu.Lock()
 	w := s.watches[string(key)]
 	if w != nil {
 		delete(s.watches, string(key))
 		cost := watchCost(key)
 		s.watchBytes -= cost
-		s.e.o.Memory.Credit(budget.Watches, cost)
+		s.e.o.Memory.Credit(memory.Watches, cost)
 	}
 	s.mu.Unlock()
 	if w == nil {
@@ -116,6 +116,13 @@ func (s *session) stop(sh *shard, key []byte, hash uint64, reply *statestore.Rep
 	w.end()
 	s.e.watches.Add(-1)
 	return batch
+}
+
+// watchesAny says whether the session watches any key.
+func (s *session) watchesAny() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches) > 0
 }
 
 // watching returns the session's watch of the key, nil if it has none.
@@ -131,4 +138,21 @@ func (w *watch) end() {
 	if len(w.watchers.list) == 0 {
 		delete(w.shard.watchers, w.key)
 	}
+}
+
+// Watching implements Engine.
+func (e *Local) Watching(is func(o *Origin, key []byte) bool) (found []*Origin) {
+	for i := range e.shards {
+		sh := &e.shards[i]
+		sh.mu.Lock()
+		for key, ws := range sh.watchers {
+			for _, w := range ws.list {
+				if is(&w.session.origin, []byte(key)) {
+					found = append(found, &w.session.origin)
+				}
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return found
 }

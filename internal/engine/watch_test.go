@@ -8,8 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // On the requester's connection the notification of a change precedes the reply
@@ -60,11 +61,9 @@ func TestStopFollowsEveryEarlierEvent(t *testing.T) {
 	w.disk.Release(nil)
 	w.settle()
 	w.expect(
-		"b: WATCH k -> OK", // nothing to wait for
 		"a: SET k 1 -> OK", "b: event k = 1",
-		"a: SET k 2 -> OK", "b: event k = 2",
-		"b: STOP k -> OK",
-		"a: SET k 3 -> OK",
+		"a: SET k 2 -> OK", "a: SET k 3 -> OK", "b: event k = 2",
+		"b: STOP k -> OK", "b: WATCH k -> OK",
 		"a: DEL k -> 1", "b: event k deleted",
 	)
 	if got := show(b.wait("STOP k")); got != "OK" {
@@ -72,6 +71,38 @@ func TestStopFollowsEveryEarlierEvent(t *testing.T) {
 	}
 	if got := show(b.wait("STOP k")); got != "0" {
 		t.Errorf("second STOP -> %s", got)
+	}
+}
+
+// The watcher's session waits for the batch already when another client's change joins it:
+// what the watcher is told of that change must precede the replies that come after it.
+func TestRepliesFollowEventsOfTheSameBatch(t *testing.T) {
+	t.Parallel()
+	for _, last := range []struct{ command, reply string }{
+		{"STOP k", "OK"}, {"GET k", "1"}, {"SET k 2 NX", "not applied"}, {"SET k 2", "OK"}, {"LOAD k m", "0 1 nil"},
+	} {
+		w := newWorld(t, Options{})
+		a, b := w.client("a"), w.client("b")
+		b.wait("WATCH k")
+		w.log.take()
+		w.disk.Hold()
+		a.do("SET other v")
+		w.disk.AwaitSync() // what comes now is in one batch
+		b.do("SET mine v")
+		a.do("SET k 1")
+		b.do(last.command)
+		w.disk.Release(nil)
+		w.settle()
+		var heard []string
+		for _, line := range w.log.take() {
+			if strings.HasPrefix(line, "b: ") && line != "b: event k = 2" {
+				heard = append(heard, line)
+			}
+		}
+		want := []string{"b: SET mine v -> OK", "b: event k = 1", "b: " + last.command + " -> " + last.reply}
+		if !slices.Equal(heard, want) {
+			t.Errorf("%q, want %q", heard, want)
+		}
 	}
 }
 
@@ -110,7 +141,11 @@ func TestClosedSessionsHearNothing(t *testing.T) {
 	w.disk.Release(nil)
 	<-pending.done // replies still come
 	w.settle()
-	w.expect("a: SET k v -> OK", "b: SET x v -> OK", "a: SET l v -> OK")
+	lines := w.log.take()
+	slices.Sort(lines) // there may be one batch or two
+	if want := []string{"a: SET k v -> OK", "a: SET l v -> OK", "b: SET x v -> OK"}; !slices.Equal(lines, want) {
+		t.Errorf("%q, want %q", lines, want)
+	}
 	b.wait("WATCH k") // is not registered any more
 	if n := w.e.Stats().Watches; n != 0 {
 		t.Errorf("%d watches are left", n)
@@ -120,7 +155,7 @@ func TestClosedSessionsHearNothing(t *testing.T) {
 func TestSessionWithoutASink(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
-	a := &client{w: w, name: "a", Session: w.e.Open(Origin{ID: "a"})}
+	a := w.open(Origin{ID: "a"})
 	a.wait("WATCH k")
 	a.wait("SET k v")
 	w.settle()
@@ -152,7 +187,7 @@ func TestDeniedCommandsDoNothing(t *testing.T) {
 		cmd := parse(t, text, startMs)
 		cmd.Denied = true
 		got := &answer{c: a, label: text, done: make(chan struct{})}
-		a.Do(cmd, got)
+		a.run(cmd, got)
 		<-got.done
 		if show(&got.reply) != "not authorized" {
 			t.Errorf("%s -> %s", text, show(&got.reply))
@@ -163,8 +198,8 @@ func TestDeniedCommandsDoNothing(t *testing.T) {
 	}
 }
 
-// What a change has seen stays as it was until it is complete, whoever comes and
-// goes; and the list is that of a plain set.
+// The list of watchers that a change has taken stays as it was until the change is
+// complete, although watches begin and end meanwhile; and a new list is that of a plain set.
 func TestWatchersKeepWhatAChangeHasSeen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -247,15 +282,14 @@ func TestLargeValuesAreToldWithoutCopies(t *testing.T) {
 	w := newWorld(t, Options{})
 	var told []statestore.Event
 	for range 3 {
-		s := w.e.Open(Origin{Sink: sinkFunc(func(e *statestore.Event) { told = append(told, *e) })})
-		s.Do(parse(t, "WATCH k", 0), &answer{c: w.client("watcher"), label: "WATCH", done: make(chan struct{})})
+		w.open(Origin{Sink: sinkFunc(func(e *statestore.Event) { told = append(told, *e) })}).wait("WATCH k")
 	}
-	large := strings.Repeat("v", maxSlot)
+	large := strings.Repeat("v", table.MaxSlot)
 	w.disk.Hold()
 	a := w.client("a")
 	a.do("SET k " + large)
 	a.do("SET k small")
-	a.do("SET k " + strings.Repeat("w", maxSlot))
+	a.do("SET k " + strings.Repeat("w", table.MaxSlot))
 	w.disk.Release(nil)
 	w.settle()
 	if len(told) != 9 {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 )
 
-// evidence is what a run leaves behind.
+// evidence is what a run has seen, for the checks after it.
 type evidence struct {
 	sent       []order
 	published  []publication // everything that came, in order
@@ -51,7 +51,7 @@ func (e *evidence) check() (differences []string) {
 	for _, l := range e.dead {
 		dead[l.id] = true
 		if kind := kindOf(l.reason); kind == l.reason {
-			say("message %s is a dead letter that nobody injected: %s", l.id, l.reason)
+			say("message %s is a dead letter that was not injected: %s", l.id, l.reason)
 		}
 	}
 	orders := make(map[string]order)
@@ -77,7 +77,7 @@ func (e *evidence) check() (differences []string) {
 	return differences
 }
 
-// commits looks at the order of commits that each key's state tells (invariants 1 and 2).
+// commits checks the order of commits that is in each key's state (invariants 1 and 2).
 func (e *evidence) commits(say func(string, ...any)) map[string]bool {
 	committed := make(map[string]bool)
 	for key, s := range e.states {
@@ -124,7 +124,11 @@ func (e *evidence) same(say func(string, ...any)) map[output]consistent.Message 
 // comes from outside – the captured value, the time – is another one there.
 func (e *evidence) oracle(key string, s shift, orders map[string]order, first map[output]consistent.Message, say func(string, ...any)) {
 	b := consistenttest.NewBroker()
-	p := consistent.New(b.Connect("oracle"), consistent.Options{Name: handlerName, DeadLetterTopic: deadLetters})
+	p, err := consistent.New(b.Connect("oracle"), handlerName, consistent.WithDeadLetterTopic(deadLetters))
+	if err != nil {
+		say("6: no processor for key %s: %v", key, err)
+		return
+	}
 	register(p, func() {}, func() int { return 0 })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -137,7 +141,7 @@ func (e *evidence) oracle(key string, s shift, orders map[string]order, first ma
 	for _, id := range s.Log {
 		o, known := orders[id]
 		if !known || o.Key != key {
-			say("1: message %s was committed to key %s, to which nobody has sent it", id, key)
+			say("1: message %s was committed to key %s, to which it was not sent", id, key)
 			return
 		}
 		b.Publish(o.message())

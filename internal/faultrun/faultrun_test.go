@@ -3,47 +3,34 @@ package faultrun
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
-	"holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the run; 0: one of the clock")
 
 func TestMain(m *testing.M) {
 	Instance()
-	os.Exit(m.Run())
+	testserver.Main(m)
 }
 
 func TestEachMessageOnce(t *testing.T) {
 	t.Parallel()
-	dir, remove, err := crashtest.TempDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer remove()
-	built, err := crashtest.BuildHoldfast(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{Dir: dir, Broker: built, Seed: *seedFlag, Messages: 4000, Log: t.Logf}
-	if o.Seed == 0 {
-		o.Seed = uint64(time.Now().UnixNano())
-	}
+	o := Options{Dir: t.TempDir(), Broker: testserver.Binary(), Seed: harness.Seed(*seedFlag), Messages: 4000, Log: t.Logf}
 	if testing.Short() {
 		o.Messages = 500
 	}
-	report, err := Run(t.Context(), o)
+	summary, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatalf("seed %d: %v", o.Seed, err)
 	}
-	t.Log(report)
-	if len(report.Differences) > 0 {
+	t.Log(summary)
+	if summary.Failed() {
 		t.Errorf("promises broken; to run it again: go test ./internal/faultrun -run '%s' -seed %d", t.Name(), o.Seed)
 	}
 }
@@ -52,9 +39,9 @@ func TestEachMessageOnce(t *testing.T) {
 func sound(t *testing.T) *evidence {
 	t.Helper()
 	e := &evidence{states: make(map[string]shift)}
-	test := consistenttest.New(t, consistent.Options{Name: handlerName, DeadLetterTopic: deadLetters}, func(p *consistent.Processor) {
+	test := consistenttest.New(t, handlerName, func(p *consistent.Processor) {
 		register(p, func() {}, func() int { return 0 })
-	})
+	}, consistent.WithDeadLetterTopic(deadLetters))
 	for _, id := range []string{"a", "b"} {
 		o := order{ID: id, Key: "k"}
 		e.sent = append(e.sent, o)
@@ -121,7 +108,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"wrong result": {func(e *evidence) {
 			e.published[2].message.Payload = []byte(strings.Replace(string(e.published[2].message.Payload), `"N":1`, `"N":7`, 1))
 		}, "6: output 1 of message b is not the oracle's"},
-		"unexpected dead letter": {func(e *evidence) { e.dead = append(e.dead, letter{"a", "no room"}) }, "a dead letter that nobody injected"},
+		"unexpected dead letter": {func(e *evidence) { e.dead = append(e.dead, letter{"a", "no room"}) }, "a dead letter that was not injected"},
 		"nothing at all":         {func(e *evidence) { *e = evidence{} }, "nothing was published"},
 	} {
 		t.Run(name, func(t *testing.T) {

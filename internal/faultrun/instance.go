@@ -9,22 +9,27 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
+	"regexp"
 	"syscall"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
-// instanceVariable tells a process of this program that it is to be an instance.
+// instanceVariable is set in the environment of a process that is to be an instance.
 const instanceVariable = "HOLDFAST_FAULTRUN_INSTANCE"
 
-// readyTopic and its name is where an instance says that it gets messages.
+// readyTopic, with the instance's name behind it, is the topic to which an instance
+// publishes that it gets messages.
 const readyTopic = "ready/"
 
-// instance is what a process that processes messages is told.
+// running is what an instance prints once SIGTERM no longer kills it but stops it.
+const running = "instance runs"
+
+// instance configures a process that processes messages.
 type instance struct {
 	Name, Address, Share string
 	Seed                 uint64
@@ -55,17 +60,20 @@ func Instance() {
 func (in *instance) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	fmt.Println(running)
 	conn, err := in.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	rng := rand.New(rand.NewPCG(in.Seed, 1))
-	p := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), consistent.Options{
-		Name: handlerName, Share: in.Share, DeadLetterTopic: deadLetters, Concurrency: 64,
-		Timeout: 3 * time.Second, Retry: consistent.Retry{First: 2 * time.Millisecond, Longest: 200 * time.Millisecond},
-		Clock: func() time.Time { return time.Now().Add(in.ClockOffset) },
-	})
+	p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), handlerName,
+		consistent.WithShare(in.Share), consistent.WithDeadLetterTopic(deadLetters), consistent.WithConcurrency(64),
+		consistent.WithTimeout(3*time.Second), consistent.WithBackoff(2*time.Millisecond, 200*time.Millisecond),
+		consistent.WithNow(func() time.Time { return time.Now().Add(in.ClockOffset) }))
+	if err != nil {
+		return err
+	}
 	dice := make(chan float64, 16) // one goroutine owns the generator
 	go func() {
 		for {
@@ -87,7 +95,7 @@ func (in *instance) run() error {
 	return p.Run(ctx)
 }
 
-// dial connects, however long the broker is away.
+// dial connects, and retries as long as the broker is not running.
 func (in *instance) dial(ctx context.Context) (*consistent.Connection, error) {
 	for {
 		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(in.Name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
@@ -102,14 +110,8 @@ func (in *instance) dial(ctx context.Context) (*consistent.Connection, error) {
 	}
 }
 
-// worker is a running instance, seen from the run.
-type worker struct {
-	cmd  *exec.Cmd
-	said strings.Builder
-	done chan struct{}
-}
-
-func (in *instance) start() (*worker, error) {
+// start runs an instance in a process of its own.
+func (in *instance) start() (*process.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -118,38 +120,23 @@ func (in *instance) start() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{cmd: exec.Command(self), done: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), instanceVariable+"="+string(text))
-	w.cmd.Stdout, w.cmd.Stderr = &w.said, &w.said
-	if err := w.cmd.Start(); err != nil {
-		return nil, err
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), instanceVariable+"="+string(text))
+	return process.Start(cmd, regexp.MustCompile(running))
+}
+
+// stopInstance ends an instance with SIGTERM, also one that is paused or that has only
+// just been started.
+func stopInstance(p *process.Process) error {
+	p.Signal(resumeSignal)
+	if err := p.AwaitReady(); err != nil {
+		return err
 	}
-	go func() {
-		defer close(w.done)
-		_ = w.cmd.Wait()
-	}()
-	return w, nil
-}
-
-func (w *worker) signal(s os.Signal) { _ = w.cmd.Process.Signal(s) }
-
-func (w *worker) kill() {
-	w.signal(syscall.SIGKILL)
-	<-w.done
-}
-
-// stop ends the instance well.
-func (w *worker) stop() error {
-	w.signal(resumeSignal)
-	w.signal(syscall.SIGTERM)
-	select {
-	case <-w.done:
-	case <-time.After(patience):
-		w.kill()
+	if !p.Stop(patience) {
 		return errors.New("an instance does not end")
 	}
-	if !w.cmd.ProcessState.Success() {
-		return fmt.Errorf("an instance ended with %v: %s", w.cmd.ProcessState, w.said.String())
+	if !p.State().Success() {
+		return fmt.Errorf("an instance ended with %v: %s", p.State(), p.Output())
 	}
 	return nil
 }

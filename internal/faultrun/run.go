@@ -11,10 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/client"
-	"holdfast/consistent"
-	"holdfast/consistent/consistenttest"
-	"holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // patience is how long anything may take, faults having stopped, before it counts as
@@ -33,28 +34,23 @@ type Options struct {
 	Log      func(format string, args ...any)
 }
 
-// Report is what a run has seen.
-type Report struct {
-	Seed                                       uint64
-	Messages, Sent                             int // logical ones; with the sender's duplicates
-	Publications, Outputs                      int // messages that came; different ones
-	DeadLetters                                map[string]int
-	InstanceKills, InstancePauses, BrokerKills int
-	Took                                       time.Duration
-	Differences                                []string // from what was promised: none
+// Summary is what a run has done and found.
+type Summary struct {
+	harness.Summary
+	Messages       int            `json:"messages"`     // logical ones
+	Sent           int            `json:"sent"`         // with the sender's duplicates
+	Publications   int            `json:"publications"` // messages that came
+	Outputs        int            `json:"outputs"`      // different ones of them
+	DeadLetters    map[string]int `json:"dead_letters"` // by their reason
+	InstanceKills  int            `json:"instance_kills"`
+	InstancePauses int            `json:"instance_pauses"`
+	BrokerKills    int            `json:"broker_kills"`
 }
 
-// String is the report for a person.
-func (r *Report) String() string {
-	text := fmt.Sprintf("seed %d: %d messages (sent %d times) in %v; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %d differences",
-		r.Seed, r.Messages, r.Sent, r.Took.Round(time.Second), r.Outputs, r.Publications, r.InstanceKills, r.InstancePauses, r.BrokerKills, r.DeadLetters, len(r.Differences))
-	for i, d := range r.Differences {
-		if i == 20 {
-			return text + "\n  …"
-		}
-		text += "\n  " + d
-	}
-	return text
+// String is the summary for people.
+func (s *Summary) String() string {
+	return fmt.Sprintf("%s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %s",
+		s.Head(), s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.BrokerKills, s.DeadLetters, s.Broken()) + s.List()
 }
 
 // run is a run under way.
@@ -62,12 +58,12 @@ type run struct {
 	Options
 	rng       *rand.Rand // of the goroutine that signals
 	addr      string
-	broker    *crashtest.Process
+	broker    *process.Process
 	instances [3]*instance
-	workers   [3]*worker
+	workers   [3]*process.Process
 	sender    *client.Session
 	watcher   *client.Session
-	report    Report
+	summary   Summary
 	evidence  evidence
 
 	mu      sync.Mutex
@@ -84,9 +80,9 @@ type progress struct{ first, second, dead bool }
 
 func (p progress) settled() bool { return p.dead || p.first && p.second }
 
-// Run runs. The error says that the run itself failed; what it has found is in the
-// report.
-func Run(ctx context.Context, o Options) (*Report, error) {
+// Run makes a run. The error says that the run itself failed; what it has found is in the
+// summary.
+func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Messages == 0 {
 		o.Messages = 5000
 	}
@@ -104,7 +100,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), settled: make(map[string]progress), ready: make(map[string]bool)}
 	r.changed.L = &r.mu
-	r.report.Seed, r.report.Messages, r.report.DeadLetters = o.Seed, o.Messages, make(map[string]int)
+	r.summary = Summary{Summary: harness.Summary{Broker: harness.Holdfast(o.Broker).Name, Seed: o.Seed}, Messages: o.Messages, DeadLetters: make(map[string]int)}
 	start := time.Now()
 	defer r.end()
 	if err := r.begin(ctx); err != nil {
@@ -116,15 +112,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := r.calm(ctx); err != nil {
 		return nil, err
 	}
-	r.report.Took = time.Since(start)
-	r.report.Differences = r.evidence.check()
-	r.report.Publications, r.report.Outputs = len(r.evidence.published), r.evidence.different
-	return &r.report, nil
+	r.summary.Seconds = time.Since(start).Seconds()
+	r.summary.Violations = r.evidence.check()
+	r.summary.Publications, r.summary.Outputs = len(r.evidence.published), r.evidence.different
+	return &r.summary, nil
 }
 
-// begin starts everything.
+// begin starts the broker and the instances.
 func (r *run) begin(ctx context.Context) (err error) {
-	if r.addr, err = crashtest.FreeAddress(r.rng.IntN); err != nil {
+	if r.addr, err = process.FreeAddress(r.rng.IntN); err != nil {
 		return err
 	}
 	if err = r.startBroker(); err != nil {
@@ -137,9 +133,17 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if r.watcher, err = client.DialSession(ctx, r.addr, client.WithClientID("watcher"), backoff); err != nil {
 		return err
 	}
-	if err = r.watcher.Subscribe(ctx, []string{"results/#", "copies/#", deadLetters, readyTopic + "#", "end"}, r.watch); err != nil {
+	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", deadLetters, readyTopic+"#", "end"); err != nil {
 		return err
 	}
+	go func() {
+		for d, err := range r.watcher.Messages(context.WithoutCancel(ctx)) {
+			if err != nil {
+				return // the run has closed the session
+			}
+			r.watch(d)
+		}
+	}()
 	faults := consistenttest.Everything()
 	for i := range r.instances {
 		r.instances[i] = &instance{Name: fmt.Sprintf("instance-%d", i), Address: r.addr, Share: "crew", Panics: 0.0005, Faults: faults}
@@ -154,7 +158,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 }
 
 func (r *run) startBroker() (err error) {
-	if r.broker, err = crashtest.Holdfast(r.Broker).Start(r.Dir, r.addr); err != nil {
+	if r.broker, err = harness.Holdfast(r.Broker).Start(r.Dir, r.addr); err != nil {
 		return err
 	}
 	return r.broker.AwaitReady()
@@ -171,7 +175,7 @@ func (r *run) startInstance(i int) (err error) {
 func (r *run) end() {
 	for _, w := range r.workers {
 		if w != nil {
-			w.kill()
+			w.Kill()
 		}
 	}
 	for _, s := range []*client.Session{r.sender, r.watcher} {
@@ -223,16 +227,16 @@ func (r *run) signals(calm <-chan struct{}) error {
 		var err error
 		switch r.rng.IntN(5) {
 		case 0, 1:
-			r.report.InstanceKills++
-			r.workers[i].kill()
+			r.summary.InstanceKills++
+			r.workers[i].Kill()
 			err = r.startInstance(i)
 		case 2, 3:
-			r.report.InstancePauses++
-			r.workers[i].signal(pauseSignal)
+			r.summary.InstancePauses++
+			r.workers[i].Signal(pauseSignal)
 			wait(300 * time.Millisecond)
-			r.workers[i].signal(resumeSignal)
+			r.workers[i].Signal(resumeSignal)
 		default:
-			r.report.BrokerKills++
+			r.summary.BrokerKills++
 			r.broker.Kill()
 			err = r.startBroker()
 		}
@@ -265,7 +269,7 @@ func (r *run) send(ctx context.Context) error {
 		if rng.IntN(20) == 0 {
 			batch = append(batch, all[rng.IntN(len(all))].message())
 		}
-		r.report.Sent += len(batch)
+		r.summary.Sent += len(batch)
 		r.mu.Lock()
 		for r.open >= r.Window && !r.ended {
 			r.changed.Wait()
@@ -280,7 +284,7 @@ func (r *run) send(ctx context.Context) error {
 			if err == nil {
 				break
 			}
-			r.report.Sent += len(batch) // again: duplicates that the sender makes without wanting to
+			r.summary.Sent += len(batch) // sent again, which may make duplicates
 		}
 		if n%10_000 == 9_999 {
 			r.Log("%d messages sent", n+1)
@@ -288,7 +292,7 @@ func (r *run) send(ctx context.Context) error {
 	}
 	r.evidence.sent = all
 	if err := r.await(ctx, func() bool { return r.open == 0 }, "every message is processed"); err != nil {
-		r.evidence.late = err.Error() // the books say which, and how far they came
+		r.evidence.late = err.Error() // the evidence says which messages, and how far they were processed
 	}
 	return ctx.Err()
 }
@@ -312,7 +316,7 @@ func (r *run) await(ctx context.Context, holds func() bool, what string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("after %v it is not so that %s; %d messages are open", patience, what, r.open)
+		return fmt.Errorf("after %v it is still not true that %s; %d messages are open", patience, what, r.open)
 	}
 	return nil
 }
@@ -322,7 +326,7 @@ func (r *run) await(ctx context.Context, holds func() bool, what string) error {
 func (r *run) calm(ctx context.Context) error {
 	for i, w := range r.workers {
 		r.workers[i] = nil
-		if err := w.stop(); err != nil {
+		if err := stopInstance(w); err != nil {
 			return err
 		}
 	}
@@ -372,7 +376,7 @@ func (r *run) watch(d client.Delivery) {
 		return
 	}
 	d.Expiry = 0
-	id, which, err := identify(&d.ApplicationMessage)
+	id, which, err := identify(&d.Message)
 	if err != nil {
 		r.evidence.unreadable = append(r.evidence.unreadable, err.Error())
 		return
@@ -381,11 +385,11 @@ func (r *run) watch(d client.Delivery) {
 	now := before
 	if d.Topic == deadLetters {
 		reason, _ := d.UserProperties.Get(consistent.DeadLetterReason)
-		r.report.DeadLetters[kindOf(reason)]++
+		r.summary.DeadLetters[kindOf(reason)]++
 		r.evidence.dead = append(r.evidence.dead, letter{id, reason})
 		now.dead = true
 	} else {
-		r.evidence.published = append(r.evidence.published, publication{id, which, d.ApplicationMessage})
+		r.evidence.published = append(r.evidence.published, publication{id, which, d.Message})
 		now.first = now.first || which == 0
 		now.second = now.second || which == 1
 	}

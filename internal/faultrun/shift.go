@@ -5,7 +5,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 
-	"holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
 // The handler under test. It uses everything that a handler can use.
@@ -35,7 +35,7 @@ type result struct {
 	Which   int
 	N       int
 	Chain   uint64 // before this message
-	Roll    uint64 // from the Context: the same for whoever processes the message
+	Roll    uint64 // from the Context: the same in every instance that processes the message
 	UUID    string // likewise
 	Salt    int    // captured: the same for all publications, otherwise anything
 	Noise   int    // of a fickle message: never the same
@@ -48,8 +48,8 @@ func chain(before uint64, id string) uint64 {
 	return h.Sum64()
 }
 
-// work is the handler. disturb may panic; noise is what a fickle message takes from
-// outside by the back door.
+// work is the handler. disturb may panic. noise makes it not deterministic: a fickle
+// message takes a value from outside without the Context.
 func work(disturb func(), noise func() int) func(*consistent.Context, shift, order) (shift, []consistent.Message, error) {
 	return func(c *consistent.Context, s shift, o order) (shift, []consistent.Message, error) {
 		disturb()
@@ -71,7 +71,7 @@ func work(disturb func(), noise func() int) func(*consistent.Context, shift, ord
 }
 
 func register(p *consistent.Processor, disturb func(), noise func() int) {
-	_ = consistent.Handle(p, "orders/+", work(disturb, noise), consistent.Key(func(o order) string { return o.Key }))
+	_ = consistent.Handle(p, "orders/+", func(o order) string { return o.Key }, work(disturb, noise))
 }
 
 func (o order) message() consistent.Message {

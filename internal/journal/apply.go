@@ -12,20 +12,21 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 
-	"holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // From the log into Pebble
 //
-// A batch that is durable waits, with those before it, until somebody needs its
-// rows in Pebble: a reader, or the applier, which comes when a good deal has
-// gathered. All that waits then goes as one batch of Pebble's. Of rows with the
-// same key only the last one goes: a key that is set over and over, or a message
-// that is queued and soon acknowledged, costs Pebble little. And they go in order,
-// so that each finds its place in the memtable near that of the one before.
+// A batch that is durable waits, with those before it, until a reader needs its rows
+// in Pebble, or until applyBytes of rows have gathered and the applier gives them to
+// Pebble. All pending rows then go in one batch of Pebble's. Of rows with the same
+// key only the last one goes: a key that is set over and over, or a message that is
+// queued and soon acknowledged, costs Pebble little. They go in the order of their
+// keys, so that each finds its place in the memtable near that of the one before.
 //
-// Readers see what is durable, no less and no more; those who want to see what has
-// been appended wait for that first (WaitDurable).
+// Readers see what is durable, no less and no more. A reader that wants to see what
+// has been appended waits for that first (WaitDurable).
 
 const (
 	// applyBytes of rows make the applier come.
@@ -38,16 +39,17 @@ const (
 	maxKeptChanges = 32 << 10
 )
 
-// pend leaves a durable batch's rows to whoever applies them. The committer's.
-func (j *Journal) pend(b *batch) {
+// addPending leaves a durable batch's rows, which has a number in the log, to the applier
+// and to readers. The committer's.
+func (j *Journal) addPending(b *batch, number uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for len(j.pending) > maxPendingBytes && j.err == nil {
-		j.crowded = true
+		j.waitsForPebble = true
 		j.moved.Wait()
 	}
-	j.crowded = false
-	j.durable = b.seq
+	j.waitsForPebble = false
+	j.durable, j.number = b.seq, number
 	j.pending = append(j.pending, rowsOf(b.rows)...)
 	if len(j.pending) > applyBytes {
 		wake(j.toApply)
@@ -60,17 +62,17 @@ func rowsOf(b *pebble.Batch) []byte { return b.Repr()[batchrepr.HeaderLen:] }
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is about to look
+	default: // the receiver is about to look
 	}
 }
 
-// applyPending gives Pebble all that is durable. Whoever calls it first does it for
-// those who come meanwhile.
+// applyPending gives Pebble all that is durable. Callers that come meanwhile wait, and find
+// it done.
 func (j *Journal) applyPending() error {
 	j.applying.Lock()
 	defer j.applying.Unlock()
 	j.mu.Lock()
-	rows, target := j.pending, j.durable
+	rows, target, number := j.pending, j.durable, j.number
 	if j.applied == target || j.err != nil {
 		err := j.err
 		j.mu.Unlock()
@@ -79,7 +81,7 @@ func (j *Journal) applyPending() error {
 	j.pending = j.sparePending[:0]
 	j.mu.Unlock()
 
-	err := j.apply(j.db, rows, j.base+uint64(target))
+	err := j.apply(j.db, rows, number)
 	if err != nil {
 		err = fmt.Errorf("rows that are in the log could not be applied: %w", err)
 		j.fail(err)
@@ -99,7 +101,8 @@ func (j *Journal) applyPending() error {
 }
 
 // apply gives Pebble the rows of batches up to number, and the news that it has them,
-// as one batch. j.applying is held, or nobody else is there yet.
+// as one batch. j.applying is held, or no other goroutine
+// has the journal yet.
 func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	j.giving.begin(j.uptime)
 	defer j.giving.end()
@@ -122,9 +125,9 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	if cap(m.changes) > maxKeptChanges {
 		*m = merging{}
 	}
-	_ = merged.Set(appliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
-	if j.log != nil {                                                           // its first segment has been begun: an older program may have written those before
-		_ = merged.Set(loggedKey, nil, nil)
+	_ = merged.Set(AppliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
+	if j.writing {                                                              // its first segment has been begun: an older program may have written those before
+		_ = merged.Set(wal.LoggedKey, nil, nil)
 	}
 	return to.Apply(merged, pebble.NoSync)
 }
@@ -187,8 +190,8 @@ func (m *merging) flush() {
 	m.changes = m.changes[:0]
 }
 
-// settle gives Pebble everything that was appended before.
-func (j *Journal) settle() error {
+// applyAll gives Pebble everything that was appended before.
+func (j *Journal) applyAll() error {
 	j.WaitDurable()
 	return j.applyPending()
 }
@@ -199,10 +202,10 @@ func readApplied(it *pebble.Iterator, err error) (uint64, error) {
 		return 0, err
 	}
 	var applied uint64
-	if seekExact(it, appliedKey) {
+	if seekExact(it, AppliedKey) {
 		var value []byte
 		if value, err = it.ValueAndErr(); err == nil && len(value) != 8 {
-			err = fmt.Errorf("the row %s has %d bytes", appliedKey, len(value))
+			err = fmt.Errorf("the row %s has %d bytes", AppliedKey, len(value))
 		}
 		if err == nil {
 			applied = binary.BigEndian.Uint64(value)
@@ -226,7 +229,7 @@ func (j *Journal) wantTables() { wake(j.toFlush) }
 
 // runApplier applies what has gathered, has tables written when the log is long, and
 // removes those parts of the log that are in tables. It ends after the committer, which
-// may have to wait for it until then (see pend).
+// may have to wait for it until then (see addPending).
 func (j *Journal) runApplier() {
 	defer failstop.End(j.o.Logger, "the journal's applier")
 	for {
@@ -243,7 +246,7 @@ func (j *Journal) runApplier() {
 				_, err = j.beginTables()
 			}
 		case <-j.flushed:
-			err = j.trimLog()
+			err = j.TrimLog()
 		}
 		if err != nil {
 			j.fail(err)
@@ -252,13 +255,14 @@ func (j *Journal) runApplier() {
 	}
 }
 
-// trimLog removes what is in tables from the log.
-func (j *Journal) trimLog() error {
+// TrimLog removes what is in tables from the log. The journal does it by itself each time
+// that tables were written; a test calls it.
+func (j *Journal) TrimLog() error {
 	applied, err := readApplied(j.db.NewIter(&pebble.IterOptions{OnlyReadGuaranteedDurable: true}))
 	if err != nil {
 		return err
 	}
-	if err := j.log.trim(applied); err != nil {
+	if err := j.log.Trim(applied); err != nil {
 		return fmt.Errorf("the log could not be trimmed: %w", err)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
 )
 
 // mirror is a journal and what readers must see of it.
@@ -83,8 +83,7 @@ func (m *mirror) step(t *testing.T, rng *rand.Rand) {
 
 func (m *mirror) open(t *testing.T) {
 	m.disk, m.held = journaltest.NewDisk(m.mem), false
-	m.j = mustOpen(t, Options{FS: m.disk})
-	smallSegments(m.j)
+	m.j = mustOpen(t, Options{FS: m.disk, SegmentBytes: smallSegments})
 }
 
 // settle makes everything durable that was appended.
@@ -150,13 +149,12 @@ func (m *mirror) look(t *testing.T) {
 	}
 }
 
-// A backup that is made while others write holds what was acknowledged when it was
-// begun, and of what came since the first part.
-func TestBackupUnderLoad(t *testing.T) {
+// A checkpoint that is made under load holds what was acknowledged when it was begun, and
+// of what came since the first part.
+func TestCheckpointUnderLoad(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
-	j := mustOpen(t, Options{FS: fs})
-	smallSegments(j)
+	j := mustOpen(t, Options{FS: fs, SegmentBytes: smallSegments})
 	l := &ledger{size: 60}
 	var stop atomic.Bool
 	var load sync.WaitGroup
@@ -177,7 +175,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		<-goesOn
 		least := l.acked.Load()
 		dir := fmt.Sprintf("backups/%d", n)
-		if _, err := j.Backup(dir, false, nil); err != nil {
+		if err := j.Checkpoint(dir, false); err != nil {
 			t.Fatal(err)
 		}
 		most := l.appended.Load()
@@ -199,14 +197,14 @@ func TestLookingChangesNothing(t *testing.T) {
 	for name, look := range map[string]func(Options) (*Journal, error){
 		"read-only": Open,
 		"check": func(o Options) (*Journal, error) {
-			j, damage, err := Check(o, nil)
+			j, damage, err := check(o)
 			if len(damage) > 0 {
 				err = fmt.Errorf("damage: %v", damage)
 			}
 			return j, err
 		},
 	} {
-		fs := files.plant(t)
+		fs := files.Plant(t)
 		j, err := look(Options{Dir: "data", FS: fs, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -218,7 +216,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			t.Errorf("%s: Get: %q, %v, %v", name, v, found, err)
 		}
 		mustClose(t, j)
-		after := readTree(t, fs)
+		after := journaltest.ReadTree(t, fs)
 		for file, content := range files {
 			if !bytes.Equal(after[file], content) {
 				t.Errorf("%s has changed %s", name, file)
@@ -247,7 +245,7 @@ func TestTablesThatHang(t *testing.T) {
 	}))
 	mustCreate(t, smallDisk{fs})
 	fatal := make(chan error, 10)
-	j := mustOpen(t, Options{FS: smallDisk{fs}, CommitTimeout: 200 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
+	j := mustOpen(t, Options{FS: smallDisk{fs}, CommitTimeout: 2 * time.Second, Fatal: func(err error) { fatal <- err }})
 	armed.Store(true)
 	l := &ledger{size: 64 << 10}
 	var failed error
@@ -259,7 +257,7 @@ func TestTablesThatHang(t *testing.T) {
 		case failed = <-fatal:
 		}
 	}
-	if failed == nil || !strings.Contains(failed.Error(), "tables have not reached the disk within 200ms") {
+	if failed == nil || !strings.Contains(failed.Error(), "tables have not reached the disk within 2s") {
 		t.Fatalf("Fatal(%v) after %d pairs", failed, l.appended.Load())
 	}
 	acked := l.acked.Load()

@@ -13,6 +13,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
 // ledger is what a test's rows are: the nth pair that is appended has the number n, and
@@ -119,8 +122,7 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 		return nil
 	}))
 	for range 2 {
-		j := mustOpen(t, Options{FS: fs})
-		j.log.limit = 400
+		j := mustOpen(t, Options{FS: fs, SegmentBytes: 400})
 		for n := range 7 {
 			done := make(chan struct{})
 			l.append(j, func() { close(done) })
@@ -129,7 +131,7 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 				if err := j.Flush(); err != nil {
 					t.Fatal(err)
 				}
-				if err := j.trimLog(); err != nil {
+				if err := j.TrimLog(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -137,7 +139,7 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 		mustClose(t, j)
 	}
 	for i, c := range crashes {
-		if i%stride() != 0 {
+		if i%journaltest.Stride() != 0 {
 			continue
 		}
 		j, err := Open(Options{Dir: "data", FS: c.left, Logger: slog.New(slog.DiscardHandler)})
@@ -198,7 +200,7 @@ func (l *ledger) liveUntilCrash(t *testing.T, c crash, d Durability, rng *rand.R
 	}))
 	l.acked.Store(c.least)
 	l.appended.Store(c.most)
-	j := mustOpen(t, Options{FS: fs, Durability: d})
+	j := mustOpen(t, Options{FS: fs, Durability: d, SegmentBytes: 1000})
 	defer mustClose(t, j)
 	pairs := l.audit(t, j)
 	if pairs < c.least || pairs > c.most {
@@ -210,7 +212,6 @@ func (l *ledger) liveUntilCrash(t *testing.T, c crash, d Durability, rng *rand.R
 	l.acked.Store(pairs)
 	l.appended.Store(pairs)
 	found.Store(pairs)
-	j.log.limit = 1000
 	l.load(t, j, crashed)
 	return next
 }
@@ -266,9 +267,9 @@ func TestKillsBeforeACrash(t *testing.T) {
 	}
 }
 
-// liveUntilKilled takes over from who was killed before, and writes until it is killed
+// liveUntilKilled takes over from the process that was killed before, and writes until it is killed
 // itself: then whatever it is about to do on the disk stays undone. It gives the pairs that
-// must survive although nobody was told of them: those that it found.
+// must survive although they were not acknowledged: those that it found.
 func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, before int64, rng *rand.Rand) (found int64) {
 	t.Helper()
 	killed := make(chan struct{})
@@ -289,7 +290,7 @@ func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, bef
 	}))
 	opened := make(chan *Journal, 1)
 	go func() {
-		j, err := Open(Options{Dir: "data", FS: fs, Durability: d, CommitTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		j, err := Open(Options{Dir: "data", FS: fs, Durability: d, CommitTimeout: time.Hour, SegmentBytes: 1000, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Error(err)
 		}
@@ -309,7 +310,6 @@ func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, bef
 	}
 	l.acked.Store(found)
 	l.appended.Store(found)
-	j.log.limit = 1000
 	for {
 		done := make(chan struct{})
 		l.append(j, nil)
@@ -330,7 +330,7 @@ func TestCrashWhileADirectoryOfVersion1IsTakenOver(t *testing.T) {
 	l := &ledger{size: 40}
 	mem := l.version1(t, pairs)
 
-	look, damage, err := Check(Options{Dir: "data", FS: mem, Logger: slog.New(slog.DiscardHandler)}, nil)
+	look, damage, err := check(Options{Dir: "data", FS: mem, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil || len(damage) > 0 {
 		t.Fatalf("Check: %v, %v", damage, err)
 	}
@@ -369,7 +369,7 @@ func TestCrashWhileADirectoryOfVersion1IsTakenOver(t *testing.T) {
 func (l *ledger) version1(t *testing.T, pairs int64) *vfs.MemFS {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
-	db, err := pebble.Open("data", &pebble.Options{FS: mem, FormatMajorVersion: pebbleFormat, Logger: silent{}})
+	db, err := pebble.Open("data", &pebble.Options{FS: mem, FormatMajorVersion: pebbleFormat, Logger: pebblefile.Silent{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -12,49 +11,10 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
-
-// tree is a directory's files by name.
-type tree map[string][]byte
-
-func readTree(t testing.TB, fs vfs.FS) tree {
-	t.Helper()
-	names, err := fs.List("data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := tree{}
-	for _, name := range names {
-		f, err := fs.Open("data/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if files[name], err = io.ReadAll(f); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
-	return files
-}
-
-func (files tree) plant(t testing.TB) *vfs.MemFS {
-	t.Helper()
-	fs := vfs.NewMem()
-	if err := fs.MkdirAll("data", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		f, err := fs.Create("data/"+name, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write(bytes.Clone(content)); err != nil { // MemFS may overwrite what it is given
-			t.Fatal(err)
-		}
-		f.Close()
-	}
-	return fs
-}
 
 // grown is a data directory with tables, a manifest of several records, and a
 // log with rows in several blocks and a last block of its own; and the rows.
@@ -83,17 +43,20 @@ func grown(t testing.TB) (killed, stopped tree, rows map[string]string) {
 	}
 	write(100, 1500)
 	write(20, 100)
-	killed = readTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
+	killed = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
-	stopped = readTree(t, fs)
+	stopped = journaltest.ReadTree(t, fs)
 	return killed, stopped, rows
 }
 
-// open opens what a tree holds and returns its rows, or what opening or reading
+// tree is the files of a data directory by name.
+type tree = journaltest.Tree
+
+// openTree opens what a tree holds and returns its rows, or what opening or reading
 // said. It does not say what is wrong twice.
-func (files tree) open(t testing.TB) (rows map[string]string, err error) {
+func openTree(t testing.TB, files tree) (rows map[string]string, err error) {
 	t.Helper()
-	j, err := Open(Options{Dir: "data", FS: files.plant(t), Logger: slog.New(slog.DiscardHandler), Fatal: func(error) {}})
+	j, err := Open(Options{Dir: "data", FS: files.Plant(t), Logger: slog.New(slog.DiscardHandler), Fatal: func(error) {}})
 	if err != nil {
 		return nil, err
 	}
@@ -118,13 +81,13 @@ func sameRows(got, want map[string]string) bool {
 	return true
 }
 
-// Whatever bit is flipped: either somebody says so, or every acknowledged row is
+// Whatever bit is flipped: either it is said, or every acknowledged row is
 // there as it was.
 func TestFlippedBitsAreNeverServed(t *testing.T) {
 	t.Parallel()
 	killed, stopped, rows := grown(t)
 	for name, files := range map[string]tree{"killed": killed, "stopped": stopped} {
-		if got, err := files.open(t); err != nil || !sameRows(got, rows) {
+		if got, err := openTree(t, files); err != nil || !sameRows(got, rows) {
 			t.Fatalf("%s: %d rows of %d, %v", name, len(got), len(rows), err)
 		}
 		for file, content := range files {
@@ -136,6 +99,111 @@ func TestFlippedBitsAreNeverServed(t *testing.T) {
 	}
 }
 
+// A manifest that was cut, or in which anything is wrong, wherever: either the log has all
+// that the database of an earlier moment lacks, or the start is refused.
+func TestManifestsThatEndEarly(t *testing.T) {
+	t.Parallel()
+	killed, stopped, rows := grown(t)
+	merged, mergedRows := mergedTables(t)
+	copied, copiedRows := checkpointed(t, false)
+	idle, idleRows := checkpointed(t, true)
+	for name, c := range map[string]struct {
+		files tree
+		rows  map[string]string
+	}{"killed": {killed, rows}, "stopped": {stopped, rows}, "merged": {merged, mergedRows}, "copied": {copied, copiedRows}, "copied when idle": {idle, idleRows}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := openTree(t, c.files); err != nil || !sameRows(got, c.rows) {
+				t.Fatalf("as it was: %d rows of %d, %v", len(got), len(c.rows), err)
+			}
+			manifest := ""
+			for file := range c.files {
+				if strings.HasPrefix(file, "MANIFEST") && file > manifest {
+					manifest = file
+				}
+			}
+			was := c.files[manifest]
+			whole, refused := 0, 0
+			for at := 0; at < len(was); at += 7 * journaltest.Stride() {
+				for what, content := range map[string][]byte{
+					"cut":     was[:at],
+					"flipped": append(bytes.Clone(was[:at]), append([]byte{was[at] ^ 1<<(at%8)}, was[at+1:]...)...),
+					"cleared": append(bytes.Clone(was[:at]), append(make([]byte, min(20, len(was)-at)), was[min(at+20, len(was)):]...)...),
+				} {
+					switch got, err := openTree(t, c.files.But(manifest, content)); {
+					case errors.Is(err, ErrDamaged):
+						refused++
+					case err != nil:
+						t.Errorf("%s at byte %d of %d: %v, want ErrDamaged", what, at, len(was), err)
+					case !sameRows(got, c.rows):
+						t.Errorf("%s at byte %d of %d: %d of %d rows are served", what, at, len(was), len(got), len(c.rows))
+					default:
+						whole++
+					}
+				}
+			}
+			t.Logf("of %d manifests, %d were refused, and with %d nothing was missing", whole+refused, refused, whole)
+		})
+	}
+}
+
+// mergedTables is a directory whose tables have been merged, and whose log was trimmed.
+func mergedTables(t testing.TB) (files tree, rows map[string]string) {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: fs, SegmentBytes: 1000})
+	rows = map[string]string{}
+	for round := range 6 {
+		for n := range 30 {
+			key, value := fmt.Sprintf("k|%04d", n*(round+1)), fmt.Sprint(round, n)
+			putAndWait(j, key, value)
+			rows[key] = value
+		}
+		if err := j.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if round == 2 || round == 4 {
+			if err := j.db.Compact(t.Context(), []byte("k"), []byte("l"), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.TrimLog(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putAndWait(j, "k|last", "in the log")
+	rows["k|last"] = "in the log"
+	files = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
+	mustClose(t, j)
+	return files, rows
+}
+
+// checkpointed is a checkpoint on which no journal was opened yet: its log has no batches.
+// idle: it is of a journal that was opened again and had no batch since.
+func checkpointed(t testing.TB, idle bool) (files tree, rows map[string]string) {
+	t.Helper()
+	fs := vfs.NewMem()
+	j := mustOpen(t, Options{FS: fs, Dir: "from"})
+	for n := range 100 {
+		putAndWait(j, fmt.Sprintf("k|%04d", n), "v")
+		if n%30 == 0 {
+			if err := j.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if idle {
+		mustClose(t, j)
+		j = mustOpen(t, Options{FS: fs, Dir: "from"})
+	}
+	if err := j.Checkpoint("data", false); err != nil {
+		t.Fatal(err)
+	}
+	rows = content(t, j)
+	mustClose(t, j)
+	return journaltest.ReadTree(t, fs), rows
+}
+
 // allFlips is how many bits of each file are flipped, one at a time; of the first
 // and the last bytes all are.
 const allFlips = 24
@@ -145,7 +213,7 @@ func flipBits(t *testing.T, files tree, file string, content []byte, rows map[st
 	if bits == 0 {
 		return
 	}
-	rng, flips := rand.New(rand.NewPCG(uint64(bits), 7)), some(allFlips)
+	rng, flips := rand.New(rand.NewPCG(uint64(bits), 7)), journaltest.Some(allFlips)
 	where := make([]int, 0, flips)
 	for i := range min(bits, flips) {
 		switch {
@@ -165,11 +233,11 @@ func flipBits(t *testing.T, files tree, file string, content []byte, rows map[st
 		broken := append([]byte(nil), content...)
 		broken[bit/8] ^= 1 << (bit % 8)
 		damaged[file] = broken
-		got, err := damaged.open(t)
+		got, err := openTree(t, damaged)
 		if err == nil && !sameRows(got, rows) {
-			t.Errorf("bit %d of byte %d of %d: %d of %d rows, and nobody said anything", bit%8, bit/8, len(content), len(got), len(rows))
+			t.Errorf("bit %d of byte %d of %d: %d of %d rows, and nothing was said", bit%8, bit/8, len(content), len(got), len(rows))
 		}
-		_, isLog := segmentNumber(file)
+		_, isLog := wal.ParseSegmentName(file)
 		if (isLog || strings.HasPrefix(file, "MANIFEST")) && err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("bit %d of byte %d: %v, want ErrDamaged", bit%8, bit/8, err)
 		}
@@ -186,7 +254,7 @@ func TestTornEndIsForgiven(t *testing.T) {
 	log := lastLog(t, killed)
 	content := written(killed[log])
 	for cut := len(content); cut >= 0; cut -= max(1, (len(content)-cut)/3) {
-		got, err := killed.but(log, withRoom(content[:cut])).open(t)
+		got, err := openTree(t, killed.But(log, withRoom(content[:cut])))
 		if err != nil {
 			t.Fatalf("cut at %d of %d: %v", cut, len(content), err)
 		}
@@ -197,7 +265,7 @@ func TestTornEndIsForgiven(t *testing.T) {
 		}
 		// Old content may follow, of a log whose file was used again.
 		old := append(bytes.Clone(content[:cut]), strings.Repeat("\x00\xff", 3000)...)
-		if _, err := killed.but(log, withRoom(old)).open(t); err != nil {
+		if _, err := openTree(t, killed.But(log, withRoom(old))); err != nil {
 			t.Fatalf("cut at %d of %d, with something else behind: %v", cut, len(content), err)
 		}
 	}
@@ -205,24 +273,24 @@ func TestTornEndIsForgiven(t *testing.T) {
 
 // withRoom is what a segment holds, with the room that is always ahead.
 func withRoom(content []byte) []byte {
-	return append(bytes.Clone(content), make([]byte, minExtent)...)
+	return append(bytes.Clone(content), make([]byte, wal.RoomAhead)...)
 }
 
 // frameEnds are the places in a segment where its sound frames end.
 func frameEnds(content []byte) (ends []int) {
 	for p := 0; ; ends = append(ends, p) {
-		f, ok := disguise(0).readFrame(content, p)
+		f, ok := wal.Mask(0).ReadFrame(content, p)
 		if !ok {
 			return ends
 		}
-		p = f.end
+		p = f.End
 	}
 }
 
 func lastLog(t testing.TB, files tree) (last string) {
 	t.Helper()
 	for name := range files {
-		if _, isLog := segmentNumber(name); isLog && name > last {
+		if _, isLog := wal.ParseSegmentName(name); isLog && name > last {
 			last = name
 		}
 	}
@@ -241,7 +309,7 @@ func TestDamageInWhatIsNotNeeded(t *testing.T) {
 	content[100] ^= 1 // the first batch
 	killed[log] = content
 	killed["0000000000000000.journal"] = content
-	if got, err := killed.open(t); err != nil || !sameRows(got, rows) {
+	if got, err := openTree(t, killed); err != nil || !sameRows(got, rows) {
 		t.Errorf("%d of %d rows, %v", len(got), len(rows), err)
 	}
 }
@@ -255,7 +323,7 @@ func TestDamageIsNamed(t *testing.T) {
 	at := ends[len(ends)-2] - 5 // in the last frame but one
 	content[at] ^= 1 << 3
 	killed[log] = content
-	_, err := killed.open(t)
+	_, err := openTree(t, killed)
 	for _, part := range []string{log, fmt.Sprintf("bit 3 of byte %d", at), "restore a backup", "data"} {
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), part) {
 			t.Errorf("Open: %v, want %q in it", err, part)
@@ -269,32 +337,32 @@ func TestDamageToTheLastBatchAfterAStop(t *testing.T) {
 	t.Parallel()
 	_, stopped, rows := grown(t)
 	log := lastLog(t, stopped)
-	end := bytes.LastIndexByte(stopped[log], 1) + 4 - frameHeader // of the batch: a 1 begins the last field of the mark
+	end := bytes.LastIndexByte(stopped[log], 1) + 4 - wal.FrameHeader // of the batch: a 1 begins the last field of the mark
 	for _, size := range []int{2, 20, 512} {
 		content := bytes.Clone(stopped[log])
 		for i := range content[end-size : end] {
 			content[end-size+i] ^= 0xff
 		}
-		if got, err := stopped.but(log, content).open(t); !errors.Is(err, ErrDamaged) {
+		if got, err := openTree(t, stopped.But(log, content)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes: %d rows of %d, %v", size, len(got), len(rows), err)
 		}
 	}
 }
 
-// What is refused is left as it is, for somebody to look at.
+// What is refused is left as it is, for a person to look at.
 func TestDamageIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	files, _ := severalSegments(t)
-	names := segmentsOf(t, files.plant(t))
+	names := segmentsOf(t, files.Plant(t))
 	for _, name := range names[:len(names)-1] { // the end of the last one may be torn
 		content := bytes.Clone(files[name])
 		content[len(written(content))/2] ^= 4
-		damaged := files.but(name, content)
-		fs := damaged.plant(t)
+		damaged := files.But(name, content)
+		fs := damaged.Plant(t)
 		if _, err := Open(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("Open: %v", err)
 		}
-		if after := readTree(t, fs); !maps.EqualFunc(after, damaged, bytes.Equal) {
+		if after := journaltest.ReadTree(t, fs); !maps.EqualFunc(after, damaged, bytes.Equal) {
 			t.Errorf("the damage to %s has changed more: %d files, and %d before", name, len(after), len(damaged))
 		}
 	}

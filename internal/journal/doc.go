@@ -1,17 +1,17 @@
 // Package journal makes writes durable: rows are appended to the batch that is
-// filling, batches go to disk one after the other with one fsync each, and
-// whoever waits for a batch is called back once it is there. After a restart
-// everything that anybody was called back for is found again.
+// filling, batches go to disk one after the other with one fsync each, and the
+// waiters of a batch are called once it is there. After a restart everything for
+// which a waiter was called is found again.
 //
 // The engine (keys of the state store) and the broker (sessions,
 // subscriptions, queues, retained messages) append to the same journal, hence
 // share the same fsync. The package knows nothing of what the rows mean, never
-// takes a caller's lock, never waits for a socket, and is the only one that
-// imports Pebble.
+// takes a caller's lock, and never waits for a socket.
 //
-// A batch is durable when it is in the log (log.go), which is what pipeline.go
-// does with it; from there its rows go into a Pebble database, from which they are
-// read (apply.go). A start reads back from the log what the database had in memory.
+// A batch is durable when it is in the log (the interface Log; package wal
+// implements it), which is what pipeline.go does with it; from there its rows go
+// into a Pebble database, from which they are read (apply.go). A start reads back
+// from the log what the database had in memory.
 //
 // # Keys on disk
 //
@@ -20,7 +20,7 @@
 //
 //	m|format   version of this layout, written when the directory is created
 //	m|applied  the last batch whose rows are in the database
-//	m|disguise  what the numbers of batches in the log are XORed with
+//	m|disguise  what the numbers of batches in the log are masked with
 //	m|logged   present: there is a log, always with a segment
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 )
 
 // Durability says when a batch counts as durable, which is when its waiters are
@@ -87,6 +89,7 @@ func (d Durability) KeepsAcknowledged() bool { return d.mode == modeSync }
 
 // runInterval syncs the log whenever the interval has passed.
 func (j *Journal) runInterval() {
+	defer failstop.End(j.o.Logger, "the journal's fsync at an interval")
 	tick := time.NewTicker(j.o.Durability.interval)
 	defer tick.Stop()
 	for {
@@ -106,7 +109,7 @@ func (j *Journal) runInterval() {
 // syncNow makes everything that was written durable. False: the journal failed.
 func (j *Journal) syncNow() bool {
 	j.syncing.begin(j.uptime)
-	err := j.log.sync()
+	err := j.log.Sync()
 	j.syncing.end()
 	if err != nil {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
 )
 
 func TestParseDurability(t *testing.T) {
@@ -41,7 +41,7 @@ func TestParseDurability(t *testing.T) {
 }
 
 // Without Sync a waiter is called although the disk has not answered.
-func TestWithoutSyncNobodyWaitsForTheDisk(t *testing.T) {
+func TestWithoutSyncWaitersDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{NoSync, SyncEvery(MaxSyncInterval)} {
 		t.Run(d.String(), func(t *testing.T) {

@@ -14,6 +14,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // faults makes a kind of operation fail, from the nth on.
@@ -47,8 +50,8 @@ func (smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: 8 << 20, TotalBytes: 8 << 20}, nil
 }
 
-// Whatever fails, and whenever: who was called back finds their rows, Fatal is
-// called once, and nobody is called back any more.
+// Whatever fails, and whenever: the rows of waiters that were called are there, Fatal is
+// called once, and no waiter is called any more.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,8 +59,8 @@ func TestFaults(t *testing.T) {
 		kinds []errorfs.OpKind
 		file  string
 	}{
-		{"writing the log", []errorfs.OpKind{errorfs.OpFileWriteAt}, segmentTail},
-		{"syncing the log", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}, segmentTail},
+		{"writing the log", []errorfs.OpKind{errorfs.OpFileWriteAt}, wal.Suffix},
+		{"syncing the log", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}, wal.Suffix},
 		{"writing tables", []errorfs.OpKind{errorfs.OpFileWrite}, ".sst"},
 		{"syncing tables", []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}, ".sst"},
 		{"writing the manifest", []errorfs.OpKind{errorfs.OpFileWrite}, "MANIFEST"},
@@ -83,10 +86,10 @@ func lifeWithFault(t *testing.T, f *faults) {
 	fatal := make(chan error, 10)
 	j := mustOpen(t, Options{
 		FS: smallDisk{errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe))}, Fatal: func(err error) { fatal <- err },
-		CommitTimeout: 2 * time.Second, // Pebble retries tables for ever
+		CommitTimeout: 2 * time.Second, // Pebble retries tables forever
 	})
 	f.armed.Store(true)
-	defer f.armed.Store(false) // what has failed tries its tables again for ever
+	defer f.armed.Store(false) // what has failed tries its tables again forever
 
 	// Rows are written, through several logs and tables, until the journal fails.
 	var mu sync.Mutex
@@ -160,8 +163,8 @@ func newTablesFindNoRoom(fs vfs.FS) *tablesFindNoRoom {
 	return d
 }
 
-// Close doesn't wait for a backup that waits for room on the disk, and takes nothing with it.
-func TestCloseDuringABackupWithoutRoom(t *testing.T) {
+// Close doesn't wait for a checkpoint that waits for room on the disk, and takes nothing with it.
+func TestCloseDuringACheckpointWithoutRoom(t *testing.T) {
 	t.Parallel()
 	d := newTablesFindNoRoom(vfs.NewMem())
 	j := mustOpen(t, Options{FS: d})
@@ -169,13 +172,12 @@ func TestCloseDuringABackupWithoutRoom(t *testing.T) {
 	d.armed.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := j.Backup("copy", false, nil)
-		ended <- err
+		ended <- j.Checkpoint("copy", false)
 	}()
 	<-d.tried
 	mustClose(t, j)
 	if err := <-ended; !errors.Is(err, ErrClosed) {
-		t.Errorf("the backup ended with %v", err)
+		t.Errorf("the checkpoint ended with %v", err)
 	}
 	d.armed.Store(false)
 	j = mustOpen(t, Options{FS: d})
@@ -289,8 +291,19 @@ func (f cachedFile) Sync() error {
 
 func (f cachedFile) SyncData() error { return f.Sync() }
 
-// What a start reads after an fsync has failed may not be on the disk, and nobody says so
-// again. It is there before anybody is told of it.
+// endOfLog is where the frames of a log of one segment end.
+func endOfLog(t testing.TB, mem *vfs.MemFS) int64 {
+	t.Helper()
+	content, err := journaltest.ReadFile(mem, "data/"+wal.SegmentName(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := frameEnds(content)
+	return int64(ends[len(ends)-1])
+}
+
+// What a start reads after an fsync has failed may not be on the disk, and no error
+// says so again. It is there before it is acknowledged.
 func TestStartAfterAFailedSync(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewCrashableMem()
@@ -298,7 +311,7 @@ func TestStartAfterAFailedSync(t *testing.T) {
 	fatal := make(chan error, 1)
 	j := mustOpen(t, Options{FS: c, Fatal: func(err error) { fatal <- err }})
 	putAndWait(j, "k1", "acknowledged")
-	end := j.log.size
+	end := endOfLog(t, mem)
 	c.mu.Lock()
 	c.fails = true
 	c.mu.Unlock()
@@ -307,15 +320,15 @@ func TestStartAfterAFailedSync(t *testing.T) {
 	c.mu.Lock()
 	c.fails, c.writes = false, map[string][]int64{}
 	c.mu.Unlock()
-	mark := j.log.size // where the next start says that it has begun a segment
-	if err := j.log.sync(); !errors.Is(err, errFault) {
+	mark := endOfLog(t, mem) // where the next start says that it has begun a segment
+	if err := j.log.Sync(); !errors.Is(err, errFault) {
 		t.Errorf("the fsync after the one that failed said %v", err)
 	}
 
 	j = mustOpen(t, Options{FS: c})
 	rows := content(t, j)
 	c.mu.Lock()
-	if got := c.writes["data/"+segment{first: 1}.name()]; !slices.Equal(got, []int64{end, mark}) {
+	if got := c.writes["data/"+wal.SegmentName(1)]; !slices.Equal(got, []int64{end, mark}) {
 		t.Errorf("what was written again, and the mark, are at %d, want %d and %d only", got, end, mark)
 	}
 	c.mu.Unlock()

@@ -1,24 +1,24 @@
 package journal
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // pebbleFormat is the on-disk format of the database, the newest of the pinned Pebble.
 // With its default Pebble takes damage to a log of its own, which a directory of format 1
 // has, for the end, and acknowledged writes are lost without an error. Raising it is
-// one-way for every directory that is opened.
+// one-way forevery directory that is opened.
 const pebbleFormat = pebble.FormatValueSeparation
 
 // formatVersion is the version of our own layout of keys and records.
@@ -30,111 +30,41 @@ const formatPrefix = "holdfast "
 
 var (
 	formatKey = []byte("m|format")
-	metaKey   = []byte("m|meta")
+	// MetaKey is the row that has the meta record.
+	MetaKey = []byte("m|meta")
+	// AppliedKey is the row that says up to which batch the database has the rows.
+	AppliedKey = []byte("m|applied")
 )
 
 var (
 	// ErrLocked: another process, or another Journal of this one, has the
 	// directory open.
-	ErrLocked = errors.New("data directory is in use")
+	ErrLocked = datadir.ErrLocked
 	// ErrNewerFormat: the directory was written by a newer program.
 	ErrNewerFormat = errors.New("data directory has a newer format")
+	// ErrBackup: the directory is a backup, and not for a server to run on.
+	ErrBackup = errors.New("directory is a backup")
 	// ErrForeign: the directory holds something that is not ours.
 	ErrForeign = errors.New("directory holds other data")
 	// ErrClosed: the journal has been closed.
 	ErrClosed = errors.New("journal is closed")
 )
 
-// dirLock is the right to use a directory: its file LOCK, and where the system can do
-// that the directory itself, which stays locked when the file is deleted.
-type dirLock struct {
-	file *pebble.Lock
-	dir  *os.File // nil: only the file is locked
-
-	path  string      // of the file, if only that is locked
-	named os.FileInfo // what had that path then
-}
-
-// lock creates the directory if need be and locks it against other processes.
-func lock(fsys vfs.FS, dir string) (*dirLock, error) {
-	if err := makeDir(fsys, dir); err != nil {
-		return nil, fmt.Errorf("data directory %s cannot be created: %w", dir, err)
-	}
-	l := &dirLock{}
-	var err error
-	onMachine := vfs.Root(fsys) == vfs.Default
-	if onMachine {
-		l.dir, err = lockDir(dir)
-	}
-	if err == nil {
-		l.file, err = pebble.LockDirectory(dir, fsys)
-	}
-	if err == nil && onMachine {
-		l.watchFile(dir)
-	}
-	if err == nil {
-		return l, nil
-	}
-	if l.dir != nil {
-		err = errors.Join(err, l.dir.Close())
-	}
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
-		return nil, fmt.Errorf("data directory %s cannot be locked: %w", dir, err)
-	}
-	return nil, fmt.Errorf("%w: another process has %s open; stop it or choose another directory (%v)", ErrLocked, dir, err)
-}
-
-func (l *dirLock) Close() error {
-	err := l.file.Close()
-	if l.dir != nil {
-		err = errors.Join(err, l.dir.Close())
-	}
-	return err
-}
-
-// makeDir creates dir for its owner only, and syncs the directories above it:
-// a database in a directory that a crash removes is no database.
-func makeDir(fsys vfs.FS, dir string) error {
-	var missing []string
-	for d := dir; ; {
-		if _, err := fsys.Stat(d); err == nil {
-			break
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		missing = append(missing, d)
-		parent := fsys.PathDir(d)
-		if parent == d {
-			break
-		}
-		d = parent
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	if err := fsys.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, d := range missing {
-		if err := syncDir(fsys, fsys.PathDir(d)); err != nil {
-			return err
-		}
+// refuseCopy refuses to run on a backup, and to open what was never whole. A backup is
+// whole as soon as its list of files has been moved up, whatever is left beside it.
+func refuseCopy(fsys vfs.FS, dir string, readOnly bool) error {
+	switch isBackup := datadir.IsBackup(fsys, dir); {
+	case isBackup && !readOnly:
+		return fmt.Errorf("%w: %s is to stay as it is; make a data directory of it with holdfast restore %s --data NEW, and start with --data NEW", ErrBackup, dir, dir)
+	case !isBackup && datadir.HasCutOffCopy(fsys, dir):
+		return fmt.Errorf("%w: %s has a backup, restore or salvage in it that was cut off (directory %q): repeat it into the same directory, or choose another one", ErrForeign, dir, datadir.Incomplete)
 	}
 	return nil
 }
 
-func syncDir(fsys vfs.FS, dir string) error {
-	f, err := fsys.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
 // inspect looks at a directory before Pebble opens it, because opening writes.
 // It returns whether there is a database in it.
-func inspect(fsys vfs.FS, dir string, lock *dirLock) (exists bool, err error) {
+func inspect(fsys vfs.FS, dir string, lock *datadir.Lock) (exists bool, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
@@ -153,7 +83,7 @@ func inspect(fsys vfs.FS, dir string, lock *dirLock) (exists bool, err error) {
 		return false, fmt.Errorf("data directory %s cannot be read: %w", dir, err)
 	}
 	for _, name := range names {
-		if _, isLog := segmentNumber(name); isLog {
+		if _, isLog := wal.ParseSegmentName(name); isLog {
 			return false, fmt.Errorf("%w: %s has a log (%s), and the database that it belongs to is gone: restore a backup, or choose an empty directory", ErrDamaged, dir, name)
 		}
 		if !expected(name) {
@@ -179,8 +109,8 @@ func expected(name string) bool {
 
 // checkReadOnly makes sure that a database of an older Pebble format is ours
 // before an ordinary open raises its format for good.
-func checkReadOnly(fsys vfs.FS, dir string, lock *dirLock) error {
-	db, err := pebble.Open(dir, &pebble.Options{FS: fsys, ReadOnly: true, Logger: silent{}, Lock: lock.file})
+func checkReadOnly(fsys vfs.FS, dir string, lock *datadir.Lock) error {
+	db, err := pebblefile.OpenReadOnly(fsys, dir, lock, true)
 	if err != nil {
 		return fmt.Errorf("%w: the database in %s cannot be opened: %w", ErrForeign, dir, err)
 	}
@@ -217,23 +147,6 @@ func readFormat(db *pebble.DB, dir string) (found int, err error) {
 	return n, nil
 }
 
-// readDisguise reads what the numbers in the log are disguised with; 0 in a database of
-// version 1, which has no log of ours.
-func readDisguise(db pebble.Reader) (disguise, error) {
-	value, closer, err := db.Get(disguiseKey)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s cannot be read: %w", disguiseKey, err)
-	}
-	defer closer.Close()
-	if len(value) != 8 {
-		return 0, fmt.Errorf("the row %s has %d bytes", disguiseKey, len(value))
-	}
-	return disguise(binary.LittleEndian.Uint64(value)), nil
-}
-
 func isEmpty(db *pebble.DB) (bool, error) {
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -243,40 +156,19 @@ func isEmpty(db *pebble.DB) (bool, error) {
 	return !some, errors.Join(it.Error(), it.Close())
 }
 
-// readLogState reads what the tables say of the log.
-func readLogState(db pebble.Reader) (s logState, err error) {
-	if s.applied, err = readApplied(db.NewIter(nil)); err != nil {
-		return s, err
-	}
-	if s.disguise, err = readDisguise(db); err != nil {
-		return s, err
-	}
-	_, closer, err := db.Get(loggedKey)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return s, nil
-	}
-	if err != nil {
-		return s, fmt.Errorf("%s cannot be read: %w", loggedKey, err)
-	}
-	s.logged = true
-	return s, closer.Close()
-}
-
-// writeFormat writes the format record, the log's disguise, and that there is a log, and
-// to a table whatever is in the database. Pebble tries a table again for ever; so if it
+// writeFormat writes the format record, the log's mask, and that there is a log, and
+// to a table whatever is in the database. Pebble tries a table again forever; so if it
 // does not come, the journal fails.
 func (j *Journal) writeFormat() error {
-	if err := makeLog(j.o.FS, j.o.Dir); err != nil {
+	if err := wal.Create(j.o.FS, j.o.Dir, 1); err != nil {
 		return err
 	}
-	var disguise [8]byte
-	_, _ = rand.Read(disguise[:]) // does not fail
 	b := j.db.NewBatch()
 	defer b.Close()
 	err := errors.Join(
 		b.Set(formatKey, strconv.AppendInt([]byte(formatPrefix), formatVersion, 10), nil),
-		b.Set(disguiseKey, disguise[:], nil),
-		b.Set(loggedKey, nil, nil),
+		b.Set(wal.MaskKey, wal.NewMask(), nil),
+		b.Set(wal.LoggedKey, nil, nil),
 		j.db.Apply(b, pebble.NoSync))
 	if err != nil {
 		return err

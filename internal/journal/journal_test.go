@@ -16,7 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
 // waiterFunc is a Waiter that is a function.
@@ -79,6 +81,15 @@ func awaitComplete(j *Journal, s Seq) {
 		}
 		<-called
 	}
+}
+
+// check is what package backup makes of OpenDamaged and CheckTables.
+func check(o Options) (*Journal, []datadir.Damage, error) {
+	j, damage, err := OpenDamaged(o)
+	if j != nil {
+		damage = append(damage, j.CheckTables(func(int64) {})...)
+	}
+	return j, damage, err
 }
 
 func content(t testing.TB, j *Journal) map[string]string {
@@ -181,7 +192,7 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 	}
 	d.AwaitSync()
 
-	// then nobody sees them, and nobody is told
+	// then readers don't see them, and no waiter is called
 	if got := content(t, j); len(got) != 0 {
 		t.Errorf("before the sync there is %v", got)
 	}
@@ -189,7 +200,7 @@ func TestNothingIsCalledBeforeTheSync(t *testing.T) {
 		t.Errorf("complete %d, %d calls, before the sync of batch %d", j.Complete(), calls.Load(), s)
 	}
 
-	// and once the disk answers, everybody is.
+	// and once the disk answers, all waiters are.
 	d.Release(nil)
 	awaitComplete(j, s)
 	if got := content(t, j)["k1"]; calls.Load() != 2 || got != "v" {
@@ -484,7 +495,7 @@ func TestWhatIsStuck(t *testing.T) {
 		{"a write", func(j *Journal) { j.sealed = &batch{seq: 1, sealed: began} }, "batch 1 has not reached the disk"},
 		{"a write that has just begun", func(j *Journal) { j.sealed = &batch{seq: 1, sealed: now} }, ""},
 		{"callbacks", func(j *Journal) { j.sealed, j.durable = &batch{seq: 1, sealed: began}, 1 }, "callbacks of batch 1"},
-		{"the committer, for Pebble", func(j *Journal) { j.sealed, j.crowded = &batch{seq: 1, sealed: began}, true }, "tables have not reached the disk"},
+		{"the committer, for Pebble", func(j *Journal) { j.sealed, j.waitsForPebble = &batch{seq: 1, sealed: began}, true }, "tables have not reached the disk"},
 		{"rows for a reader", func(j *Journal) { j.giving.since.Store(int64(began)) }, "tables have not reached the disk"},
 		{"an fsync at the interval", func(j *Journal) { j.syncing.since.Store(int64(began)) }, "the log has not reached the disk"},
 		{"a write, while rows have just been given", func(j *Journal) {
@@ -712,7 +723,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 	}{
 		{"a later format", ours("holdfast 3"), ErrNewerFormat, "use a newer version"},
 		{"a format that is no number", ours("holdfast x"), ErrForeign, `"holdfast x"`},
-		{"somebody's format", ours("cellar 1"), ErrForeign, `"cellar 1"`},
+		{"another program's format", ours("cellar 1"), ErrForeign, `"cellar 1"`},
 		{"a file", func(t *testing.T, fs vfs.FS) {
 			file(t, fs, "data/thesis.doc")
 		}, ErrForeign, "choose an empty directory"},
@@ -774,7 +785,7 @@ func TestFormatIsTheNewestOfThePinnedPebble(t *testing.T) {
 
 func edit(t *testing.T, fs vfs.FS, format pebble.FormatMajorVersion, f func(*pebble.DB) error) {
 	t.Helper()
-	db, err := pebble.Open("data", &pebble.Options{FS: fs, FormatMajorVersion: format, Logger: silent{}})
+	db, err := pebble.Open("data", &pebble.Options{FS: fs, FormatMajorVersion: format, Logger: pebblefile.Silent{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +16,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // survivor is a disk whose files outlive a process that did not let go of them.
 type survivor struct{ vfs.FS }
 
 func (survivor) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// lastNumber is that of the last batch in the log of a journal at rest.
+func lastNumber(j *Journal) uint64 { return j.log.(*wal.Log).Last() }
 
 // segmentsOf are the names of a directory's segments, in their order.
 func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
@@ -33,7 +36,7 @@ func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
 		t.Fatal(err)
 	}
 	for _, name := range all {
-		if _, ok := segmentNumber(name); ok {
+		if _, ok := wal.ParseSegmentName(name); ok {
 			names = append(names, name)
 		}
 	}
@@ -41,9 +44,8 @@ func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
 	return names
 }
 
-// smallSegments makes a journal that nothing was appended to yet begin a segment for
-// every few rows.
-func smallSegments(j *Journal) { j.log.limit = 200 }
+// smallSegments are so many bytes that each is full after a few rows.
+const smallSegments = 200
 
 // A start after the process was killed finds more than is on the disk: what the
 // operating system still has in memory. What it goes on from must not be lost later.
@@ -82,7 +84,7 @@ func TestRestartsDoNotPileUpSegments(t *testing.T) {
 	t.Parallel()
 	trimmed := make(chan struct{}, 100)
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if _, ok := segmentNumber(op.Path[strings.LastIndex(op.Path, "/")+1:]); ok && op.Kind == errorfs.OpRemove {
+		if _, ok := wal.ParseSegmentName(op.Path[strings.LastIndex(op.Path, "/")+1:]); ok && op.Kind == errorfs.OpRemove {
 			trimmed <- struct{}{}
 		}
 		return nil
@@ -91,7 +93,7 @@ func TestRestartsDoNotPileUpSegments(t *testing.T) {
 	for n := range starts {
 		j := mustOpen(t, Options{FS: fs})
 		putAndWait(j, fmt.Sprintf("k%02d", n), "v")
-		for len(segmentsOf(t, fs)) > maxSegments {
+		for len(segmentsOf(t, fs)) > wal.MaxSegments {
 			<-trimmed
 		}
 		mustClose(t, j)
@@ -113,12 +115,12 @@ func TestNoRoomForTheNextSegment(t *testing.T) {
 		path  string
 		fatal bool // else the segment before goes on
 	}{
-		{"for its file", errorfs.OpOpen, "/" + spareSegment, false},
-		{"for what it holds", errorfs.OpFileWriteAt, "/" + spareSegment, false},
-		{"for its name", errorfs.OpRename, "/" + spareSegment, false},
-		{"to open it", errorfs.OpOpen, "3" + segmentTail, true},
+		{"for its file", errorfs.OpOpen, "/spare" + wal.Suffix, false},
+		{"for what it holds", errorfs.OpFileWriteAt, "/spare" + wal.Suffix, false},
+		{"for its name", errorfs.OpRename, "/spare" + wal.Suffix, false},
+		{"to open it", errorfs.OpOpen, "3" + wal.Suffix, true},
 		{"for the directory's fsync", errorfs.OpFileSync, "data", true},
-		{"for the fsync of the one before", errorfs.OpFileSyncData, segmentTail, true},
+		{"for the fsync of the one before", errorfs.OpFileSyncData, wal.Suffix, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -131,8 +133,7 @@ func TestNoRoomForTheNextSegment(t *testing.T) {
 				return nil
 			}))
 			fatal := make(chan error, 10)
-			j := mustOpen(t, Options{FS: fs, Fatal: func(err error) { fatal <- err }})
-			smallSegments(j)
+			j := mustOpen(t, Options{FS: fs, Fatal: func(err error) { fatal <- err }, SegmentBytes: smallSegments})
 			acked, failed := 0, false
 			for ; acked < 20 && !failed; acked++ {
 				full.Store(acked < 10)
@@ -165,12 +166,12 @@ func TestNoRoomForTheNextSegment(t *testing.T) {
 func TestMissingSegment(t *testing.T) {
 	t.Parallel()
 	files, rows := severalSegments(t)
-	names := segmentsOf(t, files.plant(t))
+	names := segmentsOf(t, files.Plant(t))
 	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
-			without := files.but(name, nil)
+			without := files.But(name, nil)
 			delete(without, name)
-			got, err := without.open(t)
+			got, err := openTree(t, without)
 			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) && i > 0 {
 				t.Errorf("%d rows of %d, %v, want %s named", len(got), rows, err, name)
 			}
@@ -179,8 +180,8 @@ func TestMissingSegment(t *testing.T) {
 
 	// That the last one was begun says so too, when nothing is in it yet.
 	name, last := names[len(names)-2], names[len(names)-1]
-	empty := files.but(last, make([]byte, minExtent)).but(name, nil)
-	if got, err := empty.open(t); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
+	empty := files.But(last, make([]byte, wal.RoomAhead)).But(name, nil)
+	if got, err := openTree(t, empty); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
 		t.Errorf("%d rows, %v, want %s named", len(got), err, name)
 	}
 }
@@ -189,12 +190,11 @@ func TestMissingSegment(t *testing.T) {
 func severalSegments(t testing.TB) (files tree, rows int) {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
-	j := mustOpen(t, Options{FS: fs})
-	smallSegments(j)
-	for ; len(segmentsOf(t, fs)) < maxSegments || rows%2 == 0; rows++ { // with one more tables would be written
+	j := mustOpen(t, Options{FS: fs, SegmentBytes: smallSegments})
+	for ; len(segmentsOf(t, fs)) < wal.MaxSegments || rows%2 == 0; rows++ { // with one more tables would be written
 		putAndWait(j, fmt.Sprintf("k%04d", rows), fmt.Sprint("value ", rows))
 	}
-	files = readTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
+	files = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
 	return files, rows
 }
@@ -209,33 +209,23 @@ func isPrefix(got map[string]string, most int) bool {
 	return len(got) <= most
 }
 
-// but is a tree with another content of one file.
-func (files tree) but(name string, content []byte) tree {
-	other := tree{}
-	for n, c := range files {
-		other[n] = c
-	}
-	other[name] = content
-	return other
-}
-
-// What follows the end of a recycled segment is what clients once sent. Nobody can
+// What follows the end of a recycled segment is what clients once sent. They can't
 // make it look like a log that goes on, nor have a start search in it for long.
-func TestNobodyCanPlantFrames(t *testing.T) {
+func TestClientsCannotPlantFrames(t *testing.T) {
 	t.Parallel()
 	files, rows := severalSegments(t)
 	last := lastLog(t, files)
 	content := bytes.TrimRight(files[last], "\x00")
 	for name, planted := range map[string][]byte{
-		"the next batch":     disguise(0).appendFrame(nil, uint64(rows+1), uint64(rows), []byte("\x01\x04evil\x01!\x01\x02k!\x01!")),
-		"a later batch":      disguise(0).appendFrame([]byte("..."), uint64(rows+2), uint64(rows+1), nil),
-		"a much later one":   disguise(0).appendFrame([]byte("..."), 1<<63, 1<<63-1<<31, nil),
+		"the next batch":     wal.Mask(0).AppendFrame(nil, uint64(rows+1), uint64(rows), []byte("\x01\x04evil\x01!\x01\x02k!\x01!")),
+		"a later batch":      wal.Mask(0).AppendFrame([]byte("..."), uint64(rows+2), uint64(rows+1), nil),
+		"a much later one":   wal.Mask(0).AppendFrame([]byte("..."), 1<<63, 1<<63-1<<31, nil),
 		"many long ones":     bytes.Repeat([]byte{0, 0, 8, 0}, 1<<18), // half a MiB each
 		"many too long ones": bytes.Repeat([]byte{0xff}, 1<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := files.but(last, withRoom(append(bytes.Clone(content), planted...))).open(t)
+			got, err := openTree(t, files.But(last, withRoom(append(bytes.Clone(content), planted...))))
 			if err != nil || len(got) != rows || !isPrefix(got, rows) {
 				t.Errorf("%d rows of %d, %v", len(got), rows, err)
 			}
@@ -250,9 +240,9 @@ func TestACommitIsOneWriteAndOneSync(t *testing.T) {
 	var writes, syncs, others atomic.Int64
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch {
-		case op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail):
+		case op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, wal.Suffix):
 			writes.Add(1)
-		case op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, segmentTail):
+		case op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, wal.Suffix):
 			syncs.Add(1)
 		case op.Kind.ReadOrWrite() == errorfs.OpIsWrite:
 			others.Add(1)
@@ -285,7 +275,7 @@ func TestNoRoomAhead(t *testing.T) {
 			t.Parallel()
 			var refused atomic.Int64
 			fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail) && op.Offset >= minExtent {
+				if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, wal.Suffix) && op.Offset >= wal.RoomAhead {
 					refused.Add(1)
 					return limit
 				}
@@ -310,21 +300,13 @@ func TestLogWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	files, _ := severalSegments(t)
 	for name := range files {
-		if _, isLog := segmentNumber(name); !isLog {
+		if _, isLog := wal.ParseSegmentName(name); !isLog {
 			delete(files, name)
 		}
 	}
-	if got, err := files.open(t); !errors.Is(err, ErrDamaged) {
+	if got, err := openTree(t, files); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%d rows, %v", len(got), err)
 	}
-}
-
-// oneRow is what Pebble makes of a batch that sets a row.
-func oneRow(key, value string) []byte {
-	rows := append([]byte{1}, byte(len(key)))
-	rows = append(rows, key...)
-	rows = binary.AppendUvarint(rows, uint64(len(value)))
-	return append(rows, value...)
 }
 
 // A recycled segment is read up to where its own frames end, even if an older one begins
@@ -332,29 +314,32 @@ func oneRow(key, value string) []byte {
 func TestStaleFramesAreNotRead(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewCrashableMem()
-	j := mustOpen(t, Options{FS: mem})
-	smallSegments(j)
+	j := mustOpen(t, Options{FS: mem, SegmentBytes: smallSegments})
 	want := map[string]string{}
-	for n := 0; len(want) < 4*maxSegments || n == 0; n++ {
+	for n := 0; len(want) < 4*wal.MaxSegments || n == 0; n++ {
 		key, value := fmt.Sprintf("k%04d", n), fmt.Sprintf("%020d", n) // all frames are alike
 		putAndWait(j, key, value)
 		want[key] = value
 	}
-	if err := errors.Join(j.Flush(), j.trimLog()); err != nil {
+	if err := errors.Join(j.Flush(), j.TrimLog()); err != nil {
+		t.Fatal(err)
+	}
+	mask, err := wal.ReadMask(j.db)
+	if err != nil {
 		t.Fatal(err)
 	}
 	stale := func() bool { // in the newest segment, right behind its end
 		names := segmentsOf(t, mem)
-		content, err := readFile(mem, "data/"+names[len(names)-1])
+		content, err := journaltest.ReadFile(mem, "data/"+names[len(names)-1])
 		if err != nil {
 			t.Fatal(err)
 		}
 		for p, last := 0, uint64(0); ; {
-			f, ok := j.log.readFrame(content, p)
-			if !ok || f.number < last {
+			f, ok := mask.ReadFrame(content, p)
+			if !ok || f.Number < last {
 				return ok
 			}
-			last, p = f.number, f.end
+			last, p = f.Number, f.End
 		}
 	}
 	for n := 0; !stale(); n++ {
@@ -366,8 +351,9 @@ func TestStaleFramesAreNotRead(t *testing.T) {
 		left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))})
 		for n := range 3 {
 			again := mustOpen(t, Options{FS: left})
-			if want := j.log.last + 2*uint64(n); again.base != want { // each start before made one, and its stop
-				t.Errorf("start %d goes on from batch %d, want %d", n, again.base, want)
+			began := lastNumber(again)
+			if want := lastNumber(j) + 2*uint64(n); began != want { // each start before made one, and its stop
+				t.Errorf("start %d goes on from batch %d, want %d", n, began, want)
 			}
 			if got := content(t, again); n == 0 && !sameRows(got, want) || len(got) != len(want)+n {
 				t.Errorf("start %d: %v, want %v", n, got, want)
@@ -379,35 +365,38 @@ func TestStaleFramesAreNotRead(t *testing.T) {
 	mustClose(t, j)
 }
 
-// A segment from before a crash may hold, behind its torn end, frames that nobody was told
-// of. Their numbers are given out again, so it is not used again.
+// A segment from before a crash may hold, behind its torn end, frames that were not
+// acknowledged. Their numbers are given out again, so it is not used again.
 func TestWhatWasBehindATornEndNeverComesBack(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	mustClose(t, mustOpen(t, Options{FS: mem}))
-	files := readTree(t, mem)
+	files := journaltest.ReadTree(t, mem)
 	name := lastLog(t, files)
 
 	// Given a log of ten batches without fsync, of which a crash took the second
-	j := mustOpen(t, Options{FS: files.plant(t)})
-	d := j.log.disguise
+	j := mustOpen(t, Options{FS: files.Plant(t)})
+	mask, err := wal.ReadMask(j.db)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mustClose(t, j)
 	var log []byte
 	var size int
 	for n := uint64(1); n <= 10; n++ {
-		log = d.appendFrame(log, n, 0, oneRow("klost", fmt.Sprintf("%05d", n)))
+		log = mask.AppendFrame(log, n, 0, journaltest.Row("klost", fmt.Sprintf("%05d", n)))
 		size = len(log) / int(n)
 	}
 	clear(log[size : 2*size])
 	mem = vfs.NewCrashableMem()
-	planted := files.but(name, withRoom(log)).plant(t)
+	planted := files.But(name, withRoom(log)).Plant(t)
 	if _, err := vfs.Clone(planted, mem, "data", "data", vfs.CloneSync); err != nil {
 		t.Fatal(err)
 	}
 
 	// when the next run gives out the same numbers, needs that segment no more, and begins
 	// another, whose first frame ends where the sixth did
-	j = mustOpen(t, Options{FS: mem})
+	j = mustOpen(t, Options{FS: mem, SegmentBytes: 5 * int64(size)})
 	want := content(t, j)
 	if got := fmt.Sprint(want); got != "map[klost:00001]" {
 		t.Fatalf("after the crash: %s", got)
@@ -416,14 +405,13 @@ func TestWhatWasBehindATornEndNeverComesBack(t *testing.T) {
 		putAndWait(j, key, "v")
 		want[key] = "v"
 	}
-	if err := errors.Join(j.Flush(), j.trimLog()); err != nil {
+	if err := errors.Join(j.Flush(), j.TrimLog()); err != nil {
 		t.Fatal(err)
 	}
-	j.log.limit = 1
-	value := strings.Repeat("v", 5*size-frameHeader-len(oneRow("k5", strings.Repeat("v", 200)))+200)
+	value := strings.Repeat("v", 5*size-wal.FrameHeader-len(journaltest.Row("k5", strings.Repeat("v", 200)))+200)
 	putAndWait(j, "k5", value)
 	want["k5"] = value
-	if got := segmentsOf(t, mem); slices.Contains(got, name) || got[len(got)-1] != (segment{first: 5}).name() {
+	if got := segmentsOf(t, mem); slices.Contains(got, name) || got[len(got)-1] != wal.SegmentName(5) {
 		t.Fatalf("there are the segments %v", got)
 	}
 
@@ -436,107 +424,14 @@ func TestWhatWasBehindATornEndNeverComesBack(t *testing.T) {
 	mustClose(t, j)
 }
 
-// Whichever bit of the log is flipped: either it is said, or all is there.
-func TestEveryBitOfALog(t *testing.T) {
-	t.Parallel()
-	const tables = batchesEach / 2 // batches that are in tables already
-	fs, segments, batches := shortLog(t)
-	for _, applied := range []uint64{0, tables} {
-		for s, b := range segments {
-			for bit := range len(b) * 8 {
-				b[bit/8] ^= 1 << (bit % 8)
-				got, damage := recoverShort(t, fs, segments, applied)
-				b[bit/8] ^= 1 << (bit % 8)
-				if whole := slices.Equal(got, batches[applied:]); whole == (damage != nil) {
-					t.Errorf("bit %d of byte %d of segment %d, %d in tables: %q, damage %v", bit%8, bit/8, s, applied, got, damage)
-				}
-			}
-		}
-	}
-}
-
-// Wherever the end was torn off: what is before it is there, and nobody calls it damage.
-func TestEveryTornEnd(t *testing.T) {
-	t.Parallel()
-	fs, segments, batches := shortLog(t)
-	before, last := segments[:len(segments)-1], segments[len(segments)-1]
-	whole := len(batches) - batchesEach // before the cut
-	end := 0
-	for cut := range len(bytes.TrimRight(last, "\x00")) {
-		if f, ok := shortDisguise.readFrame(last[:cut], end); ok {
-			end = f.end
-			whole++
-		}
-		for name, behind := range map[string][]byte{
-			"cut off":     nil,
-			"zeros":       make([]byte, 500),
-			"old content": append(bytes.Repeat([]byte("\x00\xffold"), 20), segments[0]...),
-		} {
-			torn := append(slices.Clone(before), append(bytes.Clone(last[:cut]), behind...))
-			if got, damage := recoverShort(t, fs, torn, 0); damage != nil || !slices.Equal(got, batches[:whole]) {
-				t.Errorf("%d bytes, then %s: %q, want %d batches, damage %v", cut, name, got, whole, damage)
-			}
-		}
-	}
-}
-
-const (
-	shortDisguise = disguise(0x5be0cd19137e2179)
-	batchesEach   = 4 // in each segment of shortLog
-)
-
-// shortLog is a log in three segments, with room ahead, and the rows of its batches.
-func shortLog(t testing.TB) (fs *vfs.MemFS, segments [][]byte, batches []string) {
-	t.Helper()
-	fs = vfs.NewMem()
-	if err := fs.MkdirAll("data", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	segments = make([][]byte, 3)
-	for s := range segments {
-		for range batchesEach {
-			n := uint64(len(batches) + 1)
-			rows := oneRow(fmt.Sprint("k", n), "vvvvv")
-			segments[s] = shortDisguise.appendFrame(segments[s], n, n-1, rows)
-			batches = append(batches, string(rows))
-		}
-		segments[s] = append(segments[s], make([]byte, 20)...)
-	}
-	return fs, segments, batches
-}
-
-// recoverShort reads a log, and gives the rows that are not in tables.
-func recoverShort(t testing.TB, fs *vfs.MemFS, segments [][]byte, applied uint64) (rows []string, damage []Damage) {
-	t.Helper()
-	for i, content := range segments {
-		name := "data/" + segment{first: uint64(i*batchesEach + 1)}.name()
-		f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
-		if err == nil {
-			_, err = f.Write(bytes.Clone(content)) // MemFS may overwrite what it is given
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	r, err := recoverLog(fs, "data", logState{disguise: shortDisguise, applied: applied})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range r.batches {
-		rows = append(rows, string(f.rows))
-	}
-	return rows, r.damage
-}
-
 // A disk that does not give back what is on it is not an empty log: the start says so,
 // and leaves everything for another try.
 func TestLogThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	files, rows := severalSegments(t)
-	for _, name := range segmentsOf(t, files.plant(t)) {
+	for _, name := range segmentsOf(t, files.Plant(t)) {
 		for _, kind := range []errorfs.OpKind{errorfs.OpOpen, errorfs.OpFileRead} {
-			fs := files.plant(t)
+			fs := files.Plant(t)
 			broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if op.Kind == kind && strings.HasSuffix(op.Path, name) {
 					return errFault
@@ -546,61 +441,9 @@ func TestLogThatCannotBeRead(t *testing.T) {
 			if _, err := Open(Options{Dir: "data", FS: broken, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, errFault) || !strings.Contains(err.Error(), name) {
 				t.Errorf("operation %d on %s: %v", kind, name, err)
 			}
-			if got, err := readTree(t, fs).open(t); err != nil || len(got) != rows || !isPrefix(got, rows) {
+			if got, err := openTree(t, journaltest.ReadTree(t, fs)); err != nil || len(got) != rows || !isPrefix(got, rows) {
 				t.Errorf("operation %d on %s, and then: %d rows of %d, %v", kind, name, len(got), rows, err)
 			}
 		}
-	}
-}
-
-// Whatever segments hold: what is read from them are batches without a gap, made of their
-// own bytes.
-func FuzzRecoverLog(f *testing.F) {
-	_, segments, _ := shortLog(f)
-	for _, b := range segments {
-		f.Add(b, b[:len(b)/2], uint8(0))
-		f.Add(b[:70], segments[0], uint8(5))
-	}
-	f.Add(bytes.Repeat([]byte{0, 0, 0x40, 0}, 100), []byte{}, uint8(1))
-	f.Fuzz(func(t *testing.T, first, second []byte, applied uint8) {
-		fs, _, _ := shortLog(t)
-		// A fuzzer that had to find checksums would find nothing else.
-		first, second = bytes.Clone(first), bytes.Clone(second)
-		sealFrames(first, 1)
-		sealFrames(second, batchesEach+1)
-		recoverShort(t, fs, [][]byte{first, second}, uint64(applied))
-		r, err := recoverLog(fs, "data", logState{disguise: shortDisguise, applied: uint64(applied)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		size := 0
-		for i, f := range r.batches {
-			if f.number != uint64(applied)+1+uint64(i) {
-				t.Fatalf("batch %d is at place %d, with %d in tables", f.number, i, applied)
-			}
-			size += len(f.rows) + frameHeader
-		}
-		if size > len(first)+len(second) {
-			t.Fatalf("%d bytes were read from %d", size, len(first)+len(second))
-		}
-		if len(r.damage) == 0 && r.last != uint64(applied)+uint64(len(r.batches)) {
-			t.Fatalf("it goes on from batch %d, with %d in tables and %d read", r.last, applied, len(r.batches))
-		}
-	})
-}
-
-// sealFrames gives what is as long as frames are the numbers from next on, and the right
-// checksums, as far as their lengths go.
-func sealFrames(b []byte, next uint64) {
-	for len(b) >= frameHeader {
-		length := int(binary.LittleEndian.Uint32(b[8:])) % 512
-		if length > len(b)-frameHeader || b[0] == 0xff { // that is how it makes a damaged one
-			return
-		}
-		binary.LittleEndian.PutUint32(b[8:], uint32(length))
-		binary.LittleEndian.PutUint64(b[12:], next^uint64(shortDisguise))
-		binary.LittleEndian.PutUint64(b, sums(b[8:frameHeader+length]))
-		b = b[frameHeader+length:]
-		next++
 	}
 }

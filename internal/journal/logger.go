@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
 // pebbleLogger routes Pebble's messages: its running commentary is for
@@ -35,12 +38,12 @@ const backgroundErrorPause = 10 * time.Second
 // them, so this is not yet the end; but if commits hang, this is the reason.
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
-	if isNoRoom(err) {
+	if datadir.IsNoRoom(err) {
 		j.noRoom()
 	}
 	last, now := j.backgroundSaid.Load(), int64(j.uptime.now())
 	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {
-		j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", plain(err))
+		j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", pebblefile.PlainError(err))
 	}
 }
 
@@ -52,21 +55,13 @@ func (j *Journal) tablesWritten(info pebble.FlushInfo) {
 	}
 }
 
-// dataCorruption says that a table does not match its checksums; who wanted to
-// read it gets an error. Pebble's own reaction would be Fatalf, but what is in
+// dataCorruption logs that a table does not match its checksums; the reader
+// gets an error. Pebble's own reaction would be Fatalf, but what is in
 // memory and in other tables is sound, and a server that goes on is worth more
 // than one that cannot be started any more.
 func (j *Journal) dataCorruption(info pebble.DataCorruptionInfo) {
 	if _, again := j.corrupt.LoadOrStore(info.Path, true); !again {
 		j.o.Logger.Error("a file is damaged: restore a backup before the server is restarted, it will not start with it",
-			"dir", j.o.Dir, "file", info.Path, "error", plain(info.Details))
+			"dir", j.o.Dir, "file", info.Path, "error", pebblefile.PlainError(info.Details))
 	}
 }
-
-// silent drops the messages of a database that is only being looked at.
-type silent struct{}
-
-func (silent) Infof(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-
-func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

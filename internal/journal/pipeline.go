@@ -7,19 +7,19 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 )
 
 // The pipeline
 //
 // A commit costs an fsync, and an fsync costs the same for one row as for ten
-// thousand. So nobody commits: callers append to the batch that is filling,
+// thousand. So callers don't commit: they append to the batch that is filling,
 // and one goroutine, the committer, moves batches to disk.
 //
 //	callers ──append──▶ filling ──seal──▶ sealed ──write, fsync──▶ durable ──call──▶ complete
 //	                       │                            │              │
 //	                 under mu, a memcpy            the log         to Pebble, later and
-//	                                               (log.go)        by others (apply.go)
+//	                                              (package wal)    by others (apply.go)
 //
 // The committer takes the filling batch as soon as it has rows, puts an empty one
 // in its place, writes it to the log and waits for the fsync. While the disk works
@@ -27,7 +27,7 @@ import (
 // themselves, and latency stays near one fsync and a half. Then it calls the waiters.
 //
 // One batch is on its way at a time, and one goroutine does all of it. With two of
-// each the disk need not wait for the callbacks; but those who wait are then spread
+// each the disk need not wait for the callbacks; but the waiters are then spread
 // over two batches, and an fsync, its wake-ups and a write to each client are paid
 // for half as many rows: SETs and publishes took a tenth to a fifth more of a
 // processor, and there were no more of them in a second, with 1 to 3,200 waiting.
@@ -44,13 +44,13 @@ import (
 // has returned: otherwise a reply given at once could overtake one that is
 // about to be given. So complete only moves while mu is held and the batch's
 // list is seen empty. The committer takes the list, calls it without the lock,
-// and looks again; whoever came meanwhile is called in the next round, still
+// and looks again; waiters that came meanwhile are called in the next round, still
 // in the order in which they came. If clients keep asking for what the batch
 // wrote, faster than one goroutine can answer, that would never end; so after a
 // few rounds Admit blocks, and each caller gets in one more waiter at most.
 //
-// With another Durability than Sync the committer does not ask for an fsync
-// (durability.go).
+// With another Durability than Sync the log returns from Commit when a batch is
+// written (durability.go).
 //
 // Failure. When a commit fails, or does not end within CommitTimeout, memory
 // may hold what the disk does not. The journal stops where it is: no further
@@ -86,7 +86,7 @@ type Append struct {
 }
 
 // Begin locks the filling batch. Between it and End nothing but the methods of
-// Append may be called: everybody else who writes is waiting.
+// Append may be called: all other writers wait.
 func (j *Journal) Begin() Append {
 	j.mu.Lock()
 	return Append{j: j, b: j.filling}
@@ -120,7 +120,7 @@ func (a Append) DeleteRange(from, to []byte) {
 
 // End unlocks the batch and returns its number. w, if not nil, is called when
 // the batch is durable. After Close the rows are dropped and w is never called:
-// what nobody hears of was never acknowledged.
+// no caller is told that they are durable.
 func (a Append) End(w Waiter) Seq {
 	j, b, s := a.j, a.b, a.b.seq // b may be another batch as soon as mu is free
 	if j.closed {
@@ -144,8 +144,8 @@ func (a Append) End(w Waiter) Seq {
 }
 
 // Await asks for w to be called when batch s is durable. False means that s is
-// complete already, callbacks included, and that w will not be called. Whoever
-// awaits at a client's pace calls Admit in between.
+// complete already, callbacks included, and that w will not be called. A
+// caller that awaits at a client's pace calls Admit in between.
 func (j *Journal) Await(s Seq, w Waiter) bool {
 	if s <= j.Complete() {
 		return false
@@ -199,7 +199,7 @@ func (j *Journal) last() Seq {
 // Admit blocks while the filling batch is larger than Options.BatchBytes, or
 // while late waiters keep a batch from completing. Call it before a write and
 // after an Await, with no lock held, and never from a callback: it is how a disk
-// that does not keep up slows down those who depend on it, and only those.
+// that does not keep up slows down the callers that depend on it, and only those.
 func (j *Journal) Admit() {
 	if !j.slow.Load() {
 		return
@@ -211,8 +211,8 @@ func (j *Journal) Admit() {
 	}
 }
 
-// relax lets those go on whom Admit holds up, unless there is another reason to
-// hold them. mu is held.
+// relax lets callers of Admit go on, unless there is another reason to hold them.
+// mu is held.
 func (j *Journal) relax() {
 	if !j.tooLarge && !j.tooLate {
 		j.slow.Store(false)
@@ -241,12 +241,13 @@ func (j *Journal) runCommitter() {
 			return
 		}
 		j.addMeta(b)
-		if err := j.log.append(rowsOf(b.rows), j.o.Durability.mode == modeSync); err != nil {
+		number, err := j.log.Commit(rowsOf(b.rows))
+		if err != nil {
 			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
 			return
 		}
-		j.pend(b)
-		if !j.finish(b) {
+		j.addPending(b, number)
+		if !j.callWaiters(b) {
 			return
 		}
 		if j.o.Idle != nil {
@@ -263,7 +264,7 @@ func (j *Journal) seal() *batch {
 		j.work.Wait()
 	}
 	if j.dirty && j.lastRows > 1 {
-		// Others are at work: whoever can run now may be about to append, too.
+		// Other goroutines are at work: one that can run now may be about to append, too.
 		j.mu.Unlock()
 		runtime.Gosched()
 		j.mu.Lock()
@@ -299,13 +300,13 @@ func (j *Journal) addMeta(b *batch) {
 	if string(j.metaNext) == string(j.metaLast) {
 		return
 	}
-	_ = b.rows.Set(metaKey, j.metaNext, nil)
+	_ = b.rows.Set(MetaKey, j.metaNext, nil)
 	j.metaLast = append(j.metaLast[:0], j.metaNext...)
 }
 
-// finish calls the waiters of a durable batch until there are no more, then
+// callWaiters calls the waiters of a durable batch until there are no more, then
 // publishes the batch as complete. False: the journal has failed meanwhile.
-func (j *Journal) finish(b *batch) bool {
+func (j *Journal) callWaiters(b *batch) bool {
 	for round := 0; ; round++ {
 		j.mu.Lock()
 		if j.err != nil {
@@ -365,9 +366,10 @@ func (j *Journal) fail(err error) {
 }
 
 // runWatchdog fails the journal when a batch stays under way for too long. On
-// a full disk Pebble retries its flushes for ever and writers wait without an
+// a full disk Pebble retries its flushes forever and writers wait without an
 // error: nothing but the clock tells. Close may wait for them, so it ends last.
 func (j *Journal) runWatchdog() {
+	defer failstop.End(j.o.Logger, "the journal's watchdog")
 	limit := j.o.CommitTimeout
 	interval := max(limit/8, time.Millisecond)
 	tick := time.NewTicker(interval)
@@ -394,7 +396,7 @@ func (j *Journal) stuck(now, limit time.Duration) error {
 	defer j.mu.Unlock()
 	late := j.sealed != nil && now-j.sealed.sealed > limit
 	switch {
-	case late && j.crowded, j.giving.isLate(now, limit):
+	case late && j.waitsForPebble, j.giving.isLate(now, limit):
 		return fmt.Errorf("tables have not reached the disk within %v, and no more rows can wait for them: is the disk full, or hanging? What was acknowledged is in the log", limit)
 	case late && j.sealed.seq <= j.durable:
 		return fmt.Errorf("the callbacks of batch %d have not returned within %v", j.sealed.seq, limit)

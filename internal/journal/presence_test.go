@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // openIn opens a journal in a directory of the machine's, and gives what it fails with.
@@ -37,7 +39,7 @@ func TestNothingIsAcknowledgedInADeletedDirectory(t *testing.T) {
 	case <-acked:
 		t.Error("a write was acknowledged that is nowhere")
 	case err := <-failed:
-		if !errors.Is(err, errRemoved) && !errors.Is(err, errMoved) {
+		if !errors.Is(err, wal.ErrRemoved) && !errors.Is(err, errMoved) {
 			t.Error(err)
 		}
 	}
@@ -79,46 +81,5 @@ func TestADirectoryThatIsGoneIsNoticed(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// The directory stays locked when its file LOCK is deleted.
-func TestTheLockHoldsWithoutItsFile(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	j, _ := openIn(t, dir)
-	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockDir(dir); err == nil {
-		t.Error("the directory could be locked once more")
-	}
-	if _, err := lock(j.o.FS, dir+"/."); !errors.Is(err, ErrLocked) { // by another name, as this process remembers those that it locked
-		t.Errorf("a second journal: %v", err)
-	}
-	putAndWait(j, "k", "v")
-}
-
-// Where only the file is locked, a journal whose file was deleted ends.
-func TestADeletedLockFileIsNoticed(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "LOCK")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l := &dirLock{}
-	l.watchFile(dir)
-	if err := l.check(); err != nil {
-		t.Error(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.check(); !errors.Is(err, errLock) {
-		t.Error(err)
 	}
 }

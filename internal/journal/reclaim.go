@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
 // reclaimPause is how often room is made on a disk that is nearly full.
@@ -11,7 +14,7 @@ const reclaimPause = 2 * time.Second
 
 // runReclaim makes deletions give their room back while the disk is low. In the
 // ordinary course Pebble gets to it when enough else has been written; but while
-// writes are refused nothing else is written, and low would last for ever.
+// writes are refused nothing else is written, and low would last forever.
 //
 // A deletion is a small row that covers an old one; both go when the tables that
 // they are in are merged. Merging writes the new table before it removes the old
@@ -19,6 +22,7 @@ const reclaimPause = 2 * time.Second
 // where there is as much: the first ones make room for the next. If there is
 // nowhere enough, the ballast is what it begins with.
 func (j *Journal) runReclaim() {
+	defer failstop.End(j.o.Logger, "the journal's merging of tables")
 	tick := time.NewTicker(reclaimPause)
 	defer tick.Stop()
 	for {
@@ -58,7 +62,7 @@ func (j *Journal) reclaim() bool {
 			}
 			end := append(append([]byte(nil), t.Largest.UserKey...), 0)
 			if err := j.db.Compact(j.ending, t.Smallest.UserKey, end, false); err != nil {
-				j.o.Logger.Debug("making room on the disk", "error", plain(err))
+				j.o.Logger.Debug("making room on the disk", "error", pebblefile.PlainError(err))
 				return false
 			}
 			j.CheckSpace()
@@ -67,7 +71,7 @@ func (j *Journal) reclaim() bool {
 		}
 	}
 	if deletions {
-		j.releaseBallast("merging tables to make room on the disk, in the room that was kept")
+		j.space.ReleaseBallast("merging tables to make room on the disk, in the room that was kept")
 	}
 	return false
 }

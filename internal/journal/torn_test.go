@@ -15,7 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // sectorBytes is what a disk writes as a whole, or not at all.
@@ -35,13 +36,19 @@ func unsynced(t *testing.T) (files tree, name string, before, after []byte, rows
 		putAndWait(j, key, value(n))
 		rows[key] = value(n)
 	}
-	d, last, end := j.log.disguise, j.log.last, j.log.size
-	files = readTree(t, mem.CrashClone(vfs.CrashCloneCfg{}))
+	mask, err := wal.ReadMask(j.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := lastNumber(j)
+	files = journaltest.ReadTree(t, mem.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
 	name = lastLog(t, files)
 	before, after = bytes.Clone(files[name]), bytes.Clone(files[name])
-	copy(before[end:], d.appendFrame(nil, 1, 0, oneRow("k0006", value(6))))
-	copy(after[end:], d.appendFrame(nil, last+1, last, oneRow("k0006", value(7)))) // each number differs in a bit
+	ends := frameEnds(before)
+	end := ends[len(ends)-1]
+	copy(before[end:], mask.AppendFrame(nil, 1, 0, journaltest.Row("k0006", value(6))))
+	copy(after[end:], mask.AppendFrame(nil, last+1, last, journaltest.Row("k0006", value(7)))) // each number differs in a bit
 	return files, name, before, after, rows
 }
 
@@ -68,7 +75,7 @@ func TestEverySectorOfTheLastWrite(t *testing.T) {
 				copy(torn[at:at+sectorBytes], after[at:at+sectorBytes])
 			}
 		}
-		got, err := files.but(name, torn).open(t)
+		got, err := openTree(t, files.But(name, torn))
 		if all := 1<<len(changed) - 1; written != all && len(got) > len(rows) {
 			mended++
 		}
@@ -96,9 +103,9 @@ func TestTheLastBatchIsMended(t *testing.T) {
 	for bit := ends[len(ends)-2] * 8; bit < ends[len(ends)-1]*8; bit += 61 {
 		content := bytes.Clone(killed[name])
 		content[bit/8] ^= 1 << (bit % 8)
-		fs := killed.but(name, content).plant(t)
+		fs := killed.But(name, content).Plant(t)
 
-		look, damage, err := Check(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}, nil)
+		look, damage, err := check(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil || len(damage) > 0 || len(look.Mended()) != 1 || !strings.Contains(look.Mended()[0].String(), fmt.Sprintf("bit %d of byte %d", bit%8, bit/8)) {
 			t.Fatalf("Check: damage %v, mended %v, %v", damage, look.Mended(), err)
 		}
@@ -117,53 +124,15 @@ func TestTheLastBatchIsMended(t *testing.T) {
 	}
 }
 
-// The same holds for the last record of the manifest.
-func TestTheLastRecordOfTheManifestIsMended(t *testing.T) {
-	t.Parallel()
-	killed, _, rows := grown(t)
-	for name, content := range killed {
-		if !strings.HasPrefix(name, "MANIFEST") {
-			continue
-		}
-		for bit := len(content)*8 - 1; bit > len(content)*8-200; bit -= 13 {
-			wrong := bytes.Clone(content)
-			wrong[bit/8] ^= 1 << (bit % 8)
-			fs := killed.but(name, wrong).plant(t)
-			look, damage, err := Check(Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}, nil)
-			if err != nil || len(damage) > 0 || len(look.Mended()) != 1 || !sameRows(rowsIn(t, look), rows) {
-				t.Fatalf("Check: damage %v, %v", damage, err)
-			}
-			mustClose(t, look)
-			if now := readTree(t, fs)[name]; !bytes.Equal(now, wrong) {
-				t.Error("the check has written")
-			}
-			j := mustOpen(t, Options{FS: fs})
-			if !sameRows(rowsIn(t, j), rows) || len(j.Mended()) != 1 {
-				t.Errorf("bit %d: %d rows of %d", bit, len(rowsIn(t, j)), len(rows))
-			}
-			mustClose(t, j)
-		}
-	}
-}
-
-func rowsIn(t testing.TB, j *Journal) map[string]string {
-	t.Helper()
-	rows := map[string]string{}
-	if err := j.Iterate([]byte("k"), []byte("l"), func(k, v []byte) bool { rows[string(k)] = string(v); return true }); err != nil {
-		t.Fatal(err)
-	}
-	return rows
-}
-
 // A log that is missing, all of it or the newest of it, or that was cut short, is not
 // taken for one that ends early.
 func TestAMissingLogIsSaid(t *testing.T) {
 	t.Parallel()
 	files, rows := severalSegments(t)
-	names := segmentsOf(t, files.plant(t))
+	names := segmentsOf(t, files.Plant(t))
 	last := names[len(names)-1]
 	without := func(names ...string) tree {
-		left := files.but("", nil)
+		left := files.But("", nil)
 		delete(left, "")
 		for _, name := range names {
 			delete(left, name)
@@ -172,7 +141,7 @@ func TestAMissingLogIsSaid(t *testing.T) {
 	}
 	fresh := vfs.NewCrashableMem()
 	j := mustOpen(t, Options{FS: fresh})
-	new := readTree(t, fresh.CrashClone(vfs.CrashCloneCfg{}))
+	new := journaltest.ReadTree(t, fresh.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
 	delete(new, lastLog(t, new))
 	_, stopped, _ := grown(t)
@@ -182,16 +151,16 @@ func TestAMissingLogIsSaid(t *testing.T) {
 		"all of a new one":                  new,
 		"the newest":                        without(last),
 		"the two newest":                    without(names[len(names)-2:]...),
-		"the end":                           files.but(last, files[last][:len(written(files[last]))]),
-		"the newest, cut to nothing":        files.but(last, nil),
-		"the newer half after a clean stop": stopped.but(stoppedLast, stopped[stoppedLast][:len(written(stopped[stoppedLast]))/2]),
+		"the end":                           files.But(last, files[last][:len(written(files[last]))]),
+		"the newest, cut to nothing":        files.But(last, nil),
+		"the newer half after a clean stop": stopped.But(stoppedLast, stopped[stoppedLast][:len(written(stopped[stoppedLast]))/2]),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := left.open(t); !errors.Is(err, ErrDamaged) {
+			if got, err := openTree(t, left); !errors.Is(err, ErrDamaged) {
 				t.Errorf("a start has %d rows of %d, %v", len(got), rows, err)
 			}
-			look, damage, err := Check(Options{Dir: "data", FS: left.plant(t), Logger: slog.New(slog.DiscardHandler)}, nil)
+			look, damage, err := check(Options{Dir: "data", FS: left.Plant(t), Logger: slog.New(slog.DiscardHandler)})
 			if err != nil || len(damage) == 0 {
 				t.Fatalf("Check: %v, %v", damage, err)
 			}
@@ -205,7 +174,7 @@ func TestCrashWithoutRoomAhead(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, segmentTail) && op.Offset >= minExtent {
+		if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, wal.Suffix) && op.Offset >= wal.RoomAhead {
 			return syscall.ENOSPC
 		}
 		return nil
@@ -233,7 +202,7 @@ const tornSeeds = 12
 func TestTornSectors(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Sync, SyncEvery(MinSyncInterval), NoSync} {
-		for seed := range uint64(some(tornSeeds)) {
+		for seed := range uint64(journaltest.Some(tornSeeds)) {
 			t.Run(fmt.Sprintf("%s/%d", d, seed), func(t *testing.T) {
 				t.Parallel()
 				tornLives(t, d, seed)
@@ -264,7 +233,7 @@ func (l *ledger) liveUntilTorn(t *testing.T, c crash, d Durability, rng *rand.Ra
 	found.Store(c.least)
 	at := 1 + rng.Int64N(120)
 	fs := errorfs.Wrap(c.left, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !changesDisk(op) || !strings.HasSuffix(op.Path, segmentTail) || steps.Add(1) != at {
+		if !changesDisk(op) || !strings.HasSuffix(op.Path, wal.Suffix) || steps.Add(1) != at {
 			return nil
 		}
 		mu.Lock()
@@ -273,14 +242,14 @@ func (l *ledger) liveUntilTorn(t *testing.T, c crash, d Durability, rng *rand.Ra
 		if d.KeepsAcknowledged() {
 			next.least = max(next.least, l.acked.Load())
 		}
-		next.left = journaltest.TearSectors(c.left, "data", segmentTail, rng)
+		next.left = journaltest.TearSectors(c.left, "data", wal.Suffix, rng)
 		next.most = l.appended.Load()
 		close(crashed)
 		return nil
 	}))
 	l.acked.Store(c.least)
 	l.appended.Store(c.most)
-	j := mustOpen(t, Options{FS: fs, Durability: d})
+	j := mustOpen(t, Options{FS: fs, Durability: d, SegmentBytes: 20_000})
 	defer mustClose(t, j)
 	pairs := l.audit(t, j)
 	if pairs < c.least || pairs > c.most {
@@ -289,7 +258,6 @@ func (l *ledger) liveUntilTorn(t *testing.T, c crash, d Durability, rng *rand.Ra
 	l.acked.Store(pairs)
 	l.appended.Store(pairs)
 	found.Store(pairs)
-	j.log.limit = 20_000
 	l.load(t, j, crashed)
 	return next
 }

@@ -10,7 +10,7 @@ import (
 )
 
 type (
-	outer struct{ mu Mutex[Turn] }
+	outer struct{ mu Mutex[DeferredOutput] }
 	inner struct{ mu Mutex[Session] }
 	last  struct{ mu RWMutex[Names] }
 )
@@ -42,11 +42,11 @@ func TestAWrongOrderPanics(t *testing.T) {
 		first, second sync.Locker
 		want          string
 	}{
-		{"an outer lock under an inner one", &i.mu, &o.mu, "broker.Broker.laterMu is acquired while broker.Session.mu is held"},
-		{"two locks of one place", &i.mu, &i2.mu, "two locks broker.Session.mu"},
-		{"a lock that is held", &i.mu, &i.mu, "broker.Session.mu is acquired by the goroutine that holds it"},
+		{"an outer lock under an inner one", &i.mu, &o.mu, "session.Env.deferredMu is acquired while session.Session.Mu is held"},
+		{"two locks of one place", &i.mu, &i2.mu, "two locks session.Session.Mu"},
+		{"a lock that is held", &i.mu, &i.mu, "session.Session.Mu is acquired by the goroutine that holds it"},
 		{"a lock for reading that is held for reading", &reading{&l}, &reading{&l}, "topic.nameShard.mu is acquired by the goroutine that holds it"},
-		{"an outer lock under one for reading", &reading{&l}, &i.mu, "broker.Session.mu is acquired while topic.nameShard.mu is held"},
+		{"an outer lock under one for reading", &reading{&l}, &i.mu, "session.Session.Mu is acquired while topic.nameShard.mu is held"},
 	} {
 		test.first.Lock()
 		said := panicOf(test.second.Lock)

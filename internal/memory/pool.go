@@ -26,7 +26,7 @@ type Kind uint8
 
 // Kinds of traffic come first, then those of state.
 const (
-	Unconnected   Kind = iota // received parts of CONNECTs: it is not known yet who sends them
+	Unconnected   Kind = iota // received parts of CONNECTs, whose client is not known yet
 	Input                     // received parts of packets that wait for their rest
 	Output                    // bytes that sockets have not taken
 	Queues                    // application messages in the memory of sessions' queues and groups' backlogs
@@ -66,9 +66,9 @@ const (
 	tightEighths   = 3 // of the limit, from which on readers of traffic are held up
 )
 
-// unconnectedShare is the part of the limit that connections may hold which have
-// not said who they are. An honest CONNECT comes in one piece and is never charged.
-const unconnectedShare = 16
+// UnconnectedShare is the part of the limit that connections before their CONNECT may
+// hold. A usual CONNECT arrives in one piece and is never charged.
+const UnconnectedShare = 16
 
 // Pool is a budget of bytes. Its methods are safe for concurrent use. A nil Pool
 // refuses nothing and counts nothing.
@@ -103,7 +103,7 @@ func (p *Pool) Take(k Kind, n int64) bool {
 		p.alarm(k)
 		return false
 	}
-	if now := p.used[k].Add(n); k == Unconnected && n > 0 && now > p.limit/unconnectedShare {
+	if now := p.used[k].Add(n); k == Unconnected && n > 0 && now > p.limit/UnconnectedShare {
 		p.used[k].Add(-n)
 		sort.Add(-n)
 		p.refused.Add(1)

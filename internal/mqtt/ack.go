@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Ack is a PUBACK, PUBREC, PUBREL or PUBCOMP.
 type Ack struct {
 	PacketID     uint16
@@ -57,7 +59,7 @@ func cutAckProps(b []byte, userLeft int) (reason, raw, rest []byte, err *Error) 
 }
 
 // AppendAck appends a PUBACK, PUBREC, PUBREL or PUBCOMP in its shortest form. In 3.1.1 code and reason are left
-// out. An empty reason is no Reason String; one over MaxString bytes is cut.
+// out. An empty reason is no Reason String; one over wire.MaxString bytes is cut.
 func AppendAck(dst []byte, v Version, t Type, packetID uint16, code ReasonCode, reason string) []byte {
 	if v < V5 || code == Success && reason == "" {
 		return append(dst, t.header(), 2, byte(packetID>>8), byte(packetID))
@@ -66,10 +68,10 @@ func AppendAck(dst []byte, v Version, t Type, packetID uint16, code ReasonCode, 
 		return append(dst, t.header(), 3, byte(packetID>>8), byte(packetID), byte(code))
 	}
 	dst = append(dst, t.header())
-	dst, packet := openLength(dst)
+	dst, packet := wire.OpenLength(dst)
 	dst = append(dst, byte(packetID>>8), byte(packetID), byte(code))
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	dst = appendReason(dst, reason)
-	dst = closeLength(dst, block)
-	return closeLength(dst, packet)
+	dst = wire.CloseLength(dst, block)
+	return wire.CloseLength(dst, packet)
 }

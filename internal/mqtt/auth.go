@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Auth is an AUTH packet, which exists only in MQTT 5. Its slices are views of the body it was decoded from.
 type Auth struct {
 	Code                       ReasonCode
@@ -58,9 +60,9 @@ func AppendAuth(dst []byte, a *Auth) []byte {
 		return append(dst, AUTH.header(), 0)
 	}
 	dst = append(dst, AUTH.header())
-	dst, packet := openLength(dst)
+	dst, packet := wire.OpenLength(dst)
 	dst = append(dst, byte(a.Code))
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	if a.HasAuthMethod {
 		dst = AppendStringProp(dst, PropAuthMethod, a.AuthMethod)
 	}
@@ -69,6 +71,6 @@ func AppendAuth(dst []byte, a *Auth) []byte {
 	}
 	dst = appendReason(dst, a.ReasonString)
 	dst = appendUserProps(dst, a.Raw)
-	dst = closeLength(dst, block)
-	return closeLength(dst, packet)
+	dst = wire.CloseLength(dst, block)
+	return wire.CloseLength(dst, packet)
 }

@@ -3,6 +3,8 @@ package mqtt
 import (
 	"bytes"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
 
 // storeRequest is the packet that the broker sees most: a GET for the state store, with what SDKs send along.
@@ -144,7 +146,7 @@ var hotPaths = []struct {
 	}},
 	{"ValidUTF8", func() func() {
 		topic := []byte("clients/client-0001/services/statestore/_any_/command/invoke/response")
-		return func() { sinkBool = ValidUTF8(topic) }
+		return func() { sinkBool = wire.ValidUTF8(topic) }
 	}},
 	{"DecodeSubscribe", func() func() {
 		s := Subscribe{PacketID: 1, SubscriptionID: 7, Subscriptions: []Subscription{

@@ -1,9 +1,10 @@
 package mqtt
 
-// Bounds are what one packet may have of that which costs its receiver time or memory for a few bytes each. They
-// stand in the struct that a packet is decoded to: the caller sets them, Decode obeys and keeps them. Counting
-// comes before anything else is done for what is counted, and ends at the bound. Beyond it Decode says
-// QuotaExceeded.
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
+// Bounds limit the parts of a packet that cost the receiver time or memory for a few bytes each. The caller sets
+// them in the struct that it decodes a packet to; Decode keeps them. Decode counts these parts before it processes
+// them, stops counting at the bound, and returns QuotaExceeded beyond it.
 type Bounds struct {
 	UserProps int // user properties, those of a CONNECT's will included; 0: any number
 	Filters   int // topic filters of a SUBSCRIBE or UNSUBSCRIBE; 0: any number
@@ -24,7 +25,7 @@ func (b *Bounds) countFilters(rest []byte, options int) (n int, err *Error) {
 		if n == b.Filters && n > 0 {
 			return 0, errFilters
 		}
-		if i = textEnd(rest, i); i >= 0 {
+		if i = wire.TextEnd(rest, i); i >= 0 {
 			i += options
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
 
 // emptyUserProps is a property block of n user properties that are as short as they can be.
@@ -74,11 +76,11 @@ var carriers = map[string]func(n int) []byte{
 }
 
 func ackWith(typ Type, userProps int) []byte {
-	dst, packet := openLength([]byte{typ.header()})
+	dst, packet := wire.OpenLength([]byte{typ.header()})
 	dst = append(dst, 0, 1, byte(Success))
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	dst = append(dst, emptyUserProps(userProps)...)
-	return closeLength(closeLength(dst, block), packet)
+	return wire.CloseLength(wire.CloseLength(dst, block), packet)
 }
 
 func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {

@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Connack is a CONNACK packet. A field without its Has is absent if it is zero. Its strings are copies: only
 // clients decode a CONNACK, once for each connection.
 type Connack struct {
@@ -55,13 +57,13 @@ func AppendConnack(dst []byte, v Version, c *Connack) []byte {
 		return append(dst, CONNACK.header(), 2, flags, code)
 	}
 	dst = append(dst, CONNACK.header())
-	dst, packet := openLength(dst)
+	dst, packet := wire.OpenLength(dst)
 	dst = append(dst, flags, byte(c.Code))
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	dst = c.appendLimits(dst)
 	dst = c.appendTexts(dst)
-	dst = closeLength(dst, block)
-	return closeLength(dst, packet)
+	dst = wire.CloseLength(dst, block)
+	return wire.CloseLength(dst, packet)
 }
 
 // returnCode returns the 3.1.1 return code (MQTT 3.1.1, table 3.1) that says most nearly what code says.

@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Connect is a CONNECT packet. Its slices are views of the body it was decoded from.
 type Connect struct {
 	Version    Version
@@ -105,7 +107,7 @@ func (c *Connect) decode(body []byte) *Error {
 
 // decodeHeader reads protocol name, level, flags and keep-alive.
 func (c *Connect) decodeHeader(body []byte) (flags byte, rest []byte, err *Error) {
-	name, rest, ok := cutBinary(body)
+	name, rest, ok := wire.Binary(body)
 	if !ok || len(rest) < 1 {
 		return 0, nil, errShort
 	}
@@ -199,7 +201,7 @@ func (c *Connect) decodePayload(flags byte, b []byte, userLeft int) (rest []byte
 	}
 	if c.HasPassword {
 		var ok bool
-		if c.Password, b, ok = cutBinary(b); !ok {
+		if c.Password, b, ok = wire.Binary(b); !ok {
 			return nil, errShort
 		}
 	}
@@ -217,7 +219,7 @@ func (w *Will) decode(v Version, b []byte, userLeft int) (rest []byte, err *Erro
 		}
 	}
 	var ok bool
-	if w.Topic, b, ok = cutBinary(b); !ok {
+	if w.Topic, b, ok = wire.Binary(b); !ok {
 		return nil, errShort
 	}
 	if len(w.Topic) == 0 { // [MQTT-4.7.3-1]
@@ -226,7 +228,7 @@ func (w *Will) decode(v Version, b []byte, userLeft int) (rest []byte, err *Erro
 	if err = checkTopicName(w.Topic); err != nil {
 		return nil, err
 	}
-	if w.Payload, b, ok = cutBinary(b); !ok {
+	if w.Payload, b, ok = wire.Binary(b); !ok {
 		return nil, errShort
 	}
 	return b, nil
@@ -235,7 +237,7 @@ func (w *Will) decode(v Version, b []byte, userLeft int) (rest []byte, err *Erro
 // AppendConnect appends c, in the version that it names.
 func AppendConnect(dst []byte, c *Connect) []byte {
 	dst = append(dst, CONNECT.header())
-	dst, packet := openLength(dst)
+	dst, packet := wire.OpenLength(dst)
 	name, level := nameV311, c.Version
 	if c.Version == V31 {
 		name = nameV31
@@ -243,26 +245,26 @@ func AppendConnect(dst []byte, c *Connect) []byte {
 	if c.Bridge {
 		level |= bridgeBit
 	}
-	dst = appendText(dst, name)
+	dst = wire.AppendText(dst, name)
 	dst = append(dst, byte(level), c.flags())
-	dst = appendUint16(dst, c.KeepAlive)
+	dst = wire.AppendUint16(dst, c.KeepAlive)
 	if c.Version >= V5 {
 		var block int
-		dst, block = openLength(dst)
+		dst, block = wire.OpenLength(dst)
 		dst = c.appendProps(dst)
-		dst = closeLength(dst, block)
+		dst = wire.CloseLength(dst, block)
 	}
-	dst = appendText(dst, c.ClientID)
+	dst = wire.AppendText(dst, c.ClientID)
 	if c.HasWill {
 		dst = c.Will.append(dst, c.Version)
 	}
 	if c.HasUsername {
-		dst = appendText(dst, c.Username)
+		dst = wire.AppendText(dst, c.Username)
 	}
 	if c.HasPassword {
-		dst = appendText(dst, c.Password)
+		dst = wire.AppendText(dst, c.Password)
 	}
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }
 
 func (c *Connect) flags() (flags byte) {
@@ -316,13 +318,13 @@ func (c *Connect) appendProps(dst []byte) []byte {
 func (w *Will) append(dst []byte, v Version) []byte {
 	if v >= V5 {
 		var block int
-		dst, block = openLength(dst)
+		dst, block = wire.OpenLength(dst)
 		if w.DelayInterval != 0 {
 			dst = AppendUint32Prop(dst, PropWillDelayInterval, w.DelayInterval)
 		}
 		dst = w.Props.append(dst)
-		dst = closeLength(dst, block)
+		dst = wire.CloseLength(dst, block)
 	}
-	dst = appendText(dst, w.Topic)
-	return appendText(dst, w.Payload)
+	dst = wire.AppendText(dst, w.Topic)
+	return wire.AppendText(dst, w.Payload)
 }

@@ -1,6 +1,10 @@
 package mqtt
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+)
 
 // Delivery is one outgoing PUBLISH. Alias, Expiry, SubscriptionIDs and Props are left out in 3.1.1, where Topic
 // must not be empty.
@@ -20,19 +24,19 @@ type Delivery struct {
 	Rest            int // bytes of the payload behind Payload, which the caller appends
 }
 
-// AppendDelivery appends d in one pass, but for the last Rest bytes. It panics if the topic is longer than MaxString or the packet larger
+// AppendDelivery appends d in one pass, but for the last Rest bytes. It panics if the topic is longer than wire.MaxString or the packet larger
 // than its remaining length can say: compare DeliverySize with the receiver's Maximum Packet Size before.
 func AppendDelivery(dst []byte, v Version, d *Delivery) []byte {
 	props, remaining := d.sizes(v)
-	dst = slices.Grow(dst, 1+varintSize(uint32(remaining))+remaining-d.Rest)
+	dst = slices.Grow(dst, 1+wire.VarintSize(uint32(remaining))+remaining-d.Rest)
 	dst = append(dst, publishHeader(d.QoS, d.Dup, d.Retain))
-	dst = appendVarint(dst, uint32(remaining))
-	dst = appendText(dst, d.Topic)
+	dst = wire.AppendVarint(dst, uint32(remaining))
+	dst = wire.AppendText(dst, d.Topic)
 	if d.QoS > 0 {
 		dst = append(dst, byte(d.PacketID>>8), byte(d.PacketID))
 	}
 	if v >= V5 {
-		dst = appendVarint(dst, uint32(props))
+		dst = wire.AppendVarint(dst, uint32(props))
 		if d.Alias != 0 {
 			dst = AppendUint16Prop(dst, PropTopicAlias, d.Alias)
 		}
@@ -51,7 +55,7 @@ func AppendDelivery(dst []byte, v Version, d *Delivery) []byte {
 // of the rest.
 func DeliverySize(v Version, d *Delivery) int {
 	_, remaining := d.sizes(v)
-	return 1 + varintSize(uint32(remaining)) + remaining
+	return 1 + wire.VarintSize(uint32(remaining)) + remaining
 }
 
 // sizes returns the length of the property block and the packet's remaining length.
@@ -71,7 +75,7 @@ func (d *Delivery) sizes(v Version) (props, remaining int) {
 		props += 5
 	}
 	for _, id := range d.SubscriptionIDs {
-		props += 1 + varintSize(id)
+		props += 1 + wire.VarintSize(id)
 	}
-	return props, remaining + varintSize(uint32(props)) + props
+	return props, remaining + wire.VarintSize(uint32(props)) + props
 }

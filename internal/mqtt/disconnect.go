@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Disconnect is a DISCONNECT packet. Its slices are views of the body it was decoded from.
 type Disconnect struct {
 	Code             ReasonCode
@@ -61,9 +63,9 @@ func AppendDisconnect(dst []byte, v Version, d *Disconnect) []byte {
 	}
 	start := len(dst)
 	dst = append(dst, DISCONNECT.header())
-	dst, packet := openLength(dst)
+	dst, packet := wire.OpenLength(dst)
 	dst = append(dst, byte(d.Code))
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	if d.HasSessionExpiry {
 		dst = AppendUint32Prop(dst, PropSessionExpiry, d.SessionExpiry)
 	}
@@ -76,8 +78,8 @@ func AppendDisconnect(dst []byte, v Version, d *Disconnect) []byte {
 		if d.Code == NormalDisconnection {
 			return append(dst[:start], DISCONNECT.header(), 0)
 		}
-		return closeLength(dst[:block], packet)
+		return wire.CloseLength(dst[:block], packet)
 	}
-	dst = closeLength(dst, block)
-	return closeLength(dst, packet)
+	dst = wire.CloseLength(dst, block)
+	return wire.CloseLength(dst, packet)
 }

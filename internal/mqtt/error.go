@@ -10,8 +10,8 @@ type Error struct {
 // Error returns the code's name and the reason.
 func (e *Error) Error() string { return "mqtt: " + e.Code.String() + ": " + e.Reason }
 
-// All errors stand here as values, so that refusing a packet costs no more than accepting one: whoever floods
-// the broker with garbage must not make it format strings.
+// All errors are values made here, so that refusing a packet costs no more than accepting one: a client that
+// floods the broker with malformed packets must not make it format strings.
 var (
 	errShort           = &Error{MalformedPacket, "the packet ends before its fields do"}
 	errTrailing        = &Error{MalformedPacket, "bytes are left after the packet's last field"}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
 
 // Each packet has its fuzz target: no body makes Decode panic, what it finds are views of the body, an error
@@ -113,7 +115,7 @@ func FuzzSplit(f *testing.F) {
 				t.Errorf("body %x, need %d of %d bytes, at most %d", body, need, len(b), maxPacket)
 			}
 		default:
-			again := appendVarint([]byte{header}, uint32(len(body)))
+			again := wire.AppendVarint([]byte{header}, uint32(len(body)))
 			if n > len(b) || maxPacket > 0 && n > maxPacket || !bytes.Equal(append(again, body...), b[:n]) {
 				t.Errorf("n %d, header %#x, body %x of %x", n, header, body, b)
 			}

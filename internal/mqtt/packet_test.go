@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// The tests write packets as they stand in the standard's figures. In
+// The tests write packets as the standard's figures show them. In
 //
 //	32 { "a/b" 000A { 01 01 } 'hello' }
 //

@@ -1,6 +1,10 @@
 package mqtt
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+)
 
 // PropertyID names a property (MQTT 5, section 2.2.2.2).
 type PropertyID byte
@@ -161,7 +165,7 @@ func (r *propReader) read(b []byte) (rest []byte, err *Error) {
 	case kindString, kindBinary, kindPair:
 		return r.readText(k, b)
 	case kindVarintNotZero:
-		n, size := varint(b)
+		n, size := wire.Varint(b)
 		if size <= 0 {
 			return nil, varintError(size)
 		}
@@ -183,7 +187,7 @@ func (r *propReader) read(b []byte) (rest []byte, err *Error) {
 func (r *propReader) readText(k kind, b []byte) (rest []byte, err *Error) {
 	if k == kindBinary {
 		var ok bool
-		if r.data, b, ok = cutBinary(b); !ok {
+		if r.data, b, ok = wire.Binary(b); !ok {
 			return nil, errShort
 		}
 		return b, nil
@@ -193,13 +197,6 @@ func (r *propReader) readText(k kind, b []byte) (rest []byte, err *Error) {
 	}
 	r.value, b, err = cutString(b)
 	return b, err
-}
-
-func varintError(size int) *Error {
-	if size == 0 {
-		return errShort
-	}
-	return errVarint
 }
 
 func rangeError(k kind, n uint32) *Error {
@@ -222,19 +219,19 @@ func propEnd(raw []byte, i int) int {
 	id := PropertyID(raw[i])
 	i++
 	if id == PropUser { // the most frequent one
-		if i = textEnd(raw, i); i < 0 {
+		if i = wire.TextEnd(raw, i); i < 0 {
 			return -1
 		}
-		return textEnd(raw, i)
+		return wire.TextEnd(raw, i)
 	}
 	if id >= 64 {
 		return -1
 	}
 	switch k := kinds[id]; k {
 	case kindString, kindBinary:
-		return textEnd(raw, i)
+		return wire.TextEnd(raw, i)
 	case kindVarintNotZero:
-		_, size := varint(raw[i:])
+		_, size := wire.Varint(raw[i:])
 		if size <= 0 {
 			return -1
 		}
@@ -246,18 +243,6 @@ func propEnd(raw []byte, i int) int {
 		}
 		return i + size
 	}
-}
-
-// textEnd returns where the string or binary data that starts at raw[i] ends, or -1 if raw ends before.
-func textEnd(raw []byte, i int) int {
-	if i+2 > len(raw) {
-		return -1
-	}
-	i += 2 + (int(raw[i])<<8 | int(raw[i+1]))
-	if i > len(raw) {
-		return -1
-	}
-	return i
 }
 
 // UserProps ranges over the user properties of a validated property block (a packet's Raw) in their order.
@@ -338,18 +323,18 @@ func appendUserProps(dst, raw []byte) []byte {
 }
 
 // The functions that follow build property blocks, such as a Delivery's Props. A string or binary value is at
-// most MaxString bytes; they panic beyond it.
+// most wire.MaxString bytes; they panic beyond it.
 
 // AppendUserProp appends a user property.
-func AppendUserProp[N, V text](dst []byte, name N, value V) []byte {
+func AppendUserProp[N, V wire.Text](dst []byte, name N, value V) []byte {
 	dst = append(dst, byte(PropUser))
-	dst = appendText(dst, name)
-	return appendText(dst, value)
+	dst = wire.AppendText(dst, name)
+	return wire.AppendText(dst, value)
 }
 
 // AppendStringProp appends a property whose value is a string or binary data.
-func AppendStringProp[V text](dst []byte, id PropertyID, value V) []byte {
-	return appendText(append(dst, byte(id)), value)
+func AppendStringProp[V wire.Text](dst []byte, id PropertyID, value V) []byte {
+	return wire.AppendText(append(dst, byte(id)), value)
 }
 
 // AppendByteProp appends a property whose value is one byte.
@@ -369,7 +354,7 @@ func AppendUint32Prop(dst []byte, id PropertyID, value uint32) []byte {
 
 // AppendVarintProp appends a property whose value is a variable byte integer: a Subscription Identifier.
 func AppendVarintProp(dst []byte, id PropertyID, value uint32) []byte {
-	return appendVarint(append(dst, byte(id)), value)
+	return wire.AppendVarint(append(dst, byte(id)), value)
 }
 
 // appendBoolProp appends a property whose value is 0 or 1.
@@ -382,19 +367,19 @@ func appendBoolProp(dst []byte, id PropertyID, value bool) []byte {
 
 // appendReason appends a Reason String unless it is empty. It is for people, so one that is too long is cut
 // rather than refused, between characters.
-func appendReason[T text](dst []byte, reason T) []byte {
+func appendReason[T wire.Text](dst []byte, reason T) []byte {
 	if len(reason) == 0 {
 		return dst
 	}
 	return AppendStringProp(dst, PropReasonString, cutReason(reason))
 }
 
-func cutReason[T text](reason T) T {
-	if len(reason) <= MaxString {
+func cutReason[T wire.Text](reason T) T {
+	if len(reason) <= wire.MaxString {
 		return reason
 	}
-	n := MaxString
-	for n > MaxString-4 && reason[n]&0xC0 == 0x80 { // never between the bytes of one character
+	n := wire.MaxString
+	for n > wire.MaxString-4 && reason[n]&0xC0 == 0x80 { // never between the bytes of one character
 		n--
 	}
 	return reason[:n]

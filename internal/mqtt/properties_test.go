@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
 
 var mixedBlock = packet(`26 "a" "1"  02 0000003C  23 0007  0B 8001  08 "answers"  26 "b" ""  09 "id"  01 01  26 "a" "2"  18 00000005  03 "t"`)
@@ -96,13 +98,13 @@ func TestAppendProps(t *testing.T) {
 
 func TestTooLongStringsPanic(t *testing.T) {
 	t.Parallel()
-	fits := strings.Repeat("x", MaxString)
-	if got := AppendStringProp(nil, PropContentType, fits); len(got) != 3+MaxString {
-		t.Errorf("a string of MaxString bytes became %d bytes", len(got))
+	fits := strings.Repeat("x", wire.MaxString)
+	if got := AppendStringProp(nil, PropContentType, fits); len(got) != 3+wire.MaxString {
+		t.Errorf("a string of wire.MaxString bytes became %d bytes", len(got))
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a string over MaxString bytes was appended")
+			t.Error("a string over wire.MaxString bytes was appended")
 		}
 	}()
 	AppendStringProp(nil, PropContentType, fits+"x")
@@ -111,17 +113,17 @@ func TestTooLongStringsPanic(t *testing.T) {
 func TestTooLongReasonsAreCut(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{
-		strings.Repeat("x", MaxString+1),
-		strings.Repeat("x", MaxString-1) + "é",
-		strings.Repeat("x", MaxString-2) + "日",
-		strings.Repeat("x", MaxString-3) + "🐝🐝",
+		strings.Repeat("x", wire.MaxString+1),
+		strings.Repeat("x", wire.MaxString-1) + "é",
+		strings.Repeat("x", wire.MaxString-2) + "日",
+		strings.Repeat("x", wire.MaxString-3) + "🐝🐝",
 	} {
 		_, body := split(AppendAck(nil, V5, PUBACK, 1, QuotaExceeded, reason))
 		var a Ack
 		if err := a.Decode(V5, PUBACK, body); err != nil {
 			t.Fatalf("a cut reason is not valid: %v", err)
 		}
-		if n := len(a.ReasonString); n < MaxString-3 || !strings.HasPrefix(reason, string(a.ReasonString)) {
+		if n := len(a.ReasonString); n < wire.MaxString-3 || !strings.HasPrefix(reason, string(a.ReasonString)) {
 			t.Errorf("%d bytes of reason are left", n)
 		}
 	}

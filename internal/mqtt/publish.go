@@ -1,6 +1,10 @@
 package mqtt
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+)
 
 // Publish is a PUBLISH packet as received. Everything in it is a view of the body it was decoded from.
 type Publish struct {
@@ -51,7 +55,7 @@ func (p *Publish) decode(v Version, header byte, body []byte, allowed propSet) *
 	p.PacketID = 0
 	p.Props.reset()
 
-	topic, rest, ok := cutBinary(body)
+	topic, rest, ok := wire.Binary(body)
 	if !ok {
 		return errShort
 	}
@@ -160,7 +164,7 @@ func (p *PublishProps) decode(block []byte, allowed propSet, willDelay *uint32, 
 
 // decodeText reads the string or binary data at block[i] and returns where it ends.
 func (p *PublishProps) decodeText(id PropertyID, block []byte, i int) (end int, err *Error) {
-	end = textEnd(block, i)
+	end = wire.TextEnd(block, i)
 	if end < 0 {
 		return 0, errShort
 	}
@@ -177,7 +181,7 @@ func (p *PublishProps) decodeText(id PropertyID, block []byte, i int) (end int, 
 	case PropCorrelationData:
 		p.CorrelationData, p.HasCorrelationData = field, true
 	case PropContentType:
-		if !ValidUTF8(field) {
+		if !wire.ValidUTF8(field) {
 			return 0, errUTF8
 		}
 		p.ContentType, p.HasContentType = field, true
@@ -221,7 +225,7 @@ func (p *PublishProps) decodeNumber(id PropertyID, block []byte, i int, willDela
 }
 
 func (p *PublishProps) decodeSubscriptionID(block []byte, i int) (end int, err *Error) {
-	n, size := varint(block[i:])
+	n, size := wire.Varint(block[i:])
 	if size <= 0 {
 		return 0, varintError(size)
 	}
@@ -234,15 +238,15 @@ func (p *PublishProps) decodeSubscriptionID(block []byte, i int) (end int, err *
 
 // checkPair checks the name and the value at block[i] and returns where they end.
 func checkPair(block []byte, i int) (end int, err *Error) {
-	nameEnd := textEnd(block, i)
+	nameEnd := wire.TextEnd(block, i)
 	if nameEnd < 0 {
 		return 0, errShort
 	}
-	end = textEnd(block, nameEnd)
+	end = wire.TextEnd(block, nameEnd)
 	if end < 0 {
 		return 0, errShort
 	}
-	if !ValidUTF8(block[i+2:nameEnd]) || !ValidUTF8(block[nameEnd+2:end]) {
+	if !wire.ValidUTF8(block[i+2:nameEnd]) || !wire.ValidUTF8(block[nameEnd+2:end]) {
 		return 0, errUTF8
 	}
 	return end, nil
@@ -290,17 +294,17 @@ func publishHeader(qos byte, dup, retain bool) byte {
 // the server's side.
 func AppendPublish(dst []byte, v Version, p *Publish) []byte {
 	dst = append(dst, publishHeader(p.QoS, p.Dup, p.Retain))
-	dst, packet := openLength(dst)
-	dst = appendText(dst, p.Topic)
+	dst, packet := wire.OpenLength(dst)
+	dst = wire.AppendText(dst, p.Topic)
 	if p.QoS > 0 {
-		dst = appendUint16(dst, p.PacketID)
+		dst = wire.AppendUint16(dst, p.PacketID)
 	}
 	if v >= V5 {
 		var block int
-		dst, block = openLength(dst)
+		dst, block = wire.OpenLength(dst)
 		dst = p.Props.append(dst)
-		dst = closeLength(dst, block)
+		dst = wire.CloseLength(dst, block)
 	}
 	dst = append(dst, p.Payload...)
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }

@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // headerError judges a first byte: its flags are fixed for every type but PUBLISH [MQTT-2.1.3-1], whose flags mean
 // something and are judged by its Decode.
 func headerError(header byte) *Error {
@@ -19,7 +21,7 @@ func headerError(header byte) *Error {
 // the fixed header.
 //
 // n == 0 with a nil err says that more bytes are needed; need is then the whole packet's length if its header
-// has been seen, else 0. Nobody should allocate by need alone: it is only what the peer claims.
+// has been seen, else 0. Don't allocate by need alone: it is only what the peer claims.
 //
 // maxPacket bounds the whole packet, in bytes; 0 means no bound of our own. The errors, each an [*Error], are
 // PacketTooLarge as soon as the header says so, and MalformedPacket for a remaining length of more than four
@@ -33,7 +35,7 @@ func Split(b []byte, maxPacket int) (header byte, body []byte, n, need int, err 
 	if e := headerError(header); e != nil {
 		return header, nil, 0, 0, e
 	}
-	remaining, size := varint(b[1:])
+	remaining, size := wire.Varint(b[1:])
 	if size <= 0 {
 		if size < 0 {
 			return header, nil, 0, 0, errVarint

@@ -1,5 +1,7 @@
 package mqtt
 
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+
 // Suback is a SUBACK packet: one code for each filter of the SUBSCRIBE, in its order. Codes' array is reused by
 // the next Decode.
 type Suback struct {
@@ -85,8 +87,8 @@ func (u *Unsuback) decode(v Version, body []byte) *Error {
 // AppendSuback appends a SUBACK. In 3.1.1 every failure becomes 0x80, and reason is left out.
 func AppendSuback(dst []byte, v Version, packetID uint16, codes []ReasonCode, reason string) []byte {
 	dst = append(dst, SUBACK.header())
-	dst, packet := openLength(dst)
-	dst = appendUint16(dst, packetID)
+	dst, packet := wire.OpenLength(dst)
+	dst = wire.AppendUint16(dst, packetID)
 	if v >= V5 {
 		dst = appendReasonBlock(dst, reason)
 	}
@@ -96,26 +98,26 @@ func AppendSuback(dst []byte, v Version, packetID uint16, codes []ReasonCode, re
 		}
 		dst = append(dst, byte(c))
 	}
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }
 
 // AppendUnsuback appends an UNSUBACK. In 3.1.1 codes and reason are left out.
 func AppendUnsuback(dst []byte, v Version, packetID uint16, codes []ReasonCode, reason string) []byte {
 	dst = append(dst, UNSUBACK.header())
-	dst, packet := openLength(dst)
-	dst = appendUint16(dst, packetID)
+	dst, packet := wire.OpenLength(dst)
+	dst = wire.AppendUint16(dst, packetID)
 	if v >= V5 {
 		dst = appendReasonBlock(dst, reason)
 		for _, c := range codes {
 			dst = append(dst, byte(c))
 		}
 	}
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }
 
 // appendReasonBlock appends a property block that holds at most a Reason String.
 func appendReasonBlock(dst []byte, reason string) []byte {
-	dst, block := openLength(dst)
+	dst, block := wire.OpenLength(dst)
 	dst = appendReason(dst, reason)
-	return closeLength(dst, block)
+	return wire.CloseLength(dst, block)
 }

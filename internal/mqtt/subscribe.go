@@ -1,6 +1,10 @@
 package mqtt
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+)
 
 // Subscription is one topic filter of a SUBSCRIBE with its options.
 type Subscription struct {
@@ -115,23 +119,23 @@ func (s *Subscription) options(v Version) byte {
 // AppendSubscribe appends s.
 func AppendSubscribe(dst []byte, v Version, s *Subscribe) []byte {
 	dst = append(dst, SUBSCRIBE.header())
-	dst, packet := openLength(dst)
-	dst = appendUint16(dst, s.PacketID)
+	dst, packet := wire.OpenLength(dst)
+	dst = wire.AppendUint16(dst, s.PacketID)
 	if v >= V5 {
 		var block int
-		dst, block = openLength(dst)
+		dst, block = wire.OpenLength(dst)
 		if s.SubscriptionID != 0 {
 			dst = AppendVarintProp(dst, PropSubscriptionID, s.SubscriptionID)
 		}
 		dst = appendUserProps(dst, s.Raw)
-		dst = closeLength(dst, block)
+		dst = wire.CloseLength(dst, block)
 	}
 	for i := range s.Subscriptions {
 		sub := &s.Subscriptions[i]
-		dst = appendText(dst, sub.Filter)
+		dst = wire.AppendText(dst, sub.Filter)
 		dst = append(dst, sub.options(v))
 	}
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }
 
 // Unsubscribe is an UNSUBSCRIBE packet. Its slices are views of the body; Filters' array is reused by the next
@@ -189,16 +193,16 @@ func (u *Unsubscribe) decode(v Version, body []byte) *Error {
 // AppendUnsubscribe appends u.
 func AppendUnsubscribe(dst []byte, v Version, u *Unsubscribe) []byte {
 	dst = append(dst, UNSUBSCRIBE.header())
-	dst, packet := openLength(dst)
-	dst = appendUint16(dst, u.PacketID)
+	dst, packet := wire.OpenLength(dst)
+	dst = wire.AppendUint16(dst, u.PacketID)
 	if v >= V5 {
 		var block int
-		dst, block = openLength(dst)
+		dst, block = wire.OpenLength(dst)
 		dst = appendUserProps(dst, u.Raw)
-		dst = closeLength(dst, block)
+		dst = wire.CloseLength(dst, block)
 	}
 	for _, filter := range u.Filters {
-		dst = appendText(dst, filter)
+		dst = wire.AppendText(dst, filter)
 	}
-	return closeLength(dst, packet)
+	return wire.CloseLength(dst, packet)
 }

@@ -1,6 +1,7 @@
 package mqtttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
 )
 
 // Deadline is how long a packet that must come may take. It is long because it
@@ -26,10 +28,9 @@ const maxPacket = 64 << 20
 // errors instead.
 type Client struct {
 	tb       testing.TB
-	conn     net.Conn
+	conn     *wire.Conn
 	name     string // for failure messages
 	version  mqtt.Version
-	buffer   []byte    // read from the socket, not yet a whole packet
 	pending  []*Packet // read while looking for another packet, in order
 	aliases  map[uint16]string
 	aliasMax uint16
@@ -54,7 +55,7 @@ func Dial(tb testing.TB, addr string) *Client {
 // is closed when the test ends.
 func NewClient(tb testing.TB, conn net.Conn) *Client {
 	tb.Cleanup(func() { conn.Close() })
-	return &Client{tb: tb, conn: conn, name: conn.LocalAddr().String(), version: mqtt.V5}
+	return &Client{tb: tb, conn: wire.New(conn, maxPacket), name: conn.LocalAddr().String(), version: mqtt.V5}
 }
 
 // Version is the protocol version that the client speaks: MQTT 5 unless
@@ -82,11 +83,7 @@ func (c *Client) WriteErr(b []byte) error { return c.WriteFor(b, Deadline) }
 // reading: after a time without progress it returns os.ErrDeadlineExceeded,
 // and part of b may have been sent.
 func (c *Client) WriteFor(b []byte, patience time.Duration) error {
-	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	_, err := c.conn.Write(b)
-	return err
+	return c.conn.WriteFor(b, patience)
 }
 
 // Read returns the next packet from the socket as it came, without
@@ -94,39 +91,17 @@ func (c *Client) WriteFor(b []byte, patience time.Duration) error {
 // connection, in whatever way. It passes by what Await has put aside, and is
 // the only method that may be called from a goroutine of its own.
 func (c *Client) Read(deadline time.Time) (*Packet, error) {
-	for {
-		_, body, n, _, err := mqtt.Split(c.buffer, maxPacket)
-		if err != nil {
-			return nil, fmt.Errorf("the server sent what is no packet: %w (% x)", err, head(c.buffer))
-		}
-		if n > 0 {
-			whole := append([]byte(nil), c.buffer[:n]...)
-			c.buffer = c.buffer[n:]
-			return decode(c.version, whole, len(body))
-		}
-		if err := c.fill(deadline); err != nil {
-			return nil, err
-		}
+	p, err := c.conn.Next(deadline)
+	if err != nil {
+		return nil, closedAsEOF(err)
 	}
-}
-
-func (c *Client) fill(deadline time.Time) error {
-	if err := c.conn.SetReadDeadline(deadline); err != nil {
-		return closedAsEOF(err)
-	}
-	var chunk [16 << 10]byte
-	n, err := c.conn.Read(chunk[:])
-	c.buffer = append(c.buffer, chunk[:n]...)
-	if n > 0 {
-		return nil
-	}
-	return closedAsEOF(err)
+	return decode(c.version, bytes.Clone(p.Bytes), len(p.Body))
 }
 
 // closedAsEOF makes one error of the ways in which a connection can end: a
 // server that closes with bytes unread resets the connection.
 func closedAsEOF(err error) error {
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, wire.ErrMalformed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return io.EOF
@@ -372,9 +347,9 @@ func (c *Client) Drop() { c.conn.Close() }
 // HalfClose ends the client's sending side only.
 func (c *Client) HalfClose() {
 	c.tb.Helper()
-	tcp, ok := c.conn.(*net.TCPConn)
+	tcp, ok := c.conn.Conn.(*net.TCPConn)
 	if !ok {
-		c.fatalf("HalfClose needs a TCP connection, have %T", c.conn)
+		c.fatalf("HalfClose needs a TCP connection, have %T", c.conn.Conn)
 	}
 	if err := tcp.CloseWrite(); err != nil {
 		c.fatalf("half close: %v", err)

@@ -3,7 +3,7 @@ package mqtttest
 import (
 	"testing"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Option changes a CONNECT, or how the client behaves once connected. What no

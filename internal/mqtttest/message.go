@@ -3,7 +3,7 @@ package mqtttest
 import (
 	"fmt"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Message is an application message as a PUBLISH carries it, in either

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // scripted is a client whose server is the test: it sends what the test puts

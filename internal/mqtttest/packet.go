@@ -3,7 +3,7 @@ package mqtttest
 import (
 	"fmt"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Packet is one packet from the server. Exactly the field of its type is set;

@@ -1,6 +1,6 @@
 package mqtttest
 
-import "holdfast/internal/mqtt"
+import "github.com/holdfast-mqtt/holdfast/internal/mqtt"
 
 // Sub is one filter of a SUBSCRIBE with its options.
 type Sub struct {

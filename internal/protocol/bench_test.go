@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // hotPath is what a request costs here, apart from the rules.
@@ -21,6 +21,7 @@ var hotPath = []struct {
 	{"LOAD", resp("LOAD", "range/17", "urn:game/4711")},
 	{"STORE", resp("STORE", "range/17", strings.Repeat("v", 64), "urn:game/4711", "1696374425000:1:StateStore", "CTX", strings.Repeat("c", 40), "KEEP", "604800000")},
 	{"SCAN", resp("SCAN", "thermostat-[0-9]*/setPoint")},
+	{"SCAN with values", resp("SCAN", "thermostat-[0-9]*/setPoint", "VALUES")},
 }
 
 func TestParseDoesNotAllocate(t *testing.T) {

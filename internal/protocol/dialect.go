@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"fmt"
-
-	"holdfast/internal/statestore"
-)
+import "fmt"
 
 // The topics of protocol, sections 1 and 6. NotifyPrefix is without a slash at
 // its end: nothing that begins with it may be a response topic.
@@ -89,18 +85,4 @@ func (w Wire) String() string {
 		return "documented"
 	}
 	return "sdk"
-}
-
-// ParseStamp turns what was found of a timestamp property, the first of its name,
-// into what Command.Time and Command.Token hold. present is false if there is no
-// such property. The node ID is a view of value.
-func ParseStamp(value []byte, present bool) statestore.Stamp {
-	if !present {
-		return statestore.Stamp{}
-	}
-	at, ok := parseTimestamp(value)
-	if !ok {
-		return statestore.Stamp{State: statestore.Malformed}
-	}
-	return statestore.Stamp{State: statestore.Given, At: at}
 }

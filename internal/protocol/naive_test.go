@@ -10,10 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
-	"holdfast/internal/statestore/glob"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/glob"
 )
 
 // naiveParse reads a request off protocol, sections 3 and 6, with no thought of
@@ -53,17 +53,7 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		cmd.Stop = seen["STOP"]
 		return cmd, statestore.None
 	case verb == "SCAN" && current:
-		if len(args) < 2 || len(args) > 3 {
-			return statestore.Command{}, statestore.WrongArgumentCount
-		}
-		if len(args[1]) > 1024 || !glob.Valid([]byte(args[1])) {
-			return statestore.Command{}, statestore.Syntax
-		}
-		cmd := statestore.Command{Verb: statestore.Scan, Key: []byte(args[1]), HasToken: len(args) == 3}
-		if cmd.HasToken {
-			cmd.Value = []byte(args[2])
-		}
-		return cmd, statestore.None
+		return naiveScan(args)
 	case (verb == "LOAD" || verb == "DONE") && current:
 		cmd, f := naiveKey(map[string]statestore.Verb{"LOAD": statestore.Load, "DONE": statestore.Done}[verb], args, len(args) == 3)
 		if f == statestore.None && (args[2] == "" || len(args[2]) > 1024) {
@@ -77,6 +67,33 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		return naiveStore(args)
 	}
 	return statestore.Command{}, statestore.UnknownCommand
+}
+
+func naiveScan(args []string) (statestore.Command, statestore.Fault) {
+	if len(args) < 2 || len(args) > 5 {
+		return statestore.Command{}, statestore.WrongArgumentCount
+	}
+	cmd := statestore.Command{Verb: statestore.Scan, Key: []byte(args[1])}
+	options := args[2:]
+	if len(options) > 0 && naiveUpper(options[0]) != "VALUES" && naiveUpper(options[0]) != "BINARY" {
+		cmd.HasToken, cmd.Value, options = true, []byte(options[0]), options[1:]
+	}
+	seen := map[string]bool{}
+	for _, option := range options {
+		option = naiveUpper(option)
+		if option != "VALUES" && option != "BINARY" {
+			return cmd, statestore.WrongArgumentCount
+		}
+		if seen[option] {
+			return cmd, statestore.Syntax
+		}
+		seen[option] = true
+	}
+	cmd.Values, cmd.Binary = seen["VALUES"], seen["BINARY"]
+	if len(args[1]) > 1024 || !cmd.Binary && !glob.Valid([]byte(args[1])) || cmd.Binary && !glob.ValidBytes([]byte(args[1])) {
+		return cmd, statestore.Syntax
+	}
+	return cmd, statestore.None
 }
 
 func naiveStore(args []string) (statestore.Command, statestore.Fault) {
@@ -265,7 +282,7 @@ func agree(t interface{ Fatalf(string, ...any) }, payload []byte) {
 func TestParseAgreesWithTheNaiveParser(t *testing.T) {
 	t.Parallel()
 	word := rapid.OneOf(
-		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep"}),
+		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep", "VALUES", "values", "BINARY", "Binary", "\xff"}),
 		rapid.SampledFrom([]string{"5", "0", "1.5", "1,5", "0.0", "007", "1:2:n", "001:02:n", "1:2", "9223372036854775807", "9223372036854775807.5"}),
 		rapid.StringMatching(`[0-9]{1,20}[.,]?[0-9]{0,3}`),
 	)

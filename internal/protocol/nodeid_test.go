@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 func TestNodeIDs(t *testing.T) {

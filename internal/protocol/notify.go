@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // A notification's topic is NotifyPrefix/{client ID}/command/notify/{key}, both in

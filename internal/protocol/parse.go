@@ -3,9 +3,9 @@ package protocol
 import (
 	"math"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
-	"holdfast/internal/statestore/glob"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/glob"
 )
 
 // maxArgs is the number of arguments of the longest command, its verb included:
@@ -273,21 +273,44 @@ func parseKeyNotify(cmd *statestore.Command, args *arguments) statestore.Fault {
 	return statestore.None
 }
 
-// parseScan reads SCAN pattern [token]. An empty pattern is malformed like any
-// other, hence a syntax error (protocol, section 7), and so is one that is too long.
+// parseScan reads SCAN pattern [token] [VALUES] [BINARY]. No token is as short as the
+// name of an option. An empty pattern is malformed like any other, hence a syntax error
+// (protocol, section 7), and so is one that is too long.
 func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
-	if args.count != 2 && args.count != 3 {
+	if args.count < 2 || args.count > 5 {
 		return statestore.WrongArgumentCount
 	}
 	cmd.Key = args.blob[1]
-	if len(cmd.Key) > MaxPattern || !glob.Valid(cmd.Key) {
+	for i, arg := range args.blob[2:args.count] {
+		var option *bool
+		switch {
+		case isWord(arg, "values"):
+			option = &cmd.Values
+		case isWord(arg, "binary"):
+			option = &cmd.Binary
+		case i == 0:
+			cmd.HasToken = true
+			cmd.Value = arg
+			continue
+		default:
+			return statestore.WrongArgumentCount
+		}
+		if *option {
+			return statestore.Syntax // each at most once
+		}
+		*option = true
+	}
+	if len(cmd.Key) > MaxPattern || !validPattern(cmd) {
 		return statestore.Syntax
 	}
-	if args.count == 3 {
-		cmd.HasToken = true
-		cmd.Value = args.blob[2]
-	}
 	return statestore.None
+}
+
+func validPattern(cmd *statestore.Command) bool {
+	if cmd.Binary {
+		return glob.ValidBytes(cmd.Key)
+	}
+	return glob.Valid(cmd.Key)
 }
 
 // parseMessage checks the number of arguments, as counted by the caller, then the
@@ -334,4 +357,18 @@ func parseStoreOptions(cmd *statestore.Command, options [][]byte) (ok bool) {
 		}
 	}
 	return len(options) == 0
+}
+
+// ParseStamp turns what was found of a timestamp property, the first of its name,
+// into what Command.Time and Command.Token hold. present is false if there is no
+// such property. The node ID is a view of value.
+func ParseStamp(value []byte, present bool) statestore.Stamp {
+	if !present {
+		return statestore.Stamp{}
+	}
+	at, ok := parseTimestamp(value)
+	if !ok {
+		return statestore.Stamp{State: statestore.Malformed}
+	}
+	return statestore.Stamp{State: statestore.Given, At: at}
 }

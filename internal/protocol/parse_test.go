@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // resp is the payload of a request with these arguments.
@@ -289,6 +289,8 @@ var badCommands = []struct {
 	{"KEYNOTIFY without a key", "KEYNOTIFY", statestore.WrongArgumentCount},
 	{"SCAN without a pattern", "SCAN", statestore.WrongArgumentCount},
 	{"SCAN with two tokens", "SCAN * a b", statestore.WrongArgumentCount},
+	{"SCAN with a token behind an option", "SCAN * VALUES token", statestore.WrongArgumentCount},
+	{"SCAN with an argument too many", "SCAN * token VALUES BINARY x", statestore.WrongArgumentCount},
 
 	{"NX with NEX", "SET key value NX NEX", statestore.Syntax},
 	{"NEX with NX", "SET key value NEX PX 5 NX", statestore.Syntax},
@@ -299,7 +301,7 @@ var badCommands = []struct {
 	{"VER twice", "SET key value VER - VER -", statestore.Syntax},
 	{"PX without a number", "SET key value PX", statestore.Syntax},
 	{"VER without a version", "SET key value VER", statestore.Syntax},
-	{"an option nobody knows", "SET key value EX 5", statestore.Syntax},
+	{"an unknown option", "SET key value EX 5", statestore.Syntax},
 	{"too many options", "SET key value NEX other PX 5 VER - NX", statestore.Syntax},
 	{"very many options", "SET key value NEX other PX 5 VER - NX 1 2 3 4 5 6", statestore.Syntax},
 	{"NEX with a word too many", "SET key value NEX other more", statestore.Syntax},
@@ -325,7 +327,7 @@ var badCommands = []struct {
 	{"VER --", "SET key value VER --", statestore.MalformedTimestamp},
 	{"VER unparsable, NX", "SET key value VER 1:2 NX", statestore.MalformedTimestamp},
 
-	{"KEYNOTIFY with an option nobody knows", "KEYNOTIFY key START", statestore.Syntax},
+	{"KEYNOTIFY with an unknown option", "KEYNOTIFY key START", statestore.Syntax},
 	{"KEYNOTIFY STOP twice", "KEYNOTIFY key STOP STOP", statestore.Syntax},
 	{"KEYNOTIFY GET twice", "KEYNOTIFY key GET GET", statestore.Syntax},
 	{"KEYNOTIFY with too many options", "KEYNOTIFY key GET STOP GET", statestore.Syntax},
@@ -334,6 +336,10 @@ var badCommands = []struct {
 	{"a malformed pattern", "SCAN [", statestore.Syntax},
 	{"a reversed range", "SCAN key[z-a]", statestore.Syntax},
 	{"a pattern that is not UTF-8", "SCAN \xff", statestore.Syntax},
+	{"a pattern that is not UTF-8, with values", "SCAN \xff VALUES", statestore.Syntax},
+	{"a malformed pattern of bytes", "SCAN [\xff BINARY", statestore.Syntax},
+	{"SCAN with VALUES twice", "SCAN * VALUES values", statestore.Syntax},
+	{"SCAN with BINARY twice", "SCAN * token BINARY binary", statestore.Syntax},
 
 	{"LOAD without a message", "LOAD key", statestore.WrongArgumentCount},
 	{"LOAD takes no options", "LOAD key id GET", statestore.WrongArgumentCount},
@@ -435,7 +441,26 @@ func TestSection7ScanArguments(t *testing.T) {
 	}
 }
 
-// storeCommands are those of section 8 with key "key" and message "id".
+func TestSection7ScanOptions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]statestore.Command{
+		"SCAN a* VALUES":              {Values: true},
+		"SCAN a* binary":              {Binary: true},
+		"SCAN a* BINARY values":       {Values: true, Binary: true},
+		"SCAN a* token VALUES":        {HasToken: true, Value: []byte("token"), Values: true},
+		"SCAN a* token VALUES BINARY": {HasToken: true, Value: []byte("token"), Values: true, Binary: true},
+	} {
+		want.Verb, want.Key = statestore.Scan, []byte("a*")
+		if got, f := parse(words(text)); f != statestore.None || differ(got, want) != "" {
+			t.Errorf("%s: %v, differs in %q", text, f, differ(got, want))
+		}
+	}
+	if got, f := parse(resp("SCAN", "\xff*", "BINARY")); f != statestore.None || string(got.Key) != "\xff*" {
+		t.Errorf("a pattern of bytes: %v, %+v", f, got)
+	}
+}
+
+// storeCommands are those of protocol, section 8, with key "key" and message "id".
 var storeCommands = []struct {
 	rule    string
 	payload []byte

@@ -3,7 +3,7 @@ package protocol
 import (
 	"strconv"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // AppendReply appends the payload of a response.
@@ -50,7 +50,8 @@ func AppendEventHead(dst []byte, e *statestore.Event) []byte {
 const ValueTail = "\r\n"
 
 // appendPage appends SCAN's page: its keys and, if there is more, the token
-// (protocol, section 7).
+// (protocol, section 7). With values, an array of key, value and version stands in
+// the place of each key.
 func appendPage(dst []byte, r *statestore.Reply) []byte {
 	size := 1
 	if len(r.Next) > 0 {
@@ -58,13 +59,29 @@ func appendPage(dst []byte, r *statestore.Reply) []byte {
 	}
 	dst = appendHead(dst, '*', size)
 	dst = appendHead(dst, '*', len(r.Keys))
-	for _, key := range r.Keys {
+	for i, key := range r.Keys {
+		if r.Values != nil {
+			dst = appendHead(dst, '*', 3)
+		}
 		dst = appendBlob(dst, key)
+		if r.Values != nil {
+			dst = appendPageValue(dst, &r.Values[i])
+		}
 	}
 	if len(r.Next) > 0 {
 		dst = appendBlob(dst, r.Next)
 	}
 	return dst
+}
+
+func appendPageValue(dst []byte, v *statestore.PageValue) []byte {
+	if v.Bytes == nil {
+		dst = appendNil(dst)
+	} else {
+		dst = appendBlob(dst, v.Bytes)
+	}
+	var version [96]byte
+	return appendBlob(dst, v.Version.Append(version[:0]))
 }
 
 // appendLoaded appends LOAD's array of a number and two blobs, state and context

@@ -12,8 +12,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // replies are the tables of protocol, sections 6 and 7, byte by byte. documented
@@ -47,6 +48,14 @@ var replies = []struct {
 	{"LOAD, duplicate with a context, no key before", statestore.Reply{Kind: statestore.Loaded, Count: 1, Context: []byte("\r\n")}, "*3\r\n:1\r\n$-1\r\n$2\r\n\r\n\r\n", ""},
 	{"LOAD, empty is not nil", statestore.Reply{Kind: statestore.Loaded, Count: 1, Value: []byte{}, Context: []byte{}}, "*3\r\n:1\r\n$0\r\n\r\n$0\r\n\r\n", ""},
 	{"LOAD, confirmed", statestore.Reply{Kind: statestore.Loaded, Count: 2}, "*3\r\n:2\r\n$-1\r\n$-1\r\n", ""},
+	{"SCAN with values", statestore.Reply{
+		Kind: statestore.Page, Keys: [][]byte{[]byte("k1"), []byte("k2"), []byte("k3")}, Next: []byte("token"),
+		Values: []statestore.PageValue{
+			{Bytes: []byte("v\xff"), Version: hlc.Timestamp{Wall: 7, Counter: 1, Node: "n"}},
+			{Bytes: []byte{}, Version: hlc.Timestamp{Wall: 8, Counter: 2, Node: "n"}},
+			{Version: hlc.Timestamp{Wall: 9, Counter: 3, Node: "n"}},
+		},
+	}, "*2\r\n*3\r\n*3\r\n$2\r\nk1\r\n$2\r\nv\xff\r\n$5\r\n7:1:n\r\n*3\r\n$2\r\nk2\r\n$0\r\n\r\n$5\r\n8:2:n\r\n*3\r\n$2\r\nk3\r\n$-1\r\n$5\r\n9:3:n\r\n$5\r\ntoken\r\n", ""},
 	{"SCAN, nothing", statestore.Reply{Kind: statestore.Page}, "*1\r\n*0\r\n", ""},
 	{"SCAN, an empty page with a token", statestore.Reply{Kind: statestore.Page, Next: []byte("t")}, "*2\r\n*0\r\n$1\r\nt\r\n", ""},
 }
@@ -68,7 +77,7 @@ func TestSection6Replies(t *testing.T) {
 // Every error text leaves as "-ERR <text>", and the client knows it again.
 func TestSection6Errors(t *testing.T) {
 	t.Parallel()
-	for f := statestore.TimestampAhead; f <= statestore.Unreadable; f++ {
+	for f := statestore.TimestampAhead; f <= statestore.PageTooLarge; f++ {
 		for _, wire := range []protocol.Wire{protocol.SDK, protocol.Documented} {
 			payload := protocol.AppendReply(nil, wire, &statestore.Reply{Kind: statestore.Error, Fault: f})
 			if want := "-ERR " + f.Text(wire == protocol.Documented) + "\r\n"; string(payload) != want {
@@ -175,7 +184,7 @@ var responses = []struct {
 		{Kind: protocol.Array, Array: []protocol.Response{{Kind: protocol.Blob, Blob: []byte("k")}}},
 		{Kind: protocol.Blob, Blob: []byte("t")},
 	}}},
-	// Section 8's own example.
+	// The example of protocol, section 8.
 	{"*3\r\n:1\r\n$3\r\nabc\r\n$-1\r\n", protocol.Response{Kind: protocol.Array, Array: []protocol.Response{
 		{Kind: protocol.Int, Int: 1}, {Kind: protocol.Blob, Blob: []byte("abc")}, {Kind: protocol.Nil},
 	}}},
@@ -213,7 +222,7 @@ func TestReplyComesBack(t *testing.T) {
 	reply := rapid.Custom(func(t *rapid.T) statestore.Reply {
 		return statestore.Reply{
 			Kind:    statestore.ReplyKind(rapid.IntRange(int(statestore.OK), int(statestore.Loaded)).Draw(t, "kind")),
-			Fault:   statestore.Fault(rapid.IntRange(1, int(statestore.Unreadable)).Draw(t, "fault")),
+			Fault:   statestore.Fault(rapid.IntRange(1, int(statestore.PageTooLarge)).Draw(t, "fault")),
 			Count:   rapid.IntRange(0, 2).Draw(t, "count"),
 			Value:   orNil.Draw(t, "value"),
 			Context: orNil.Draw(t, "context"),

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strconv"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // ErrMalformed is returned for a payload that isn't what the protocol says.
@@ -36,8 +36,8 @@ type Response struct {
 // forms, :-1 and the documented -1, are read as the Int -1.
 func (r *Response) NotApplied() bool { return r.Kind == Int && r.Int == -1 }
 
-// Fault returns the fault that an Error's text stands for; ok is false if it is
-// none that we know, or r is no Error.
+// Fault returns the fault that an Error's text stands for; ok is false if the text is
+// unknown or r is not an Error.
 func (r *Response) Fault() (f statestore.Fault, ok bool) {
 	if r.Kind != Error {
 		return statestore.None, false
@@ -45,7 +45,7 @@ func (r *Response) Fault() (f statestore.Fault, ok bool) {
 	return statestore.FaultOf(string(r.Text))
 }
 
-// maxDepth bounds how deep a response's arrays may nest; SCAN needs 2.
+// maxDepth bounds how deep a response's arrays may nest; SCAN with VALUES needs 3.
 const maxDepth = 4
 
 // ParseReply reads the payload of a response, in either wire form. The error is

@@ -1,8 +1,8 @@
-// Package quietlog keeps a log short that outsiders can make grow: a line that is
-// repeated too often is counted instead of written.
+// Package quietlog bounds a log that clients can make grow: a line that is repeated
+// too often is counted instead of written.
 //
-// The program's log lines have constant messages, and say who and why in their
-// fields. So lines are the same for this package if level and message are. It
+// The program's log lines have constant messages and name client and reason in their
+// fields. So two lines are the same for this package if level and message are. It
 // knows nothing else of the program; the serve command puts it before the handler
 // that writes.
 package quietlog
@@ -35,8 +35,8 @@ const maxKinds = 256
 const Suppressed = "log lines were suppressed"
 
 // Handler passes on the first lines of each level and message in an interval, and
-// after it one line that says how many more there were. Debug lines all pass: who
-// asks for them wants all. Lines from slog.LevelError on pass as well if they can't
+// after it one line that says how many more there were. Debug lines all pass: an
+// operator who enables them wants all. Lines from slog.LevelError on pass as well if they can't
 // be counted by themselves. It is safe for concurrent use if the next handler is.
 type Handler struct {
 	next   slog.Handler

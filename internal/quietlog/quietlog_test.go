@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdfast/internal/quietlog"
+	"github.com/holdfast-mqtt/holdfast/internal/quietlog"
 )
 
 // newLog makes a log that throttles, and gives what it has written since the last

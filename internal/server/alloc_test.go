@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // A GET of a key that is on disk costs no allocation, from the socket and back,
 // whether or not responses must be kept until the client has them.
 func TestGetAllocatesNothing(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	for _, persistent := range []bool{false, true} {
 		w := dialWire(t, s, fmt.Sprint("client-", persistent), persistent)
 		id := fmt.Sprint("client-", persistent)
@@ -34,7 +34,7 @@ func TestGetAllocatesNothing(t *testing.T) {
 // A SET of a key that exists costs no allocation, however many come together, and
 // neither does their commit, but now and then.
 func TestSetAllocatesNothing(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	w := dialWire(t, s, "client", false)
 	set := func(inflight int) float64 {
 		var requests []byte
@@ -51,7 +51,7 @@ func TestSetAllocatesNothing(t *testing.T) {
 
 // A publish costs no allocation, however many get it, while they take it.
 func TestPublishAllocatesNothing(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	for qos := range byte(2) {
 		topic := []byte(fmt.Sprint("alloc/", qos))
 		publisher := dialWire(t, s, fmt.Sprint("publisher-", qos), false)
@@ -82,7 +82,7 @@ func TestPublishAllocatesNothing(t *testing.T) {
 
 // A change costs its own allocations, its watchers none.
 func TestNotifyAllocatesNothing(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	writer := dialWire(t, s, "writer", false)
 	value := string(bytes.Repeat([]byte("v"), 64))
 	change := func(key string, watchers []*wire) float64 {

@@ -14,36 +14,13 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
-// startIn starts a server on a directory of the machine's.
-func startIn(t *testing.T, dir string, change ...func(*Config)) *Server {
-	t.Helper()
-	cfg := Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, dir
-	for _, c := range change {
-		c(&cfg)
-	}
-	s, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stopServer(t, s) })
-	return s
-}
-
-func stopServer(t *testing.T, s *Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), mqtttest.Deadline)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-func noProgress(journal.Progress) {}
+func noProgress(backup.Progress) {}
 
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
@@ -124,7 +101,7 @@ func TestBackupRefuses(t *testing.T) {
 	if _, err := Start(Config{Listen: []string{"127.0.0.1:0"}, DataDir: copied}); !errors.Is(err, journal.ErrBackup) || !strings.Contains(err.Error(), "holdfast restore "+copied+" --data NEW") {
 		t.Errorf("starting on a backup: %v", err)
 	}
-	stopServer(t, s)
+	stop(t, s)
 	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress); err == nil || !strings.Contains(err.Error(), "not a backup") {
 		t.Errorf("restoring a stopped server's directory: %v", err)
 	}
@@ -166,8 +143,8 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 func TestControlSocket(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	path := filepath.Join(data, journal.SocketName)
-	stopServer(t, startIn(t, data))
+	path := filepath.Join(data, datadir.SocketName)
+	stop(t, startIn(t, data))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a stopped server leaves its socket: %v", err)
 	}
@@ -186,12 +163,12 @@ func TestControlSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
-	stopServer(t, s)
+	stop(t, s)
 
 	// Where its path would be too long there is a warning in its place.
 	var log bytes.Buffer
 	long := filepath.Join(data, strings.Repeat("long/", 20))
-	stopServer(t, startIn(t, long, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }))
+	stop(t, startIn(t, long, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }))
 	if !strings.Contains(log.String(), "no control socket") || !strings.Contains(log.String(), "shorter path") {
 		t.Errorf("it said:\n%s", log.String())
 	}

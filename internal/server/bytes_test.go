@@ -9,8 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // size reads a packet of a type and gives its length in bytes.
@@ -28,9 +28,9 @@ func (w *wire) size(want mqtt.Type) int {
 }
 
 // What the server sends is what the protocol asks for, to the byte, and nothing
-// that nobody asked for: for a key of 7 bytes and a value of 64.
+// more: for a key of 7 bytes and a value of 64.
 func TestBytesOnTheWire(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	value := strings.Repeat("v", 64)
 	client, watcher := dialWire(t, s, "client", false), dialWire(t, s, "watcher", false)
 	watcher.subscribe(protocol.AppendNotifyTopic(nil, "watcher", []byte("watched")), 1)
@@ -93,7 +93,7 @@ func (f *countingFile) WriteAt(p []byte, at int64) (int, error) {
 // encoding may gain a byte, but nothing may be written twice.
 func TestBytesInTheJournal(t *testing.T) {
 	fs := &countingFS{FS: vfs.Default}
-	s := startBench(t, func(c *Config) { c.FS = fs })
+	s := start(t, func(c *Config) { c.FS = fs })
 	value := strings.Repeat("v", 64)
 	client := dialWire(t, s, "client", false)
 	online, offline := dialWire(t, s, "online", true), dialWire(t, s, "offline", true)

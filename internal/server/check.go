@@ -3,9 +3,10 @@ package server
 import (
 	"fmt"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	storerows "github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // maxProblems bounds how many problems a report holds; the rest is counted.
@@ -16,8 +17,8 @@ type Report struct {
 	Problems  []string // what is wrong, for a person to read
 	More      int      // problems beyond those
 	Notes     []string // what is no problem, and worth knowing
-	Store     engine.Inventory
-	Broker    broker.Inventory
+	Store     storerows.Inventory
+	Broker    rows.Inventory
 	Unchecked bool // the rows could not be looked at
 }
 
@@ -47,7 +48,7 @@ func (r *Report) String() string {
 		s += fmt.Sprintf(", %d QoS 2 publishes under way", b.Received)
 	}
 	if b.Orphans > 0 {
-		s += fmt.Sprintf("; %d rows belong to nobody and will be deleted at the next start", b.Orphans)
+		s += fmt.Sprintf("; %d rows belong to no session and will be deleted at the next start", b.Orphans)
 	}
 	return s
 }
@@ -56,8 +57,8 @@ func (r *Report) String() string {
 // every row. An error means that it could not be checked: journal.ErrLocked,
 // journal.ErrForeign or journal.ErrNewerFormat among others. Of cfg it uses
 // DataDir, FS and Logger.
-func Check(cfg Config, progress func(journal.Progress)) (*Report, error) {
-	j, damage, err := journal.Check(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, progress)
+func Check(cfg Config, progress func(backup.Progress)) (*Report, error) {
+	j, damage, err := backup.Check(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +72,10 @@ func Check(cfg Config, progress func(journal.Progress)) (*Report, error) {
 	for _, d := range j.Mended() {
 		r.Notes = append(r.Notes, d.String())
 	}
-	if r.Store, err = engine.Check(j, r.add); err != nil {
+	if r.Store, err = storerows.Check(j, r.add); err != nil {
 		r.add(fmt.Sprintf("not all keys can be read: %v", err))
 	}
-	if r.Broker, err = broker.Check(j, r.add); err != nil {
+	if r.Broker, err = rows.Check(j, r.add); err != nil {
 		r.add(fmt.Sprintf("not all of the broker's data can be read: %v", err))
 	}
 	return r, j.Close()

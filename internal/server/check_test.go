@@ -10,11 +10,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // filled is a data directory as a server leaves it that was killed, with one of

@@ -4,26 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
+	"strings"
 	"time"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/journal"
-	"holdfast/internal/memory"
-	"holdfast/internal/protocol"
-	"holdfast/internal/service"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/certs"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // Config says what a server is. Zero fields mean their default.
 type Config struct {
-	Listen         []string // TCP addresses, HOST:PORT; port 0: any free one
-	WebSocket      []string // addresses for MQTT over WebSocket
-	AllowOrigins   []string // web origins whose pages may connect, as host patterns; no other page may, not even to a loopback listener
+	Listen         []string        // HOST:PORT or URLs (mqtt, mqtts, ws, wss); port 0: any free one
+	WebSocket      []string        // HOST:PORT for MQTT over WebSocket: the same as ws:// in Listen
+	Listeners      []listen.Config // listeners with rules of their own
+	TLS            certs.Files     // of mqtts and wss in Listen, and of Listeners that name no others
+	AllowOrigins   []string        // web origins whose pages may connect, as host patterns; no other page may, not even to a loopback listener
 	DataDir        string
 	Durability     journal.Durability // when a write counts as durable; zero value: after its fsync
 	DiskReserve    int64              // bytes of the disk to keep free; default the smaller of 256 MiB and 5 %
-	AllowAnonymous bool               // listen beyond loopback although everybody who reaches the port may do everything
+	MaxHandshakes  int                // TLS and WebSocket handshakes under way; default 1000, or fewer with little memory
+	AllowAnonymous bool               // clients without credentials may connect to every listener, also to those beyond loopback
+	Login          auth.Config        // how clients prove who they are; Certificates follows the listeners
+	AuditLog       string             // file for the audit log, or - for standard output; empty: none
 
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
 	NodeID string        // of the store, in versions; default "StateStore"
@@ -54,10 +62,14 @@ type Config struct {
 	Version     string        // of the program, for $SYS
 	SysInterval time.Duration // how often $SYS topics are brought up to date; default 10 s
 	Logger      *slog.Logger
-	Clock       engine.Clock      // nil: the machine's
-	FS          journal.FS        // nil: the machine's
-	Auth        broker.Authorizer // nil: everybody may do everything
-	Keys        service.KeyPolicy // nil: everybody may read and write every key
+	Clock       engine.Clock         // nil: the machine's
+	FS          journal.FS           // nil: the machine's
+	Auth        access.Authenticator // nil: no client is asked who it is
+	May         access.Permissions   // nil: every client may do everything
+	Policy      string               // file that says what clients may do; empty: May says it
+
+	Reload         []Reloader    // what else is read again while the server runs
+	ReloadInterval time.Duration // how often its files are looked at; default DefaultReloadInterval
 }
 
 // Default is what `holdfast serve` without flags is.
@@ -67,9 +79,6 @@ func Default() Config {
 
 // check says what is wrong with the configuration before anything is opened.
 func (c *Config) check() error {
-	if len(c.Listen)+len(c.WebSocket) == 0 {
-		return errors.New("no address to listen on")
-	}
 	if c.DataDir == "" {
 		return errors.New("no data directory given")
 	}
@@ -88,25 +97,40 @@ func (c *Config) check() error {
 	if c.MaxMemory != 0 && c.MaxMemory < memory.MinMaximum {
 		return fmt.Errorf("%d bytes of memory are not enough for the server: give it at least %d MiB", c.MaxMemory, memory.MinMaximum>>20)
 	}
-	if c.Auth != nil || c.AllowAnonymous {
-		return nil
-	}
-	for _, addr := range append(append([]string(nil), c.Listen...), c.WebSocket...) {
-		if err := checkLoopback(addr); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := c.login()
+	return err
 }
 
-// checkLoopback refuses an address that other machines may reach.
-func checkLoopback(addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %q: want HOST:PORT, for example 127.0.0.1:1883", addr)
+// listenConfigs are all listeners, checked.
+func (c *Config) listenConfigs() (all []listen.Config, err error) {
+	for _, text := range c.Listen {
+		u, err := listen.ParseURL(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, listen.Config{URL: u})
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
-		return nil
+	for _, addr := range c.WebSocket {
+		u, err := listen.ParseURL(listen.WS + "://" + addr)
+		if err != nil || strings.Contains(addr, "://") {
+			return nil, fmt.Errorf("cannot listen on %q for WebSocket: want HOST:PORT, for example 127.0.0.1:9001", addr)
+		}
+		all = append(all, listen.Config{URL: u})
 	}
-	return fmt.Errorf("refusing to listen on %s: nobody is asked who they are, so everybody who reaches that address could read and write everything; listen on 127.0.0.1, or say --allow-anonymous if that is what you want", addr)
+	all = append(all, c.Listeners...)
+	if len(all) == 0 {
+		return nil, errors.New("no address to listen on")
+	}
+	for i := range all {
+		l := &all[i]
+		l.TLS = l.TLS.Or(c.TLS)
+		l.Anonymous = l.Anonymous || c.AllowAnonymous
+		if l.URL.IsWebSocket() && l.AllowOrigins == nil {
+			l.AllowOrigins = c.AllowOrigins
+		}
+		if !c.asksClients() && !l.Anonymous && !l.URL.IsLoopback() && !l.ClientsShowCertificates() {
+			return nil, fmt.Errorf("refusing to listen on %s: clients are not authenticated, so every client that reaches that address could read and write everything; listen on 127.0.0.1, have clients authenticate (--password-file, --jwt-keys, --tls-client-ca with mqtts://; holdfast init DIR sets it up), or allow that with --allow-anonymous", l.URL)
+		}
+	}
+	return all, nil
 }

@@ -16,13 +16,14 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 )
 
-// A running server is reached by those who may read its data directory, through
-// a Unix socket in it: a few requests of HTTP. It is how a backup is asked for, and
-// what sessions there are (sessions.go).
+// Operators reach a running server through a Unix socket in its data directory, which
+// only the directory's owner may use. It takes a few HTTP requests: for a backup, for
+// the list of sessions, to end sessions (sessions.go).
 
 // controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
 // answer is one backupLine per line, the last one with Done or Error.
@@ -38,25 +39,24 @@ type backupRequest struct {
 }
 
 type backupLine struct {
-	Progress journal.Progress
+	Progress backup.Progress
 	Done     bool   `json:",omitempty"`
 	Error    string `json:",omitempty"`
 }
 
-// listenControl opens the socket. A server without one serves all the same.
+// listenControl opens the socket. The server works without it.
 func (s *Server) listenControl() {
 	if s.config.FS != nil {
 		return // the data is in no directory of the machine's
 	}
-	path := filepath.Join(s.config.DataDir, journal.SocketName)
+	path := filepath.Join(s.config.DataDir, datadir.SocketName)
 	l, err := listenUnix(path)
 	if err != nil {
-		s.log.Warn("this server cannot be reached for a backup, nor for its sessions: there is no control socket", "path", path, "error", err)
+		s.log.Warn("there is no control socket: holdfast backup and holdfast session will not work", "path", path, "error", err)
 		return
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
-	mux.HandleFunc("GET "+binaryKeysPath, s.serveBinaryKeys)
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{
@@ -85,7 +85,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nobody gets at it before this either: the directory is its owner's only.
+	// Before this, too, only the owner can open it: the directory is the owner's only.
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, err
@@ -113,10 +113,11 @@ func (s *Server) serveBackup(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	flush := http.NewResponseController(w)
 	s.log.Info("a backup begins", "to", q.Dir)
-	done, err := s.journal.Backup(q.Dir, q.Copies, func(p journal.Progress) {
-		_ = lines.Encode(backupLine{Progress: p}) // who asked may have gone; the backup goes on
+	done, err := backup.Backup(s.journal, q.Dir, q.Copies, func(p backup.Progress) {
+		_ = lines.Encode(backupLine{Progress: p}) // the caller may have gone; the backup goes on
 		_ = flush.Flush()
 	})
+	s.audit.Backup(q.Dir, int64(done.Files), done.Bytes, err)
 	line := backupLine{Progress: done, Done: true}
 	if err != nil {
 		s.log.Error("a backup failed", "to", q.Dir, "error", err)
@@ -134,14 +135,14 @@ var ErrNotRunning = errors.New("no server can be reached")
 // not exist, be empty, or hold a backup that was cut off; the server writes it, with links
 // to its own files where that can be, or copies of all. Everything that the server has
 // acknowledged before the call is in it.
-func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func(journal.Progress)) (journal.Progress, error) {
+func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func(backup.Progress)) (backup.Progress, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return journal.Progress{}, err
+		return backup.Progress{}, err
 	}
 	body, err := postBackup(ctx, dataDir, backupRequest{Dir: dir, Copies: copies})
 	if err != nil {
-		return journal.Progress{}, err
+		return backup.Progress{}, err
 	}
 	defer body.Close()
 	for scan := bufio.NewScanner(body); scan.Scan(); {
@@ -156,7 +157,7 @@ func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func
 		}
 		progress(line.Progress)
 	}
-	return journal.Progress{}, errors.New("the server has gone before the backup was done")
+	return backup.Progress{}, errors.New("the server has gone before the backup was done")
 }
 
 func postBackup(ctx context.Context, dataDir string, q backupRequest) (io.ReadCloser, error) {
@@ -172,7 +173,7 @@ func postBackup(ctx context.Context, dataDir string, q backupRequest) (io.ReadCl
 // askControl makes a request to the server that runs on dataDir. The caller closes
 // the answer.
 func askControl(ctx context.Context, dataDir, method, target string, body io.Reader) (io.ReadCloser, error) {
-	path := filepath.Join(dataDir, journal.SocketName)
+	path := filepath.Join(dataDir, datadir.SocketName)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
@@ -197,14 +198,14 @@ func askControl(ctx context.Context, dataDir, method, target string, body io.Rea
 
 // Restore copies a backup into a data directory that doesn't exist yet, or is
 // empty, after verifying the copy.
-func Restore(backup, dataDir string, progress func(journal.Progress)) (*Report, journal.Progress, error) {
+func Restore(from, dataDir string, progress func(backup.Progress)) (*Report, backup.Progress, error) {
 	var report *Report
-	done, err := journal.Restore(nil, backup, dataDir, progress, func(dir string) (err error) {
+	done, err := backup.Restore(nil, from, dataDir, progress, func(dir string) (err error) {
 		if report, err = Check(Config{DataDir: dir}, nil); err != nil {
 			return err
 		}
 		if !report.Sound() {
-			return fmt.Errorf("the backup %s is damaged, nothing was restored: %s", backup, report.Problems[0])
+			return fmt.Errorf("the backup %s is damaged, nothing was restored: %s", from, report.Problems[0])
 		}
 		return nil
 	})

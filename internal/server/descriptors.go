@@ -3,8 +3,10 @@ package server
 import (
 	"fmt"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // File descriptors
@@ -21,14 +23,14 @@ import (
 //
 // MaxConnections follows from the limit, unless it is set to less. What nothing counts
 // is held off the rest by the numbers of the sockets' descriptors, which say how many
-// are in use (transport.DescriptorBounds): a few of those left are for clients on this
+// are in use (sockets.DescriptorBounds): a few of those left are for clients on this
 // machine only, so that an operator gets in. And the journal has a last few open in
-// advance (journal, descriptors.go).
+// advance (package datadir).
 type descriptors struct {
 	limit       int // of the process; 0: not known
 	tables      int // that Pebble keeps open; 0: its default
 	connections int // most for Limits.MaxConnections; 0: any
-	bounds      *transport.DescriptorBounds
+	bounds      *sockets.DescriptorBounds
 }
 
 const (
@@ -54,13 +56,13 @@ func divide(limit int) (descriptors, error) {
 	reserve := ownDescriptors + d.tables
 	clients := max(limit-reserve-loopbackDescriptors, limit/2)
 	d.connections = max(clients-reserve-broker.SpareConnections, clients/2)
-	d.bounds = &transport.DescriptorBounds{Clients: clients, Loopback: clients + loopbackDescriptors}
+	d.bounds = &sockets.DescriptorBounds{Clients: clients, Loopback: clients + loopbackDescriptors}
 	return d, nil
 }
 
 // shareDescriptors bounds connections and open tables by what the process may open.
 func (s *Server) shareDescriptors() error {
-	limit, known := transport.DescriptorLimit()
+	limit, known := sockets.DescriptorLimit()
 	if !known {
 		return nil
 	}
@@ -75,7 +77,7 @@ func (s *Server) shareDescriptors() error {
 		s.log.Warn("there can be fewer connections than the maximum asked for: the process may open too few files; raise the limit (ulimit -n, or LimitNOFILE= of a service)",
 			"asked_for", l.MaxConnections, "maximum", d.connections, "open_files", limit)
 		l.MaxConnections = d.connections
-	case l.MaxConnections == 0 && d.connections < broker.DefaultLimits().MaxConnections:
+	case l.MaxConnections == 0 && d.connections < limits.Default().MaxConnections:
 		s.log.Info("the limit of open files bounds connections", "maximum", d.connections, "open_files", limit)
 		l.MaxConnections = d.connections
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
 )
 
 // However many descriptors there are, clients leave to the rest of the process what it

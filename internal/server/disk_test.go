@@ -1,36 +1,19 @@
 package server
 
 import (
-	"context"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/journal/journaltest"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // startOn starts a server with its data on this disk.
 func startOn(t *testing.T, disk *journaltest.Disk, change ...func(*Config)) *Server {
 	t.Helper()
-	cfg := Default()
-	cfg.Listen, cfg.DataDir, cfg.FS = []string{"127.0.0.1:0"}, "data", disk
-	for _, c := range change {
-		c(&cfg)
-	}
-	s, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), mqtttest.Deadline)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return startIn(t, "data", append(change, func(c *Config) { c.FS = disk })...)
 }
 
 // With the disk nearly full, what would be written is refused with the reason
@@ -70,7 +53,7 @@ func TestPublishesWhileTheDiskIsNearlyFull(t *testing.T) {
 		{"QoS 2 from a session on disk", message{Topic: "nobody", QoS: 2}, mqtt.QuotaExceeded},
 		{"a retained message", message{Topic: "retained/2", Payload: "x", QoS: 1, Retain: true}, mqtt.QuotaExceeded},
 		{"the end of a retained message", message{Topic: "retained/1", QoS: 1, Retain: true}, mqtt.NoMatchingSubscribers},
-		{"QoS 1 to nobody", message{Topic: "nobody", QoS: 1}, mqtt.NoMatchingSubscribers},
+		{"QoS 1 without a subscriber", message{Topic: "nobody", QoS: 1}, mqtt.NoMatchingSubscribers},
 		{"QoS 1 to a session that is not kept", message{Topic: "passing/1", Payload: "x", QoS: 1}, mqtt.Success},
 	} {
 		if ack := publisher.Offer(c.m); ack.Code != c.want {

@@ -1,3 +1,3 @@
-// Package server wires the rooms together from one Config: journal, engine,
-// service, broker, listeners. It is the only place that knows them all.
+// Package server assembles the server from one Config: journal, engine, service,
+// broker, listeners. It is the only package that knows all of them.
 package server

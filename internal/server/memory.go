@@ -5,22 +5,22 @@ import (
 	"runtime/debug"
 	"time"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
 // heapInterval is how often Go's memory limit is brought up to date.
 const heapInterval = time.Second
 
-// shareMemory makes the pool that all that clients have the server hold is
-// charged to.
+// shareMemory makes the pool that is charged with everything that the server holds for
+// clients.
 func (s *Server) shareMemory() {
 	source := "configured"
 	s.maximum = s.config.MaxMemory
 	if s.maximum == 0 {
 		var err error
 		if s.maximum, source, err = memory.Maximum(os.DirFS("/")); err != nil {
-			s.log.Warn("what clients can make the server hold has no common bound: set the maximum of its memory", "reason", err)
+			s.log.Warn("the memory that the server uses for clients has no common bound: set --max-memory", "reason", err)
 			return
 		}
 	}

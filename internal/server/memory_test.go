@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/memory"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
 func TestMaximumOfMemoryThatIsTooSmallIsRefused(t *testing.T) {

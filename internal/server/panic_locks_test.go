@@ -4,9 +4,11 @@ package server
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 func armLock(defect string) {
@@ -17,8 +19,16 @@ func armLock(defect string) {
 
 // provoke makes the server acquire a lock that it needs near a bound only.
 func provoke(cfg *Config, lock string) {
-	if lock == "broker.Broker.fairMu" {
+	switch {
+	case lock == "routing.Router.fairMu":
 		cfg.Limits.MaxQueuedBytes, cfg.Limits.MaxTotalQueuedBytes = 64<<10, 64<<10
+	case lock == "audit.file.mu":
+		cfg.AuditLog = cfg.DataDir + ".audit"
+	case strings.HasPrefix(lock, "throttle."):
+		cfg.Login.PasswordFile, cfg.Login.LoginBurst, cfg.AllowAnonymous = cfg.DataDir+".users", 1e6, true
+		if err := passwd.Set(cfg.Login.PasswordFile, "alice", []byte("secret"), passwd.MinIterations); err != nil {
+			panic(err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,10 +20,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"holdfast/internal/failstop"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // The tests of this file run a server in a process of its own, which has a defect
@@ -44,32 +48,46 @@ func defectIn(function string) {
 
 // defects are planted where the server calls what its owner gives it: name, and how.
 var defects = map[string]func(cfg *Config){
-	"a reader without locks":                  func(cfg *Config) { cfg.Auth = faulty{"handlePublish"} },
+	"a reader without locks":                  func(cfg *Config) { cfg.May = faulty{function: "handlePublish"} },
 	"a shard of keys":                         func(cfg *Config) { cfg.Clock = faultyClock{time.Now(), "(*session).write"} },
 	"a stripe of keys, and a shard":           func(cfg *Config) { cfg.Clock = faultyClock{time.Now(), "(*session).store"} },
-	"the turn of completions, and the acks":   func(cfg *Config) { cfg.Auth = faulty{"emitDurable"} },
-	"an fsync of the log":                     func(cfg *Config) { cfg.FS = faultyFS{vfs.Default, "(*writeLog).sync"} },
-	"a look at the disk's space":              func(cfg *Config) { cfg.FS = faultyFS{vfs.Default, "CheckSpace"} },
-	"no lock, while a SCAN reads the disk":    func(cfg *Config) { cfg.Keys = faultyKeys{"(*page).wanted"} },
+	"the turn of completions, and the acks":   func(cfg *Config) { cfg.May = faulty{function: "(*Ring).Answered"} },
+	"an fsync of the log":                     func(cfg *Config) { cfg.FS = faultyFS{vfs.Default, "wal.(*Log).Sync"} },
+	"a look at the disk's space":              func(cfg *Config) { cfg.FS = faultyFS{vfs.Default, "(*Space).Check"} },
+	"no lock, while a SCAN reads the disk":    func(cfg *Config) { cfg.May = faulty{function: "(*page).readable"} },
 	"no lock, on the clean-up of messages":    func(cfg *Config) { cfg.Clock = faultyClock{time.Now(), "ForgetDue"} },
-	"no lock, while a connection comes":       func(cfg *Config) { cfg.Auth = faulty{"(*Conn).judge"} },
-	"no lock, while a subscription is judged": func(cfg *Config) { cfg.Auth = faulty{"subscribeOne"} },
+	"no lock, while a connection comes":       func(cfg *Config) { cfg.Auth = faulty{function: "(*Conn).judge"} },
+	"no lock, while a subscription is judged": func(cfg *Config) { cfg.May = faulty{function: "subscribeOne"} },
 }
 
-// faulty is an Authorizer with a defect where the function is running.
-type faulty struct{ function string }
+// faulty is an Authenticator, and Permissions, with a defect where the function is running.
+type faulty struct {
+	access.AllowAll
+	function string
+}
 
-func (f faulty) Connect(*mqtt.Connect, net.Addr) (any, mqtt.ReasonCode, string) {
+func (f faulty) Connect(*mqtt.Connect, string, *access.Origin, <-chan struct{}) access.Verdict {
 	defectIn(f.function)
-	return nil, mqtt.Success, ""
+	return access.Verdict{}
 }
 
-func (f faulty) MaySubscribe(any, string) bool {
+func (f faulty) Reauthenticate(*access.Identity, *mqtt.Auth, *access.Origin, <-chan struct{}) access.Verdict {
+	return access.Verdict{}
+}
+
+func (f faulty) Holds(*access.Identity) bool { return true }
+
+func (f faulty) MayRead(*access.Identity, []byte) bool {
 	defectIn(f.function)
 	return true
 }
 
-func (f faulty) MayPublish(any, []byte) bool {
+func (f faulty) MaySubscribe(*access.Identity, []byte) bool {
+	defectIn(f.function)
+	return true
+}
+
+func (f faulty) MayPublish(*access.Identity, []byte) bool {
 	defectIn(f.function)
 	return true
 }
@@ -85,15 +103,6 @@ func (c faultyClock) WallMs() int64 {
 }
 
 func (c faultyClock) SinceStart() time.Duration { return time.Since(c.start) }
-
-type faultyKeys struct{ function string }
-
-func (k faultyKeys) MayRead(any, []byte) bool {
-	defectIn(k.function)
-	return true
-}
-
-func (k faultyKeys) MayWrite(any, []byte) bool { return true }
 
 type faultyFS struct {
 	vfs.FS
@@ -126,8 +135,10 @@ func TestBeDefective(t *testing.T) {
 	if dir == "" {
 		t.Skip("only for the tests of defects")
 	}
-	cfg := settings(dir)
-	cfg.WebSocket = []string{"127.0.0.1:0"}
+	cfg := Default()
+	authority := certstest.New(t)
+	cfg.Listen, cfg.WebSocket, cfg.DataDir = []string{"127.0.0.1:0", "mqtts://127.0.0.1:0"}, []string{"127.0.0.1:0"}, dir
+	cfg.TLS = authority.Server("server")
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if plant := defects[defect]; plant != nil {
 		plant(&cfg)
@@ -144,47 +155,46 @@ func TestBeDefective(t *testing.T) {
 		if c, err := net.Dial("tcp", s.WebSocketAddrs()[0].String()); err == nil {
 			defer c.Close()
 		}
+		go func() { _ = s.Reload() }()
+		go func() {
+			c, err := tls.Dial("tcp", s.Addrs()[1].String(), authority.Trust())
+			if err != nil {
+				return
+			}
+			client := mqtttest.NewClient(untilEnd{t}, c)
+			client.SendConnect()
+			client.Expect(mqtt.CONNACK)
+		}()
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has gone
 }
 
-func settings(dir string) Config {
-	cfg := Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, dir
-	return cfg
-}
-
 // defective is a server in a process of its own.
 type defective struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	addr   string
-	stderr strings.Builder // once the process has ended
+	*process.Process
+	in   io.WriteCloser
+	addr string
 }
+
+var listening = regexp.MustCompile(`(?m)^listening (\S+)`)
 
 func startDefective(t *testing.T, dir, defect string) *defective {
 	t.Helper()
-	d := &defective{cmd: exec.Command(os.Args[0], "-test.run=^TestBeDefective$", "-test.timeout=2m")}
-	d.cmd.Env = append(os.Environ(), defectiveDir+"="+dir, defectiveDefect+"="+defect)
-	d.cmd.Stderr = &d.stderr
-	var err error
-	if d.in, err = d.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := d.cmd.StdoutPipe()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestBeDefective$", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), defectiveDir+"="+dir, defectiveDefect+"="+defect, "TMPDIR="+t.TempDir())
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.cmd.Start(); err != nil {
+	p, err := process.Start(cmd, listening)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the server did not start: %v\n%s", err, &d.stderr)
+	t.Cleanup(func() { p.Kill() })
+	if err := p.AwaitReady(); err != nil {
+		t.Fatal(err)
 	}
-	d.addr = strings.TrimSpace(strings.TrimPrefix(line, "listening"))
-	return d
+	return &defective{p, in, listening.FindStringSubmatch(p.Output())[1]}
 }
 
 // untilEnd is a test whose clients end silently when the server does.
@@ -267,6 +277,15 @@ func (p *promised) work(t *testing.T, addr string) *sync.WaitGroup {
 			c.Drop()
 		}
 	})
+	working.Go(func() { // a client that does not know its password
+		tb := untilEnd{t}
+		for {
+			c := mqtttest.Dial(tb, addr)
+			c.SendConnect(mqtttest.Credentials("mallory", "guess"))
+			c.Expect(mqtt.CONNACK)
+			c.Drop()
+		}
+	})
 	return &working
 }
 
@@ -293,11 +312,7 @@ func ask(c *mqtttest.Client, name string, args ...string) string {
 // kept checks that a server on the directory has all that was promised.
 func (p *promised) kept(t *testing.T, dir string) {
 	t.Helper()
-	s, err := Start(settings(dir))
-	if err != nil {
-		t.Fatalf("it does not start again: %v", err)
-	}
-	defer s.Shutdown(t.Context())
+	s := startIn(t, dir)
 	c := mqtttest.Connect(t, s.Addrs()[0].String(), mqtttest.ClientID("checker"))
 	c.Subscribe("answers/checker", 1)
 	for _, key := range p.keys {
@@ -321,7 +336,7 @@ func (p *promised) kept(t *testing.T, dir string) {
 	}
 }
 
-// lines are how the end of the process is told: by the server in its log, and on
+// lines report the end of the process: by the server in its log, and on
 // goroutines that are not its own by Go alone.
 var (
 	logLine   = regexp.MustCompile(`(?m)^time=\S+ level=ERROR msg="giving up: the server has a defect.*panic=.*defect`)
@@ -351,16 +366,17 @@ func aPlantedDefect(t *testing.T, defect string) {
 	if _, err := io.WriteString(d.in, "now\n"); err != nil {
 		t.Fatal(err)
 	}
-	hung := time.AfterFunc(2*mqtttest.Deadline, func() { _ = d.cmd.Process.Kill() })
-	err := d.cmd.Wait()
-	if !hung.Stop() {
+	select {
+	case <-d.Ended():
+	case <-time.After(2 * mqtttest.Deadline):
+		d.Kill()
 		t.Errorf("the process did not end; if nothing that the clients of this test do comes by the defect, add to promised.work what does")
 	}
 	working.Wait()
-	if status := d.cmd.ProcessState.ExitCode(); status != failstop.Status {
-		t.Errorf("it ended with %v, want the status %d", err, failstop.Status)
+	if d.State().ExitCode() != failstop.Status {
+		t.Errorf("it ended with %v, want the status %d", d.State(), failstop.Status)
 	}
-	said := d.stderr.String()
+	said := d.Output()
 	if len(logLine.FindAllString(said, -1)) > 1 || len(stackLine.FindAllString(said, -1)) != 1 {
 		t.Errorf("want one line and a stack, got:\n%s", said)
 	}

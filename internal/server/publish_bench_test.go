@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // benchmarkPublish has publishers send to one subscriber each at QoS 1, inflight
@@ -14,7 +14,7 @@ import (
 // acknowledge at once. persistent: the subscribers' sessions outlive their
 // connections, so each message goes to disk and comes off it again.
 func benchmarkPublish(b *testing.B, publishers, inflight int, persistent bool, durability journal.Durability) {
-	s := startBench(b, func(c *Config) { c.Durability = durability })
+	s := start(b, func(c *Config) { c.Durability = durability })
 	payload := bytes.Repeat([]byte("v"), 64)
 	type pair struct {
 		publisher, subscriber *wire

@@ -4,21 +4,22 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	storerows "github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // Salvage copies what can be read in the data directory of cfg, which no server has open,
-// into a data directory that doesn't exist yet, or is empty: a server starts on that, and
-// Check has nothing to say of it. The report is about the copy; its Problems are what could not be
-// read, or made no sense. Of cfg it uses DataDir, FS and Logger.
+// into a data directory that doesn't exist yet, or is empty: a server starts on the copy, and
+// Check finds no problem in it. The report is about the copy; its Problems are what could not be
+// read or was invalid. Of cfg it uses DataDir, FS and Logger.
 func Salvage(cfg Config, dataDir string) (*Report, error) {
 	lost := &Report{}
 	var copied *Report
-	found, err := journal.Salvage(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, dataDir,
+	found, err := backup.Salvage(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, dataDir,
 		func(j *journal.Journal) error {
-			return errors.Join(engine.Repair(j, lost.add), broker.Repair(j, lost.add))
+			return errors.Join(storerows.Repair(j, lost.add), rows.Repair(j, lost.add))
 		},
 		func(dir string) (err error) {
 			if copied, err = Check(Config{DataDir: dir, FS: cfg.FS}, nil); err == nil && !copied.Sound() {

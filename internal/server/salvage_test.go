@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // What is salvaged has one of everything, and rows that make no sense are left out.

@@ -7,18 +7,24 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/failstop"
-	"holdfast/internal/journal"
-	"holdfast/internal/memory"
-	"holdfast/internal/protocol"
-	"holdfast/internal/service"
-	"holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/audit"
+	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/service"
+	"github.com/holdfast-mqtt/holdfast/internal/transport"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // Server is a running broker with its state store. End it with Shutdown, or its
@@ -33,11 +39,14 @@ type Server struct {
 	engine    *engine.Local
 	service   *service.Service
 	broker    *broker.Broker
+	login     *auth.Authenticator // nil: Config.Auth says who clients are, or they are not asked
+	audit     *audit.Log          // nil: none
 
 	descriptors descriptors
+	reloading   reloading
 
-	listeners  []net.Listener // TCP
-	webSockets []net.Listener
+	listeners  []*listen.Listener
+	handshakes *sockets.Handshakes
 	control    *http.Server // nil: there is no control socket
 	serving    sync.WaitGroup
 	stop       chan struct{}
@@ -45,12 +54,12 @@ type Server struct {
 	shutdown   sync.Once
 }
 
-// Start is StartContext without an end to its patience.
+// Start is StartContext without a deadline.
 func Start(cfg Config) (*Server, error) { return StartContext(context.Background(), cfg) }
 
 // StartContext opens the data directory and returns when every listener accepts.
-// With a clock that is behind what the store has issued it waits for the clock,
-// or for ctx.
+// With a clock that is behind the last version that the store has issued, it waits
+// until the clock has caught up or ctx ends.
 func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -60,6 +69,9 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{config: cfg, log: logger(cfg), stop: make(chan struct{}), started: time.Now()}
+	if err := errors.Join(s.openConfiguration(), s.openLogin()); err != nil {
+		return nil, errors.Join(err, s.audit.Close())
+	}
 	if err := s.open(ctx, wire); err != nil {
 		s.close(context.Background())
 		return nil, err
@@ -81,7 +93,7 @@ func orDefault(value, otherwise string) string {
 	return value
 }
 
-// open opens the rooms from the bottom up.
+// open opens the packages from the bottom up.
 func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	cfg := &s.config
 	s.shareMemory()
@@ -91,7 +103,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	var flush atomic.Pointer[broker.Broker]
 	idle := func() {
 		if b := flush.Load(); b != nil {
-			b.FlushLater()
+			b.FlushDeferred()
 		}
 	}
 	s.journal, err = journal.Open(journal.Options{
@@ -118,9 +130,9 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.engine.FollowClock() // which may have been set while it was waited for
-	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, Keys: cfg.Keys, Logger: s.log})
+	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, May: cfg.May, Logger: s.log})
 	s.broker, err = broker.New(broker.Options{
-		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth,
+		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth, Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory,
 	})
 	if err != nil {
@@ -131,6 +143,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.listenControl()
+	s.startReloading()
 	s.publishSys()
 	s.serving.Add(1)
 	go func() {
@@ -161,48 +174,89 @@ func (s *Server) awaitClock(ctx context.Context) error {
 }
 
 func (s *Server) listen() error {
-	for _, addr := range s.config.Listen {
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			return fmt.Errorf("cannot listen on %s: %w", addr, err)
-		}
-		s.listeners = append(s.listeners, s.withinDescriptors(l))
+	configs, err := s.config.listenConfigs()
+	if err != nil {
+		return err
 	}
-	for _, addr := range s.config.WebSocket {
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			return fmt.Errorf("cannot listen on %s: %w", addr, err)
-		}
-		s.webSockets = append(s.webSockets, transport.ServeWebSocket(s.withinDescriptors(l), transport.WebSocketOptions{AllowOrigins: s.config.AllowOrigins, Logger: s.log}))
+	s.handshakes = sockets.NewHandshakes(s.maxHandshakes())
+	options := listen.Options{
+		Bound:      s.withinDescriptors,
+		Handshakes: s.handshakes,
+		Turns:      transport.NewTurns(max(1, runtime.GOMAXPROCS(0)/2)),
+		Timeout:    s.broker.Limits.ConnectTimeout,
+		Logger:     s.log,
 	}
-	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
+	for _, c := range configs {
+		l, err := listen.Open(c, options)
+		if err != nil {
+			return err
+		}
+		s.listeners = append(s.listeners, l)
+		if certificates := l.Certs(); certificates != nil {
+			s.addReloader(Reloader{Name: "TLS configuration of " + c.URL.String(), Files: certificates.Files, Reload: func() error {
+				err := certificates.Reload()
+				if err == nil {
+					s.broker.EndRevoked()
+				}
+				return err
+			}})
+			if err := certificates.Reload(); err != nil { // they may have changed before they were watched
+				return fmt.Errorf("%s: %w", c.URL, err)
+			}
+		}
+	}
+	for _, l := range s.listeners {
 		s.serving.Add(1)
 		go func() {
 			defer s.serving.Done()
 			if err := s.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
-				s.log.Error("a listener failed", "listener", l.Addr(), "error", err)
+				s.log.Error("a listener failed", "listener", l.URL(), "error", err)
 			}
 		}()
 	}
 	return nil
 }
 
-func (s *Server) withinDescriptors(l net.Listener) net.Listener {
+// maxHandshakes is how many handshakes may be under way: unless that is set, as many as
+// there is memory for before clients have said who they are.
+func (s *Server) maxHandshakes() int {
+	if s.config.MaxHandshakes > 0 {
+		return s.config.MaxHandshakes
+	}
+	if s.memory == nil {
+		return sockets.DefaultMaxHandshakes
+	}
+	share := s.memory.Limit() / memory.UnconnectedShare
+	return int(max(16, min(sockets.DefaultMaxHandshakes, share/listen.HandshakeBytes)))
+}
+
+func (s *Server) withinDescriptors(l net.Listener, loopback bool) net.Listener {
 	if s.descriptors.bounds == nil {
 		return l
 	}
-	return s.descriptors.bounds.Listener(l)
+	return s.descriptors.bounds.Listener(l, loopback)
 }
 
-// Addrs are the addresses of the TCP listeners, in the order of Config.Listen.
-func (s *Server) Addrs() []net.Addr { return addrs(s.listeners) }
+// URLs are those of the listeners, with the ports that they listen on: those of
+// Config.Listen, of Config.WebSocket and of Config.Listeners.
+func (s *Server) URLs() (out []listen.URL) {
+	for _, l := range s.listeners {
+		out = append(out, l.URL())
+	}
+	return out
+}
+
+// Addrs are the addresses of the listeners that are not WebSocket's, in the same order.
+func (s *Server) Addrs() []net.Addr { return s.addrs(false) }
 
 // WebSocketAddrs are the addresses of the WebSocket listeners.
-func (s *Server) WebSocketAddrs() []net.Addr { return addrs(s.webSockets) }
+func (s *Server) WebSocketAddrs() []net.Addr { return s.addrs(true) }
 
-func addrs(listeners []net.Listener) (out []net.Addr) {
-	for _, l := range listeners {
-		out = append(out, l.Addr())
+func (s *Server) addrs(webSocket bool) (out []net.Addr) {
+	for _, l := range s.listeners {
+		if l.URL().IsWebSocket() == webSocket {
+			out = append(out, l.Addr())
+		}
 	}
 	return out
 }
@@ -225,7 +279,7 @@ func (s *Server) close(ctx context.Context) error {
 	if s.broker != nil {
 		errs = append(errs, s.broker.Close(ctx))
 	}
-	for _, l := range append(append([]net.Listener(nil), s.listeners...), s.webSockets...) {
+	for _, l := range s.listeners {
 		l.Close()
 	}
 	errs = append(errs, s.closeControl(ctx))
@@ -236,5 +290,6 @@ func (s *Server) close(ctx context.Context) error {
 	if s.journal != nil {
 		errs = append(errs, s.journal.Close())
 	}
+	errs = append(errs, s.audit.Close())
 	return errors.Join(errs...)
 }

@@ -10,7 +10,7 @@ import (
 	"iter"
 	"net/http"
 
-	"holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
 )
 
 // sessionsPath is where sessions are listed and ended. GET: the answer is one
@@ -54,8 +54,8 @@ const flushEvery = 256
 func (s *Server) serveSessions(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	flush := http.NewResponseController(w)
-	for i, id := range s.broker.ClientIDs() {
-		info, ok := s.broker.SessionInfo(id)
+	for i, id := range s.broker.Sessions.ClientIDs() {
+		info, ok := s.broker.Sessions.Info(id)
 		if !ok {
 			continue // it has ended meanwhile
 		}
@@ -78,9 +78,9 @@ func (s *Server) serveSessionActions(w http.ResponseWriter, r *http.Request) {
 	var act func(clientID string) (found bool)
 	switch q.Action {
 	case Kick:
-		act = s.broker.Kick
+		act = s.broker.Sessions.Kick
 	case Delete:
-		act = s.broker.EndSession
+		act = s.broker.Sessions.EndSession
 	default:
 		http.Error(w, fmt.Sprintf("the action %q is not known", q.Action), http.StatusBadRequest)
 		return
@@ -90,6 +90,7 @@ func (s *Server) serveSessionActions(w http.ResponseWriter, r *http.Request) {
 		found := act(id)
 		if found {
 			s.log.Info("an operator acts on a session", "action", string(q.Action), "client", id)
+			s.audit.Operated(id, q.Action == Delete)
 		}
 		if lines.Encode(sessionLine{ClientID: id, Found: found}) != nil {
 			return // the operator has gone
@@ -170,7 +171,7 @@ func sessionLines(ctx context.Context, dataDir, method string, body []byte) iter
 			var line sessionLine
 			switch err := lines.Decode(&line); {
 			case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-				yield(line, errors.New("the server has gone before it had told everything"))
+				yield(line, errors.New("the server ended the connection before the list was complete"))
 				return
 			case err != nil:
 				yield(line, fmt.Errorf("the server's answer cannot be understood: %w", err))

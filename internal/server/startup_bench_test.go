@@ -2,20 +2,20 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"runtime"
 	"testing"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/journal"
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // million is how many keys, or queued messages, a start has to cope with.
 const million = 1_000_000
 
 // startLarge starts a server on a data directory, with room for what is put into it.
+// Nothing refers to the server but the caller.
 func startLarge(b *testing.B, dir string) *Server {
 	b.Helper()
 	cfg := Default()
@@ -26,13 +26,6 @@ func startLarge(b *testing.B, dir string) *Server {
 		b.Fatal(err)
 	}
 	return s
-}
-
-func stop(b *testing.B, s *Server) {
-	b.Helper()
-	if err := s.Shutdown(context.Background()); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // benchmarkStart measures starts on a directory that fill has filled, and the

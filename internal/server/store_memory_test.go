@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/memory"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // deaf connects a client whose socket takes little, and that reads nothing unless the
@@ -29,19 +30,6 @@ func deaf(t *testing.T, s *Server, opts ...mqtttest.Option) (*mqtttest.Client, *
 	c := mqtttest.NewClient(t, socket)
 	c.Connect(opts...)
 	return c, tcp
-}
-
-func startWith(t *testing.T, change func(*Config)) *Server {
-	t.Helper()
-	cfg := Default()
-	cfg.Listen, cfg.DataDir, cfg.MaxMemory = []string{"127.0.0.1:0"}, t.TempDir(), 1<<30
-	change(&cfg)
-	s, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Shutdown(t.Context()) })
-	return s
 }
 
 // until waits for what happens on its own.
@@ -71,7 +59,7 @@ func storeRequest(i int, args ...string) mqtttest.Message {
 func TestLargeNotificationIsInMemoryOnce(t *testing.T) {
 	t.Parallel()
 	const watchers, size = 4, 12 << 20 // three times what Linux takes for a client that does not read
-	s := startWith(t, func(c *Config) { c.Limits.MaxPacketSize = 2 * size })
+	s := start(t, func(c *Config) { c.MaxMemory = 1 << 30; c.Limits.MaxPacketSize = 2 * size })
 	all := make([]*mqtttest.Client, watchers)
 	for i := range all {
 		all[i], _ = deaf(t, s)
@@ -90,18 +78,20 @@ func TestLargeNotificationIsInMemoryOnce(t *testing.T) {
 	}
 }
 
-// countReads is a KeyPolicy that allows everything.
-type countReads struct{ n atomic.Int64 }
+// countReads are Permissions to do everything.
+type countReads struct {
+	access.AllowAll
+	n atomic.Int64
+}
 
-func (c *countReads) MayRead(any, []byte) bool  { c.n.Add(1); return true }
-func (c *countReads) MayWrite(any, []byte) bool { return true }
+func (c *countReads) MayRead(*access.Identity, []byte) bool { c.n.Add(1); return true }
 
 // Requests that only read are not begun any more once their connection is gone.
 func TestReadsOfAConnectionThatIsGoneAreDropped(t *testing.T) {
 	t.Parallel()
 	const requests = 200
 	var reads countReads
-	s := startWith(t, func(c *Config) { c.Keys = &reads })
+	s := start(t, func(c *Config) { c.MaxMemory = 1 << 30; c.May = &reads })
 	mqtttest.Connect(t, s.Addrs()[0].String()).Offer(storeRequest(0, "SET", "k", strings.Repeat("v", 4<<20)))
 	c, socket := deaf(t, s)
 	c.Subscribe("responses", 0)

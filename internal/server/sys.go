@@ -2,10 +2,12 @@ package server
 
 import (
 	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"strconv"
 	"time"
 
-	"holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
 // watch keeps the $SYS topics up to date, and Go's memory limit.
@@ -31,6 +33,14 @@ func (s *Server) watch() {
 	}
 }
 
+// heapInUse is how many bytes Go's heap has in objects, also those that the collector has
+// not freed yet.
+func heapInUse() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
 // publishSys publishes the server's basic figures on $SYS topics, named as
 // other brokers name theirs where they have them.
 func (s *Server) publishSys() {
@@ -51,20 +61,28 @@ func (s *Server) publishSys() {
 		s.broker.PublishSys("broker/memory/"+kind.String(), strconv.FormatInt(s.memory.UsedBy(kind), 10))
 	}
 	_, storedMaximum := s.broker.QueueBounds()
-	for name, value := range map[string]int64{
+	figures := map[string]int64{
 		"broker/memory/maximum":            s.maximum,
 		"broker/memory/limit":              s.memory.Limit(),
 		"broker/memory/used":               s.memory.Used(),
 		"broker/memory/refused":            s.memory.Refused(),
+		"broker/memory/go heap":            heapInUse(),
+		"broker/goroutines":                int64(runtime.NumGoroutine()),
 		"broker/clients/connected":         int64(levels.Connections),
 		"broker/clients/total":             int64(levels.Sessions),
 		"broker/clients/disconnected":      max(0, int64(levels.Sessions-levels.Connections)),
 		"broker/clients/expired":           b.SessionsExpired.Load(),
 		"broker/clients/displaced":         b.SessionsDisplaced.Load(),
 		"broker/clients/overflowed":        b.SessionsOverflowed.Load(),
+		"broker/handshakes/underway":       int64(s.handshakes.Under()),
+		"broker/handshakes/ended":          s.handshakes.Ended(),
 		"broker/connections/accepted":      b.Connects.Load(),
 		"broker/connections/refused":       b.Refused.Load(),
 		"broker/connections/takeovers":     b.Takeovers.Load(),
+		"broker/connections/not owned":     b.NotOwned.Load(),
+		"broker/connections/expired":       b.IdentitiesExpired.Load(),
+		"broker/connections/revoked":       b.IdentitiesRevoked.Load(),
+		"broker/logins/again":              b.Reauthenticated.Load(),
 		"broker/connections/maximum":       int64(s.broker.MaxConnections()),
 		"broker/connections/timeouts":      b.KeepAliveTimeouts.Load(),
 		"broker/connections/relieved":      b.Relieved.Load(),
@@ -75,7 +93,9 @@ func (s *Server) publishSys() {
 		"broker/publish/messages/dropped":  b.Dropped.Load(),
 		"broker/publish/messages/expired":  b.Expired.Load(),
 		"broker/publish/messages/toolarge": b.TooLarge.Load(),
-		"broker/publish/messages/rejected": b.Rejected.Load() + b.Unauthorized.Load(),
+		"broker/publish/messages/rejected": b.Rejected.Load() + b.Unauthorized.Load() + b.WillsUnauthorized.Load(),
+		"broker/publish/messages/denied":   b.Unauthorized.Load() + b.WillsUnauthorized.Load(),
+		"broker/subscriptions/ended":       b.SubscriptionsEnded.Load(),
 		"broker/messages/queued":           b.Queued.Load(),
 		"broker/messages/queued bytes":     b.QueuedBytes.Load(),
 		"broker/messages/stored bytes":     s.broker.StoredBytes(),
@@ -98,7 +118,9 @@ func (s *Server) publishSys() {
 		"store/requests/expired":           requests.Expired.Load(),
 		"store/requests/over quota":        requests.Exceeded.Load(),
 		"store/notifications":              requests.Notices.Load(),
-	} {
+	}
+	s.loginFigures(figures)
+	for name, value := range figures {
 		s.broker.PublishSys(name, strconv.FormatInt(value, 10))
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Sixteen GETs that come in one piece cost the server one read that finds them,
 // one write of all answers, and one read that finds nothing more; and so does
 // one GET.
 func TestSystemCallsOfGets(t *testing.T) {
-	s := startBench(t)
+	s := start(t)
 	for _, inflight := range []int{1, 16} {
 		id := fmt.Sprint("client-", inflight)
 		fd := dialIdle(t, s, id)

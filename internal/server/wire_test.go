@@ -2,15 +2,15 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
-	"time"
 
-	"holdfast/hlc"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // wire is a client that sends prepared bytes and reads answers without
@@ -25,28 +25,6 @@ type wire struct {
 }
 
 const responseTopic = "clients/bench/services/statestore/_any_/command/invoke/response"
-
-// startBench starts a server on a free port with its data on the real disk.
-func startBench(tb testing.TB, change ...func(*Config)) *Server {
-	tb.Helper()
-	cfg := Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, tb.TempDir()
-	for _, f := range change {
-		f(&cfg)
-	}
-	s, err := Start(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
-}
 
 // dialWire connects and subscribes to the response topic. persistent: the
 // session outlives the connection, so that responses are kept until acknowledged.
@@ -177,8 +155,8 @@ func (w *wire) takeDelivery() {
 func stamp() string { return hlc.NewClock("bench").Now().String() }
 
 // benchmarkRequests runs clients × inflight requests at once.
-func benchmarkRequests(b *testing.B, clients, inflight int, verb string) {
-	s := startBench(b)
+func benchmarkRequests(b *testing.B, clients, inflight int, verb string, change ...func(*Config)) {
+	s := start(b, change...)
 	value := string(bytes.Repeat([]byte("v"), 64))
 	wires := make([]*wire, clients)
 	windows := make([][]byte, clients)
@@ -216,6 +194,25 @@ func BenchmarkGet(b *testing.B) {
 	for _, c := range []struct{ clients, inflight int }{{1, 1}, {50, 1}, {50, 16}} {
 		b.Run(fmt.Sprintf("%dx%d", c.clients, c.inflight), func(b *testing.B) { benchmarkRequests(b, c.clients, c.inflight, "GET") })
 	}
+}
+
+// A policy that allows each client just its keys and topics. Compare with BenchmarkGet.
+func BenchmarkGetUnderAPolicy(b *testing.B) {
+	file := filepath.Join(b.TempDir(), "policy.yaml")
+	content := `rules:
+- brokerResources:
+  - method: Connect
+  - {method: Publish, topics: ["` + protocol.InvokeTopic + `"]}
+  - {method: Subscribe, topics: ["` + responseTopic + `/{principal.clientId}"]}
+  stateStoreResources:
+  - {method: ReadWrite, keyType: Pattern, keys: ["{principal.clientId}"]}
+`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("50x16", func(b *testing.B) {
+		benchmarkRequests(b, 50, 16, "GET", func(c *Config) { c.Policy = file })
+	})
 }
 
 func BenchmarkSet(b *testing.B) {

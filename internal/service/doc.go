@@ -3,10 +3,11 @@
 //
 // The broker calls it on the goroutine of the connection's reader. It judges
 // what section 2 of the protocol says about requests, has package protocol parse
-// the command in place, asks for the permission, and hands the command to the
-// engine's session of that connection. The engine answers inside that call or
-// later, when what it did is on disk; either way PUBACK and response travel
-// together, in the order of the requests.
+// the command in place, asks for the permission, and has the engine's session of that
+// connection run it (endpoint.go). What the engine has replied becomes the response at
+// once (reply.go), while everything about the request is still at hand; the connection
+// keeps it, with the PUBACK, until the batch is on disk that the reply waits for, in the
+// order of the requests.
 //
 // It keeps no state of its own but counters, and blocks only where the engine does.
 package service

@@ -1,13 +1,15 @@
 package service
 
 import (
+	"bytes"
 	"unicode/utf8"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // endpoint is the store's side of one connection: requests come in by Handle,
@@ -44,6 +46,10 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 		const reason = "the Response Topic has too many levels"
 		ep.refused(reason)
 		ep.conn.Answer(t, p, mqtt.TopicNameInvalid, reason, nil)
+	case ep.sv.may != nil && !ep.sv.may.MaySubscribe(ep.conn.Identity(), p.Props.ResponseTopic):
+		const reason = "the Response Topic must be one that the client may subscribe to"
+		ep.refused(reason)
+		ep.conn.Answer(t, p, mqtt.NotAuthorized, reason, nil)
 	case p.Props.HasMessageExpiry && p.Props.MessageExpiry == 0:
 		ep.sv.stats.Expired.Add(1)
 		ep.sv.log.Debug("dropping a request that has expired", "client", ep.conn.ClientID())
@@ -73,31 +79,22 @@ func (ep *endpoint) refused(reason string) {
 	ep.sv.log.Debug("refusing a request", "client", ep.conn.ClientID(), "reason", reason)
 }
 
-// execute parses the command and has the engine do it.
+// execute parses the command, has the engine do it, and answers.
 func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	t.Count(&ep.sv.stats.Requests)
-	r := requestOf(t)
-	r.begin(ep, t, p)
-	ep.do(r, p)
-	if r.publish != nil { // answered
-		r.end()
-		return
+	q := request{
+		dialect: dialectOf(p.Topic), topic: p.Props.ResponseTopic, correlation: p.Props.CorrelationData,
 	}
-	if r.replied.Load() {
-		// There was nothing to wait for, so no batch's completion will flush.
-		ep.conn.FlushLater()
+	if p.Props.HasMessageExpiry {
+		q.expiresAt = ep.conn.Now() + int64(p.Props.MessageExpiry)*1000
 	}
-	r.leave()
-}
-
-// do has the engine do what the publish asks for.
-func (ep *endpoint) do(r *request, p *mqtt.Publish) {
-	cmd := &r.cmd
+	call := callOf(t)
+	cmd := &call.Command
 	ep.conn.BeginDecoding()
-	fault := ep.parse(r, p)
+	fault := ep.parse(cmd, q.dialect, p)
 	ep.conn.EndDecoding()
 	if fault != statestore.None {
-		r.Reply(&statestore.Reply{Kind: statestore.Error, Fault: fault})
+		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(&q, cmd.Verb, &statestore.Reply{Kind: statestore.Error, Fault: fault}))
 		return
 	}
 	if !cmd.Verb.Writes() && ep.conn.Gone() {
@@ -105,48 +102,81 @@ func (ep *endpoint) do(r *request, p *mqtt.Publish) {
 	}
 	cmd.Denied = !ep.permitted(cmd)
 	if cmd.Verb == statestore.Scan {
-		ep.turn = r.turn
-		ep.turn.Rest() // it may wait for its place
+		cmd.MaxPage = ep.maxPage(&q)
+		ep.turn = t
+		t.Rest() // it may wait for its place
 	}
-	ep.session.Do(cmd, r)
+	wait := ep.session.Do(call)
+	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(&q, cmd.Verb, call.Reply()))
+	call.Clear()
+}
+
+// callOf gives the turn's engine.Call.
+func callOf(t *broker.Turn) *engine.Call {
+	if call, ok := t.Scratch.(*engine.Call); ok {
+		return call
+	}
+	call := new(engine.Call)
+	t.Scratch = call
+	return call
+}
+
+// aroundPage is more than what a response has around its payload besides topic,
+// correlation data and the properties that all of them have: the fixed header, lengths
+// and identifiers of the packet, its expiry, and some subscription identifiers.
+const aroundPage = 128
+
+// maxPage is how long a page of SCAN may be for the client to take it, at least 1;
+// 0: as long as it likes. A response that the client wants elsewhere counts as well.
+func (ep *endpoint) maxPage(r *request) int {
+	most := ep.conn.MaxPacketSize()
+	if most == 0 {
+		return 0
+	}
+	return max(1, most-aroundPage-len(r.topic)-len(r.correlation)-len(ep.sv.responseHead)-len(ep.sv.responseTail))
 }
 
 // work is what the engine tells of a SCAN's work.
 func (ep *endpoint) work(units int) { ep.turn.Work(units) }
 
 // parse reads the command, and those properties of the request that belong to it.
-func (ep *endpoint) parse(r *request, p *mqtt.Publish) statestore.Fault {
-	cmd := &r.cmd
-	if fault := protocol.Parse(p.Payload, r.dialect, ep.sv.maxKey, cmd); fault != statestore.None {
+func (ep *endpoint) parse(cmd *statestore.Command, dialect *protocol.Dialect, p *mqtt.Publish) statestore.Fault {
+	if fault := protocol.Parse(p.Payload, dialect, ep.sv.maxKey, cmd); fault != statestore.None {
 		return fault
 	}
 	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
 		return statestore.Syntax
 	}
 	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
-		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TimeProperty))
-		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, r.dialect.TokenProperty))
+		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TimeProperty))
+		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TokenProperty))
 	}
 	return statestore.None
 }
 
-// permitted asks for the permission to use the key. The keys that SCAN finds
+// permitted asks for the permission to use the key: GET, LOAD and KEYNOTIFY read,
+// and all else writes. A reply to a write may show the version of what is stored, and
+// whether it is what the request compares it with. The keys that SCAN finds
 // are asked for one by one, by the engine.
 func (ep *endpoint) permitted(cmd *statestore.Command) bool {
-	policy := ep.sv.keys
+	may := ep.sv.may
 	switch {
-	case policy == nil || cmd.Verb == statestore.Scan:
+	case may == nil || cmd.Verb == statestore.Scan:
 		return true
 	case cmd.Verb.Writes():
-		return policy.MayWrite(ep.conn.Identity(), cmd.Key)
+		return may.MayWrite(ep.conn.Identity(), cmd.Key)
 	default:
-		return policy.MayRead(ep.conn.Identity(), cmd.Key)
+		return may.MayRead(ep.conn.Identity(), cmd.Key)
 	}
 }
 
 // Event implements engine.Sink: a watched key has changed (protocol, section 6).
 func (ep *endpoint) Event(e *statestore.Event) {
 	sv := ep.sv
+	if sv.may != nil && !sv.may.MayRead(ep.conn.Identity(), e.Key) {
+		ep.EndWatch()
+		return
+	}
 	var scratch [512]byte
 	topic := protocol.AppendNotifyTopic(scratch[:0], ep.conn.ClientID(), e.Key)
 	refer := e.Kind == statestore.KeySet && e.Lasting && len(e.Value) > 0
@@ -154,7 +184,7 @@ func (ep *endpoint) Event(e *statestore.Event) {
 	if refer {
 		size = 0
 	}
-	m := broker.Compose(topic, len(sv.noticeHead)+size+128)
+	m := message.Compose(topic, len(sv.noticeHead)+size+128)
 	m.Buf = append(m.Buf, sv.noticeHead...)
 	m.Buf = appendVersion(m.Buf, protocol.Current.TimeProperty, e.Version)
 	m.EndProperties()
@@ -175,4 +205,25 @@ func (ep *endpoint) Event(e *statestore.Event) {
 // not go on as if there had been none.
 func (ep *endpoint) Lost() {
 	ep.conn.Disconnect(mqtt.QuotaExceeded, "notifications come faster than this client takes them")
+}
+
+// EndWatch ends the connection because a key that it watches may not be read any
+// more: with the connection all its watches end, and the client learns of it.
+func (ep *endpoint) EndWatch() {
+	ep.conn.Disconnect(mqtt.NotAuthorized, "the policy allows no more to read a key that this client watches")
+}
+
+func dialectOf(topic []byte) *protocol.Dialect {
+	if string(topic) == protocol.Preview.Topic {
+		return protocol.Preview
+	}
+	return protocol.Current
+}
+
+// forbidden says whether a response topic is one that the store itself listens
+// or speaks on (protocol, section 2).
+func forbidden(responseTopic []byte) bool {
+	return string(responseTopic) == protocol.Current.Topic ||
+		string(responseTopic) == protocol.Preview.Topic ||
+		bytes.HasPrefix(responseTopic, []byte(protocol.NotifyPrefix))
 }

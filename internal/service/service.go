@@ -6,27 +6,20 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/engine"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
-
-// KeyPolicy says who may read and write which keys. Its methods are called for
-// every request, on many goroutines at once, and must not block. identity is
-// what the broker's Authorizer said the client is.
-type KeyPolicy interface {
-	MayRead(identity any, key []byte) bool
-	MayWrite(identity any, key []byte) bool
-}
 
 // Options configures a Service.
 type Options struct {
 	Engine engine.Engine
 	Wire   protocol.Wire
-	NodeID string    // of the store, sent with notifications
-	MaxKey int       // bytes of a key; 0: protocol.DefaultMaxKey
-	Keys   KeyPolicy // nil: everybody may read and write every key
+	NodeID string             // of the store, sent with notifications
+	MaxKey int                // bytes of a key; 0: protocol.DefaultMaxKey
+	May    access.Permissions // nil: every client may read and write every key
 	Logger *slog.Logger
 }
 
@@ -36,7 +29,7 @@ type Service struct {
 	engine engine.Engine
 	wire   protocol.Wire
 	maxKey int
-	keys   KeyPolicy
+	may    access.Permissions // nil: every client may read and write every key
 	log    *slog.Logger
 	stats  Stats
 
@@ -63,7 +56,7 @@ func Protected() []string { return []string{protocol.NotifyPrefix} }
 
 // New makes a Service.
 func New(o Options) *Service {
-	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), keys: o.Keys, log: o.Logger}
+	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), may: o.May, log: o.Logger}
 	if sv.log == nil {
 		sv.log = slog.New(slog.DiscardHandler)
 	}
@@ -83,28 +76,38 @@ func (sv *Service) Stats() *Stats { return &sv.stats }
 // Open implements broker.Handler: the store's side of one connection.
 func (sv *Service) Open(c *broker.Conn) broker.Endpoint {
 	ep := &endpoint{sv: sv, conn: c}
-	ep.session = sv.engine.Open(engine.Origin{ID: c.ClientID(), Verified: true, Sink: ep, Gone: c.Gone, Work: ep.work})
+	ep.session = sv.engine.Open(engine.Origin{ID: cmp.Or(c.Identity().OwnedBy(), c.ClientID()), Verified: true, Sink: ep, Waiter: c, Gone: c.Gone, Work: ep.work})
 	return ep
+}
+
+// Recheck ends the connections that watch a key which they may read no more, because what
+// clients may do has changed.
+func (sv *Service) Recheck() {
+	if sv.may == nil {
+		return
+	}
+	for _, o := range sv.engine.Watching(func(o *engine.Origin, key []byte) bool { return !CanRead(o, key) }) {
+		if ep, ok := o.Sink.(*endpoint); ok {
+			ep.EndWatch()
+		}
+	}
+}
+
+// MayReceive says whether a response or a notification that was queued for a client, on
+// this topic, may still be sent to it.
+func (sv *Service) MayReceive(c *broker.Conn, topic []byte) bool {
+	if sv.may == nil {
+		return true
+	}
+	if _, key, ok := protocol.ParseNotifyTopic(string(topic)); ok {
+		return sv.may.MayRead(c.Identity(), key)
+	}
+	return sv.may.MaySubscribe(c.Identity(), topic)
 }
 
 // CanRead says whether the client behind a session may read a key that SCAN has
 // found; it is what engine.Options.CanRead asks.
 func CanRead(o *engine.Origin, key []byte) bool {
 	ep, ok := o.Sink.(*endpoint)
-	return ok && (ep.sv.keys == nil || ep.sv.keys.MayRead(ep.conn.Identity(), key))
-}
-
-func dialectOf(topic []byte) *protocol.Dialect {
-	if string(topic) == protocol.Preview.Topic {
-		return protocol.Preview
-	}
-	return protocol.Current
-}
-
-// forbidden says whether a response topic is one that the store itself listens
-// or speaks on (protocol, section 2).
-func forbidden(responseTopic []byte) bool {
-	return string(responseTopic) == protocol.Current.Topic ||
-		string(responseTopic) == protocol.Preview.Topic ||
-		bytes.HasPrefix(responseTopic, []byte(protocol.NotifyPrefix))
+	return ok && (ep.sv.may == nil || ep.sv.may.MayRead(ep.conn.Identity(), key))
 }

@@ -2,10 +2,10 @@
 // nor counts, and finds them by a hash.
 //
 // The engine keeps its keys with it: millions of records of some hundred bytes.
-// On the Go heap each of them costs several objects, their rounding, pointers to
-// them, and then all of it once more, since the collector lets the heap grow to
-// twice what is live. Here a record costs its bytes rounded up to a size class,
-// and its share of an index.
+// On the Go heap each record would take several objects, their rounding and pointers to
+// them, and twice that in all, since the collector lets the heap grow to twice its live
+// size. Here a record takes its bytes rounded up to a size class, and its share of an
+// index.
 //
 // [Memory] has the memory from the operating system, in chunks. [Slots] lays out
 // records in chunks; [Index] finds them. Each shard of the engine has its own Slots
@@ -16,8 +16,8 @@
 //
 // A record has the size class that fits it: 32 bytes and then every 8 up to 256,
 // from there on eight classes between a power of two and the next, up to MaxSize.
-// So no more than an eighth is lost by rounding. What is larger belongs elsewhere.
-// The records of one class stand in chunks of 64 KiB without a hole:
+// So no more than an eighth is lost by rounding. Larger records are not for this package.
+// The records of one class fill chunks of 64 KiB without a gap:
 //
 //	class of 120 bytes     chunk 0                chunk 1
 //	                       ┌──┬──┬──┬── ⋯ ──┬──┐  ┌──┬──┬──┬───────────
@@ -26,11 +26,11 @@
 //	                             ▲                        │
 //	                             └──── Free(1 of 0) ◀─────┘ the last one moves into the hole
 //
-// When a record is freed the last one of its class takes its place, so memory is
-// never fragmented: what is in use is what the records need, whatever came and went
-// before, and an empty chunk goes back to Memory, which gives its pages back to the
-// system. The price is that a record may move when another is freed. Free says so,
-// and its owner then corrects what refers to it. A [Ref] is therefore good only
+// When a record is freed, the last one of its class moves into its place, so memory is
+// never fragmented: what is in use is what the present records need. An empty chunk goes
+// back to Memory, which gives its pages back to the system. The price is that a record
+// may move when another is freed. Free reports this, and the caller then updates what
+// refers to the record. A [Ref] is therefore good only
 // until the next Free of the same Slots.
 //
 // A record that is overwritten by one of the same class stays where it is.

@@ -9,8 +9,8 @@ const (
 	minWords = 512
 )
 
-// Index finds records by the hash of what they are called. Several may have the
-// same hash: who asks compares. Its methods are for one goroutine at a time.
+// Index finds records by the hash of their names. Several may have the same hash:
+// the caller compares names. Its methods are for one goroutine at a time.
 type Index struct {
 	memory *Memory
 	array  []byte   // as it came from memory

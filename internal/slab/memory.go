@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 // ChunkSize is how many bytes Memory gives out at once.
@@ -15,14 +15,14 @@ const (
 	// regionChunks is how many chunks are asked of the system at once. What of
 	// them is not touched costs addresses only.
 	regionChunks = 64
-	// keptChunks is how many free chunks keep their pages, for the next one who
-	// asks: a chunk at the border of being used comes and goes often.
+	// keptChunks is how many free chunks keep their pages, to be given out again: a
+	// chunk at the edge of what is used comes and goes often.
 	keptChunks = 16
 )
 
 // Memory gives out memory that lies outside the Go heap, where the system has such
-// a thing (memory_unix.go). It is given back when the Memory is collected, so who
-// uses what it gave out must hold on to the Memory. Safe for concurrent use.
+// a thing (memory_unix.go). It is given back when the Memory is collected, so a user
+// of memory that it gave out must keep a reference to the Memory. Safe for concurrent use.
 type Memory struct {
 	taken    atomic.Int64
 	mappings *mappings

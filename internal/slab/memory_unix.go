@@ -5,7 +5,7 @@ package slab
 import (
 	"golang.org/x/sys/unix"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 // mappings are what was asked of the system. It is apart from Memory so that it can

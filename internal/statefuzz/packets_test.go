@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/internal/mqtt"
-	"holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // The bounds that the server is given, and fields are tried at.
@@ -300,7 +300,7 @@ func (g *generator) pattern() string {
 	if g.oneIn(6) {
 		return strings.Repeat(pick(g, "[ab]", "*", "?", "a*", "[", "\\"), g.length(maxPattern)/4)
 	}
-	return pick(g, "*", "k/*", "k/1?", "[a-z]*", "")
+	return pick(g, "*", "k/*", "k/1?", "[a-z]*", "\xff*", "")
 }
 
 // command is the payload of a request.
@@ -327,6 +327,9 @@ func (g *generator) command() string {
 		args = []string{"SCAN", g.pattern()}
 		if g.oneIn(4) {
 			args = append(args, g.text(g.length(maxKey)))
+		}
+		for range g.IntN(3) {
+			args = append(args, pick(g, "VALUES", "BINARY"))
 		}
 	case 8:
 		args = []string{"LOAD", g.key(), g.message()}

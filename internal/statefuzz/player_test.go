@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // player is one connection of a sequence.

@@ -1,7 +1,6 @@
 package statefuzz
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -16,11 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/internal/broker"
-	"holdfast/internal/mqtt"
-	"holdfast/internal/mqtttest"
-	"holdfast/internal/protocol"
-	"holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 var (
@@ -30,7 +30,6 @@ var (
 
 // world is the server that is played against, and the connections that check it.
 type world struct {
-	server *server.Server
 	addr   string
 	errors errorLog
 	at     baseline
@@ -63,68 +62,33 @@ const window = 12
 // its stripes.
 const checkedKeys = 700
 
-func startWorld() (*world, error) {
+func startWorld() *world {
 	w := &world{}
-	var err error
-	if dataDir, err = os.MkdirTemp("", "statefuzz"); err != nil {
-		return nil, err
-	}
-	cfg := server.Default()
-	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, dataDir
-	cfg.Logger = slog.New(slog.NewTextHandler(&w.errors, &slog.HandlerOptions{Level: slog.LevelError}))
-	cfg.SysInterval = 20 * time.Millisecond
-	cfg.MaxMemory = 512 << 20
-	cfg.MaxKeySize, cfg.MaxKeys, cfg.MaxStoreBytes = maxKey, checkedKeys+50, 1<<20
-	cfg.MaxWatches, cfg.MaxRemembered, cfg.MaxScans = 10, checkedKeys+100, 2
-	cfg.Remember, cfg.MaxRemember = time.Second, 2*time.Second
-	cfg.Limits = broker.Limits{
-		MaxConnections: 64, MaxSessions: 40, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,
-		ConnectTimeout: time.Second, TakeoverWait: 100 * time.Millisecond, ReceiveMaximum: maxReceive, TopicAliasMaximum: maxAlias,
-		MaxInflight: 16, MaxInflightV3: 4, MaxQueued: 40, MaxQueuedBytes: 200 << 10, MaxTotalQueued: 150, MaxTotalQueuedBytes: 600 << 10,
-		MaxNotifications: 20, MaxSubscriptions: maxFilters, MaxTopicLevels: maxLevels, MaxClientID: maxClientID,
-		MaxRetained: 20, MaxRetainedBytes: 200 << 10, OutputBuffer: 16 << 10,
-	}
-	if w.server, err = server.Start(cfg); err != nil {
-		return nil, err
-	}
-	w.addr = w.server.Addrs()[0].String()
-	return w, nil
-}
-
-// dataDir is the server's; empty before it is started.
-var dataDir string
-
-// theWorld is shared by all sequences of the process.
-var theWorld = sync.OnceValues(startWorld)
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	status := m.Run()
-	if dataDir != "" {
-		if w, err := theWorld(); err == nil { // it would notice that its directory goes
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			if err := w.server.Shutdown(ctx); err != nil {
-				fmt.Fprintln(os.Stderr, "statefuzz: the server does not stop:", err)
-				status = 1
-			}
-			cancel()
+	w.addr = testserver.StartShared(func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&w.errors, &slog.HandlerOptions{Level: slog.LevelError}))
+		c.SysInterval = 20 * time.Millisecond
+		c.MaxMemory = 512 << 20
+		c.MaxKeySize, c.MaxKeys, c.MaxStoreBytes = maxKey, checkedKeys+50, 1<<20
+		c.MaxWatches, c.MaxRemembered, c.MaxScans = 10, checkedKeys+100, 2
+		c.Remember, c.MaxRemember = time.Second, 2*time.Second
+		c.Limits = broker.Limits{
+			MaxConnections: 64, MaxSessions: 40, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,
+			ConnectTimeout: time.Second, TakeoverWait: 100 * time.Millisecond, ReceiveMaximum: maxReceive, TopicAliasMaximum: maxAlias,
+			MaxInflight: 16, MaxInflightV3: 4, MaxQueued: 40, MaxQueuedBytes: 200 << 10, MaxTotalQueued: 150, MaxTotalQueuedBytes: 600 << 10,
+			MaxNotifications: 20, MaxSubscriptions: maxFilters, MaxTopicLevels: maxLevels, MaxClientID: maxClientID,
+			MaxRetained: 20, MaxRetainedBytes: 200 << 10, OutputBuffer: 16 << 10,
 		}
-		_ = os.RemoveAll(dataDir)
-	}
-	os.Exit(status)
-}
-
-func theWorldOf(t *testing.T) *world {
-	t.Helper()
-	w, err := theWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
+	}).Addrs()[0].String()
 	return w
 }
 
+// theWorld is shared by all sequences of the process.
+var theWorld = sync.OnceValue(startWorld)
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
 func TestSequences(t *testing.T) {
-	w := theWorldOf(t)
+	w := theWorld()
 	seed := *firstOne
 	if seed == 0 {
 		seed = rand.Uint64() >> 16
@@ -143,7 +107,7 @@ func FuzzSequence(f *testing.F) {
 	for seed := range uint64(3) {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, seed uint64) { theWorldOf(t).sequence(t, seed) })
+	f.Fuzz(func(t *testing.T, seed uint64) { theWorld().sequence(t, seed) })
 }
 
 // sequence plays the sequence of a seed and checks the server.
@@ -289,7 +253,7 @@ func (w *world) routes(t *testing.T) {
 const patience = 20 * time.Second
 
 // idle ends the sequences' sessions, and waits until the server holds nothing for
-// anybody but the checker.
+// any client but the checker.
 func (w *world) idle(t *testing.T) {
 	t.Helper()
 	for _, id := range clients {

@@ -5,22 +5,21 @@ import (
 	"cmp"
 	"math"
 
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
-// Apply decides a command: what it replies, what becomes of the key, who hears
-// of it. It fills res and changes nothing else, and it copies nothing: what it puts
-// into res has bytes of cmd and of cell. So whoever keeps anything longer than those
-// copies it (Entry.Clone, Memo.Own).
+// Apply decides a command: the reply, the new state of the key, and the events for
+// its watchers. It fills res and changes nothing else. It copies nothing: res refers to
+// bytes of cmd and of cell, so a caller that keeps res for longer copies them
+// (Entry.Clone, Memo.Own).
 //
 // The checks come in the order of the protocol, section 6, from authorization
-// on; the ones before are the parser's. For KEYNOTIFY and SCAN there is no more
-// to judge than authorization and, for SCAN, the token: the reply is OK, and
-// whoever called does the registering or scanning and replies with what came of
-// it.
+// on; the ones before are the parser's. For KEYNOTIFY and SCAN it judges only
+// authorization and, for SCAN, the token: the reply is OK, and the caller registers
+// or scans and makes the real reply.
 //
 // A key whose deadline has passed is absent to every command. A SET or STORE that
-// takes its place deletes it first, so that both events are told in their order;
+// takes its place deletes it first, so that watchers get both events in their order;
 // any other command leaves it to Expire. A remembered message whose time has come
 // is new to every command.
 func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
@@ -60,8 +59,8 @@ func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 	}
 }
 
-// Expire deletes a key whose deadline has come, as a DEL by nobody: res holds the
-// event and no reply. If the deadline hasn't come, or there is none, it returns
+// Expire deletes a key whose deadline has come, like a DEL without a client: res
+// holds the event and no reply. If the deadline hasn't come, or there is none, it returns
 // false and nothing changes.
 func Expire(key []byte, e *Entry, env *Env, res *Result) (due bool) {
 	res.begin(e, env)

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // hot is one key with a token, and the commands that the hot path sees.
@@ -31,7 +31,7 @@ func hot() (entry *statestore.Entry, env *statestore.Env, commands map[string]*s
 	}
 }
 
-// Nothing allocates: what is to be kept is copied by who keeps it.
+// Nothing allocates: a caller that keeps something copies it.
 func TestApplyAllocations(t *testing.T) {
 	entry, env, commands := hot()
 	var res statestore.Result

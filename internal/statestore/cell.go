@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 // Entry is what is stored under one key. The rules never write to one that they are
@@ -16,8 +16,8 @@ type Entry struct {
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the key is absent; 0: never
 }
 
-// Clone returns a copy that shares nothing with e, for whoever keeps entries as they
-// are; nil of nil.
+// Clone returns a copy that shares nothing with e, for callers that keep entries; nil
+// of nil.
 func (e *Entry) Clone() *Entry {
 	if e == nil {
 		return nil
@@ -38,8 +38,8 @@ type Memo struct {
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the message is new again
 }
 
-// Own gives the memo bytes of its own, for whoever keeps it. Apply doesn't, as it may run
-// under a lock that others wait for.
+// Own gives the memo bytes of its own, for a caller that keeps it. Apply doesn't call it,
+// as Apply may run under a lock that other goroutines wait for.
 func (m *Memo) Own() { m.State, m.Context = bytes.Clone(m.State), bytes.Clone(m.Context) }
 
 // Cell is everything that the rules may look at for one command. Memo is that of
@@ -160,8 +160,15 @@ type Reply struct {
 	Context []byte        // of a Loaded: what STORE captured; nil: nothing
 	Version hlc.Timestamp // what goes out as __ts; zero: none
 	Keys    [][]byte      // of a Page
+	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; else nil
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
 	Next    []byte        // of a Page: the token of the next one; empty: this is the last
+}
+
+// PageValue is what a Page says of a key besides its name.
+type PageValue struct {
+	Bytes   []byte        // nil: the value doesn't fit in a packet that the client takes
+	Version hlc.Timestamp // of the value
 }
 
 // EventKind says what happened to a key. The zero value is no event.
@@ -181,7 +188,7 @@ type Event struct {
 	Version hlc.Timestamp
 }
 
-// Result is what became of a command. It may be used again for the next one.
+// Result is the outcome of a command. It may be reused for the next one.
 type Result struct {
 	Reply     Reply
 	Changed   bool   // the key's record is now Entry

@@ -1,6 +1,6 @@
 package statestore
 
-import "holdfast/hlc"
+import "github.com/holdfast-mqtt/holdfast/hlc"
 
 // Verb says what a command asks for. The zero value is no verb.
 type Verb uint8
@@ -80,6 +80,8 @@ type Command struct {
 	Condition Condition
 	Stop      bool // KEYNOTIFY … STOP
 	HasToken  bool // SCAN with a token, which is in Value then
+	Values    bool // SCAN … VALUES: the page has values and versions
+	Binary    bool // SCAN … BINARY: keys that are not UTF-8 count, and all are matched byte by byte
 
 	// Denied is what the permission check found. It is judged in its turn, which
 	// is after the options and before the timestamps.
@@ -95,6 +97,10 @@ type Command struct {
 	Message []byte // LOAD, STORE, DONE: the message ID
 	Context []byte // STORE's CTX; nil: none
 	KeepMs  int64  // STORE's KEEP; 0: as long as the server says
+
+	// MaxPage is how many bytes of SCAN's reply fit in a packet that the client takes;
+	// 0: any number.
+	MaxPage int
 
 	Time  Stamp // __ts
 	Token Stamp // __ft

@@ -20,8 +20,11 @@ const (
 	EmptyKey
 	MalformedToken
 	// Unreadable: the command had to read the disk, which failed. Nothing was changed.
-	// Only SCAN, LOAD, STORE and DONE read the disk, and those are extensions of ours.
+	// Only SCAN, LOAD, STORE and DONE read the disk, and those are extensions.
 	Unreadable
+	// PageTooLarge: a key and the token that follows it don't fit in a packet that the
+	// client takes. It is SCAN's, hence ours.
+	PageTooLarge
 )
 
 var faultTexts = [...]string{
@@ -40,6 +43,7 @@ var faultTexts = [...]string{
 	EmptyKey:           "the key length is zero",
 	MalformedToken:     "malformed token",
 	Unreadable:         "the store cannot read its disk",
+	PageTooLarge:       "a key is too long for the maximum packet size of the client",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

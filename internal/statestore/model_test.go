@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // model is the store once more, read off the protocol page as naively as can be:
@@ -26,7 +26,7 @@ type model struct {
 	maxKeys, maxContent, maxMemos int
 }
 
-// memo is what is remembered of a message (section 8). What LOAD answers is kept
+// memo is what is remembered of a message (protocol, section 8). What LOAD answers is kept
 // as it will be spelled.
 type memo struct {
 	state, context string // a quoted blob, or nil
@@ -68,7 +68,7 @@ func (v version) short() string {
 	return text
 }
 
-// issue is the rule of section 4, in its own words.
+// issue is the rule of protocol, section 4, in its own words.
 func (m *model) issue(ts version) version {
 	tsWall, tsCounter, _ := ts.parts()
 	lastWall, lastCounter, _ := m.last.parts()
@@ -109,7 +109,7 @@ type request struct {
 	px               int64
 	ver              string // "" for none, "-", or a version
 	ts, ft           string // "" for none, "bad", or a version
-	message, context string // of section 8; context "" for none
+	message, context string // of protocol, section 8; context "" for none
 	keep             int64
 	unauthorized     bool
 }
@@ -165,7 +165,7 @@ func (m *model) decide(q request, before *model) (said string, changed bool) {
 	return "1 @" + r.version.short() + " | DELETE " + q.key + " @" + m.issue("").short(), true
 }
 
-// recall is the first sentence of section 8 on how long a message is remembered.
+// recall is the sentence of protocol, section 8, on how long a message is remembered.
 func (m *model) recall(q request) (r memo, remembered bool) {
 	r, ok := m.memos[[2]string{q.key, q.message}]
 	return r, ok && m.now < r.deadline
@@ -260,7 +260,7 @@ func (m *model) set(q request, before *model) (said string, changed bool) {
 	return fmt.Sprintf("OK @%s | SET %s=%s @%s", next.version.short(), q.key, q.value, next.version.short()), true
 }
 
-// refuse is sections 4 and 5 up to the conditions; last is what it was before the
+// refuse is protocol, sections 4 and 5, up to the conditions; last is what it was before the
 // request.
 func (m *model) refuse(q request, last version) string {
 	if q.verb == "SET" || q.verb == "STORE" {

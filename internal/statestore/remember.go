@@ -2,8 +2,8 @@ package statestore
 
 // LOAD, STORE and DONE (protocol, section 8): a message is processed once because
 // the commit of its outcome also remembers that it was processed, and what the
-// state was before. Whoever asks again is told to do it again on that state, and
-// so comes to the same outputs.
+// state was before. A client that LOADs the message again gets that state, processes
+// it again, and so comes to the same outputs.
 
 // live returns the memo if its time has not come yet, else nil: after it the
 // message is new again.
@@ -36,7 +36,7 @@ func (res *Result) load(live *Entry, memo *Memo) {
 
 // store decides a STORE. Its own message comes before the version: a retry after
 // a lost reply finds the version that it made itself, and must not be told that
-// somebody else was faster.
+// another client was faster.
 func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 	if f := judgeTime(cmd.Time, env); f != None {
 		res.fail(f)
@@ -99,7 +99,7 @@ func (res *Result) done(memo *Memo) {
 	}
 }
 
-// present makes an empty value one that is told from none.
+// present returns an empty slice for nil, since nil stands for no value.
 func present(value []byte) []byte {
 	if value == nil {
 		return []byte{}

@@ -3,7 +3,7 @@ package statestore_test
 import (
 	"testing"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 func load(message string, options ...func(*statestore.Command)) *statestore.Command {
@@ -67,11 +67,11 @@ func TestSection8Load(t *testing.T) {
 			{storeMessage("1", "a"), "OK @0:1 | SET k=a @0:1"},
 			{storeMessage("2", "b", ver(0, 1)), "OK @0:2 | SET k=b @0:2"},
 			{storeMessage("3", "c", ver(0, 2)), "OK @0:3 | SET k=c @0:3"},
-			{set("somebody else's"), "OK @0:4 | SET k=somebody else's @0:4"},
+			{set("another client's"), "OK @0:4 | SET k=another client's @0:4"},
 			{load("1"), "1 nil nil @0:1"},
 			{load("2"), `1 "a" nil @0:2`},
 			{load("3"), `1 "b" nil @0:3`},
-			{load("4"), `0 "somebody else's" nil @0:4`},
+			{load("4"), `0 "another client's" nil @0:4`},
 		}},
 		{"LOAD needs no timestamp and ignores a bad one", []step{
 			{load("m", time(malformed)), "0 nil nil"},
@@ -107,7 +107,7 @@ func TestSection8Store(t *testing.T) {
 			{del(), "1 @0:1 | DELETE k @0:2"},
 			{storeMessage("n", "b"), "OK @0:3 | SET k=b @0:3"},
 		}},
-		{"two STOREs with one version: the second is told that somebody was faster", []step{
+		{"two STOREs with one version: the second is told that the first was faster", []step{
 			{set("a"), "OK @0:1 | SET k=a @0:1"},
 			{storeMessage("m", "b", ver(0, 1)), "OK @0:2 | SET k=b @0:2"},
 			{storeMessage("n", "c", ver(0, 1)), "conflict @0:2"},

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 func TestSection3Commands(t *testing.T) {
@@ -83,7 +83,7 @@ func TestSection3Commands(t *testing.T) {
 }
 
 // Protocol, section 3: SET without PX removes any expiry that the key had. A SET
-// that is not applied leaves everything as it was. Section 6, Expiry: from its
+// that is not applied leaves everything as it was. Protocol, section 6, Expiry: from its
 // deadline on a key is absent to every command.
 func TestSection3Expiry(t *testing.T) {
 	t.Parallel()
@@ -546,6 +546,7 @@ func TestSection6ErrorTexts(t *testing.T) {
 		statestore.EmptyKey:           "the key length is zero",
 		statestore.MalformedToken:     "malformed token",
 		statestore.Unreadable:         "the store cannot read its disk",
+		statestore.PageTooLarge:       "a key is too long for the maximum packet size of the client",
 	}
 	for f, text := range texts {
 		documented := strings.Replace(text, "lower version than", "lower version that", 1)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/hlc"
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // store keeps keys and runs the rules on them, as the engine does, one command

@@ -14,8 +14,8 @@ import (
 //
 // where the checksum covers the format, the pattern and the key. So a token is
 // bound to its pattern, means the same after a restart, and costs the store
-// nothing while the client thinks. It proves nothing: whoever makes one up only
-// starts a scan elsewhere, and a page holds what its reader may read anyway.
+// nothing while the client thinks. It proves nothing: a client that makes one up only
+// starts a scan elsewhere, and a page holds only keys that the client may read.
 const (
 	tokenFormat = 1
 	tokenHead   = 1 + 8
@@ -34,6 +34,9 @@ func EncodeToken(dst, pattern, after []byte) []byte {
 	binary.BigEndian.PutUint64(raw[1:], tokenSum(pattern, after))
 	return tokenBase64.AppendEncode(dst, append(raw, after...))
 }
+
+// TokenSize is the length of the token that follows a key of the given length.
+func TokenSize(after int) int { return tokenBase64.EncodedLen(tokenHead + after) }
 
 // DecodeToken returns the key after which the page of token begins. ok is false
 // if EncodeToken didn't make token for this pattern: a malformed token.

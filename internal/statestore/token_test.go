@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Protocol, section 7: the token is opaque, printable, valid only with its

@@ -2,6 +2,6 @@
 // section 4.7) and the two indexes that routing needs: [Index] finds the
 // subscribers of a topic name, [Names] finds the topic names of a filter.
 //
-// The broker calls it. It knows nothing of sessions, messages or permissions, it
-// does no I/O, and no lock of it is held when a function returns or calls back.
+// The broker calls it. It knows nothing of sessions, messages or permissions, does no
+// I/O, and holds no lock when a function returns or calls back.
 package topic

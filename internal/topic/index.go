@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 // indexShards is the number of locks that exact filters and names are spread
@@ -211,8 +211,8 @@ func (t *wildTrie[V]) remove(filter string, v V) bool {
 	return true
 }
 
-// remove removes v from under the rest of a filter, and the nodes that nobody
-// needs any more.
+// remove removes v from under the rest of a filter, and the nodes that
+// are empty then.
 func (n *node[V]) remove(filter string, v V) bool {
 	level, after, more := strings.Cut(filter, "/")
 	if level == "#" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 // Names maps topic names to values (retained messages) and finds the names that
@@ -207,8 +207,8 @@ func (l *nameList[V]) insert(e *nameEntry[V]) {
 	}
 }
 
-// remove takes e out. Its own links stay, but nobody follows them: a walk goes on
-// by name, not by entry.
+// remove takes e out. Its own links stay and are never followed: a walk goes on by
+// name, not by entry.
 func (l *nameList[V]) remove(e *nameEntry[V]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

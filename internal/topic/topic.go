@@ -68,7 +68,7 @@ func SplitShare(filter string) (group, rest string, ok, valid bool) {
 // HasWildcard reports whether a valid filter matches more than one name.
 func HasWildcard(filter string) bool { return strings.ContainsAny(filter, "+#") }
 
-// Matches reports whether a valid filter matches a valid name (section 4.7).
+// Matches reports whether a valid filter matches a valid name (MQTT 5, section 4.7).
 func Matches(filter string, name []byte) bool {
 	if isSystem(name) && (filter[0] == '+' || filter[0] == '#') {
 		return false

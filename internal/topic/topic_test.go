@@ -92,7 +92,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// matchCases are the examples of section 4.7 and their neighbours.
+// matchCases are the examples of MQTT 5, section 4.7, and their neighbours.
 var matchCases = []struct {
 	filter, name string
 	want         bool
@@ -164,7 +164,7 @@ func TestIndexesAgreeWithTheTable(t *testing.T) {
 	}
 }
 
-// naiveMatches is section 4.7 by splitting, for comparison.
+// naiveMatches is MQTT 5, section 4.7, by splitting, for comparison.
 func naiveMatches(filter, name string) bool {
 	if strings.HasPrefix(name, "$") && (strings.HasPrefix(filter, "#") || strings.HasPrefix(filter, "+")) {
 		return false
@@ -181,7 +181,7 @@ func naiveMatches(filter, name string) bool {
 	return len(fs) == len(ns)
 }
 
-// naiveValidFilter is sections 4.7.1 and 4.7.3 by splitting.
+// naiveValidFilter is MQTT 5, sections 4.7.1 and 4.7.3, by splitting.
 func naiveValidFilter(filter string) bool {
 	if filter == "" || len(filter) > 65_535 || strings.ContainsRune(filter, 0) {
 		return false

@@ -8,7 +8,7 @@ import (
 
 // Buffers come in powers of two, from 1 KiB to 1 MiB, a pool for each. Anything
 // larger belongs to the garbage collector: packets of that size are rare, and a
-// pool would keep their memory for nobody.
+// pool would keep their memory unused.
 const (
 	minBufferBits = 10
 	maxBufferBits = 20
@@ -31,7 +31,7 @@ func bufferClass(n int) int {
 }
 
 // getBuffer returns a buffer of at least n bytes, len and cap being its whole
-// size. What is in it is left from somebody else.
+// size. What is in it is left from another user.
 func getBuffer(n int) []byte {
 	if n > maxBuffer {
 		return make([]byte, n)

@@ -1,12 +1,13 @@
 package transport
 
 import (
-	"crypto/tls"
 	"errors"
 	"math"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // lingerTime is how long a peer that is still sending has to read our last words,
@@ -101,8 +102,7 @@ func (c *Conn) finish() {
 func (c *Conn) linger() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stream, ok := c.nc.(interface{ CloseWrite() error })
-	if c.deadline == nil || !ok || stream.CloseWrite() != nil {
+	if c.deadline == nil || halfClose(c.nc) != nil {
 		return false
 	}
 	time.AfterFunc(lingerTime, func() {
@@ -143,20 +143,24 @@ func (c *Conn) Close() error {
 	if done {
 		return nil
 	}
-	if err := hardClose(c.nc); !errors.Is(err, net.ErrClosed) {
+	if err := sockets.Close(c.nc); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// hardClose closes the socket underneath nc: no farewell that could wait for the
-// peer. Closing twice is harmless.
-func hardClose(nc net.Conn) error {
-	switch nc := nc.(type) {
-	case *tls.Conn:
-		return nc.NetConn().Close()
-	case *webSocketConn:
-		return hardClose(nc.socket)
+// halfClose ends the stream to the peer of the socket underneath nc.
+func halfClose(nc net.Conn) error {
+	for {
+		switch c := nc.(type) {
+		case *net.TCPConn:
+			return c.CloseWrite()
+		case *net.UnixConn:
+			return c.CloseWrite()
+		case interface{ NetConn() net.Conn }:
+			nc = c.NetConn()
+		default:
+			return errors.ErrUnsupported
+		}
 	}
-	return nc.Close()
 }

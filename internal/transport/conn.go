@@ -9,8 +9,10 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/internal/lockrank"
-	"holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // Defaults of [Options].
@@ -64,11 +66,12 @@ type Options struct {
 // Fill, Buffered, Discard and WaitOutput belong to the connection's one reader
 // goroutine. Everything else is safe for concurrent use.
 //
-// Whoever appends output must see to it that Flush or FlushSoon is called after
+// A caller that appends output must see to it that Flush or FlushSoon is called after
 // the Unlock; nothing leaves by itself.
 type Conn struct {
 	nc       net.Conn
 	raw      syscall.RawConn // nil: the plain path
+	tls      *TLSConn        // over raw; nil: bytes are not encrypted
 	flushers *Flushers
 	drained  func()
 	failed   func(error)
@@ -81,7 +84,7 @@ type Conn struct {
 	// Input, owned by the reader: in[r:w] is buffered. in is nil while nothing
 	// is.
 	in          []byte
-	r, w        int
+	r, w        int32
 	readErr     error        // result of the last readable
 	readN       int32        // result of the last readable
 	inputHeld   atomic.Int32 // bytes of in that the pool of memory is charged with; written by the reader
@@ -102,7 +105,7 @@ type Conn struct {
 	charged   int32       // mu: bytes that the pool of memory is charged with
 	unsent    int32       // mu: bytes that the writer held in pooled buffers when it last said so
 	outClass  int8        // mu: buffer class that the next out begins with
-	writing   bool        // mu: somebody is the writer
+	writing   bool        // mu: a goroutine is the writer
 	stalled   bool        // mu: the writer waits for the socket, so what waits is charged
 	shut      bool        // mu: no output is accepted any more
 	broken    bool        // mu: a write failed
@@ -134,7 +137,6 @@ type Conn struct {
 func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 	c := &Conn{
 		nc:          nc,
-		raw:         rawConn(nc),
 		flushers:    f,
 		drained:     o.Drained,
 		failed:      o.Failed,
@@ -149,11 +151,36 @@ func NewConn(nc net.Conn, f *Flushers, o Options) *Conn {
 	if o.OutputLimit > 0 {
 		c.outputLimit = int32(min(o.OutputLimit, math.MaxInt32))
 	}
+	c.takeRawPath()
 	if c.raw != nil {
 		c.readable = c.readReady
 		c.pushable = c.pushRaw
 	}
 	return c
+}
+
+// Streamer is a connection that adds nothing to the bytes of the one below it, for
+// example only an address: reads and writes may go around it.
+type Streamer interface {
+	net.Conn
+	// Stream is the connection below.
+	Stream() net.Conn
+}
+
+// takeRawPath finds the file descriptor below nc, if bytes may go to it directly.
+func (c *Conn) takeRawPath() {
+	nc := c.nc
+	if s, ok := nc.(Streamer); ok {
+		nc = s.Stream()
+	}
+	if t, ok := nc.(*TLSConn); ok {
+		if c.raw = sockets.Raw(t.wire.Conn); c.raw != nil {
+			c.tls = t
+			t.wire.conn = c
+		}
+		return
+	}
+	c.raw = sockets.Raw(nc)
 }
 
 // RemoteAddr is the peer's address.

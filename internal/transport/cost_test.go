@@ -18,7 +18,7 @@ func TestConnIsSmall(t *testing.T) {
 }
 
 // A round trip (fill, append, one write) on a socket that keeps up allocates
-// nothing, whoever writes.
+// nothing, on the reader's goroutine and on a flusher's.
 func TestRoundTripAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Log("not counted under the race detector")
@@ -192,7 +192,7 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	})
 	b.Run("FlushSoon while queued", func(b *testing.B) {
-		c.flushers = idleFlushers()
+		c.flushers = newFlushQueues()
 		c.flushers.soon.place(c).taken.Store(true)
 		for b.Loop() {
 			c.FlushSoon()
@@ -200,8 +200,8 @@ func BenchmarkAppend(b *testing.B) {
 	})
 }
 
-// BenchmarkFlushStalled is what a stalled peer costs each time somebody writes to
-// it.
+// BenchmarkFlushStalled measures what a stalled peer costs each goroutine that appends output
+// for it.
 func BenchmarkFlushStalled(b *testing.B) {
 	nc, _ := tcpPair(b)
 	c := newConn(b, nc, nil, Options{})

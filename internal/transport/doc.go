@@ -1,9 +1,9 @@
 // Package transport is the way between a socket and memory: bytes come in
-// without a buffer being held for an idle peer, and go out without anybody
+// without a buffer being held for an idle peer, and go out without a goroutine
 // waiting for a peer that does not read.
 //
 // The broker calls it: one [Conn] per client, read by that client's one reader
-// goroutine, written to by anybody; one [Flushers] for the whole process. It
+// goroutine, written to by all goroutines; one [Flushers] for the whole process. It
 // knows nothing of MQTT: a Conn is a stream of bytes, and where a packet ends is
 // the caller's business.
 //

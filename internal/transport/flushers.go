@@ -5,33 +5,34 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
-// Flushers are the goroutines behind FlushSoon and FlushInCrowd: a few for all
-// connections. Who has appended to many connections (a fan-out, a completed
-// batch) hands them over and goes on, and the system calls are made on all cores.
+// Flushers are the goroutines behind FlushSoon and FlushBulk; all connections of a
+// server share them. A goroutine that has appended to many connections (a fan-out, a
+// completed batch) queues those connections and continues, and the flushers make the
+// system calls on all processors.
 //
-// Ten thousand connections that are handed over at once (the watchers of one key)
-// keep the processors busy for a tenth of a second. Served like any other, they
-// would have everybody else wait for the end of it: who wants an answer to a SET,
-// as it stands behind them in the queue, and who wants one to a GET, as the ten
-// thousand answer, too, and whoever reads them does so in the order in which they
-// came. So a crowd has a queue and flushers of its own, which take it in portions
-// and let pass, after each, who waits for a processor (way.give). They are one
-// fewer than the processors. By that the answers of a portion are read before the
-// next leaves, and never are many on their way. The crowd loses little: it is the
-// machine's work that takes the time, and it is only done in another order.
+// There are two queues. Writing to ten thousand connections (the watchers of one key)
+// takes a tenth of a second. In a single queue, replies queued behind that would wait
+// for all of it. Readers of the server would wait, too: the ten thousand clients
+// answer with a PUBACK each, and the network poller reports sockets in the order in
+// which they became readable. So connections of a large notification go to the queue
+// bulk, and everything else to the queue soon. The flushers of bulk are one fewer than
+// the processors (but at least one). They write to bulkPortion connections, then yield
+// the processor to other goroutines and threads (yielder), and continue. The answers
+// to one portion have therefore mostly been read before the next portion is written.
+// The last connection of the ten thousand hardly waits longer: the machine has the
+// same work to do, in a different order.
 type Flushers struct {
-	soon, crowd flushQueue
-	running     sync.WaitGroup
+	soon, bulk flushQueue
+	running    sync.WaitGroup
 }
 
-// crowdPortion is how many connections of a crowd a flusher serves before it gives
-// way: half a millisecond of system calls. With less, the last of ten thousand
-// waits longer, as each portion costs a turn of everybody who wants one; with
-// more, everybody else does.
-const crowdPortion = 64
+// bulkPortion is how many connections of bulk a flusher writes to before it yields:
+// about half a millisecond of system calls. A smaller portion yields more often and
+// delays the last of ten thousand connections; a larger one delays other clients.
+const bulkPortion = 64
 
 // NewFlushers starts flushers for n processors; n <= 0 means GOMAXPROCS. End them
 // with Close.
@@ -39,41 +40,42 @@ func NewFlushers(n int) *Flushers {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	f := idleFlushers()
+	f := newFlushQueues()
 	for range n {
 		f.running.Go(func() { f.soon.serve(1, func() {}) })
 	}
 	for range max(1, n-1) {
 		f.running.Go(func() {
-			w := newWay()
-			defer w.close()
-			f.crowd.serve(crowdPortion, w.give)
+			y := newYielder()
+			defer y.close()
+			f.bulk.serve(bulkPortion, y.yield)
 		})
 	}
 	return f
 }
 
-// idleFlushers makes the queues and nobody who serves them.
-func idleFlushers() *Flushers {
+// newFlushQueues makes Flushers with queues and without goroutines.
+func newFlushQueues() *Flushers {
 	f := &Flushers{}
-	f.crowd.number = 1
+	f.bulk.number = 1
 	f.soon.work.L = &f.soon.mu
-	f.crowd.work.L = &f.crowd.mu
+	f.bulk.work.L = &f.bulk.mu
 	return f
 }
 
-// Close flushes what is queued and ends the flushers. A later FlushSoon flushes
-// on its caller's goroutine.
+// Close flushes the queued connections and ends the flushers. A later FlushSoon or
+// FlushBulk flushes on its caller's goroutine.
 func (f *Flushers) Close() {
 	f.soon.close()
-	f.crowd.close()
+	f.bulk.close()
 	f.running.Wait()
 }
 
-// flushQueue is a list through the connections themselves: it needs no memory,
-// has no bound to overflow, and holds each connection at most once.
+// flushQueue is a linked list of connections. The links are fields of the connections:
+// queueing allocates nothing and never fails, and a connection is in the list at most
+// once.
 type flushQueue struct {
-	number     int // which of a connection's places are this queue's
+	number     int // index of this queue's links in Conn.places
 	mu         lockrank.Mutex[lockrank.FlushQueue]
 	work       sync.Cond // on mu: head is not nil, or closed
 	head, tail *Conn     // mu
@@ -81,10 +83,10 @@ type flushQueue struct {
 	closed     bool      // mu
 }
 
-// place is a connection's place in a queue.
+// place is a connection's link in one queue.
 type place struct {
 	taken atomic.Bool // the connection is in the queue
-	next  *Conn       // the queue's lock; then the flusher's that took it
+	next  *Conn       // guarded by the queue's lock; once taken, owned by the flusher
 }
 
 func (q *flushQueue) place(c *Conn) *place { return &c.places[q.number] }
@@ -114,9 +116,9 @@ func (q *flushQueue) push(c *Conn) {
 	q.mu.Unlock()
 }
 
-// take waits for connections and gives the first of up to most, which follow each
-// other by their places, and whether the queue is empty now. nil means that it is
-// and that it is closed.
+// take removes up to most connections from the front of the queue and returns the
+// first; the others follow by their links. It waits while the queue is empty. empty
+// says whether the queue is empty now. first is nil once the queue is empty and closed.
 func (q *flushQueue) take(most int) (first *Conn, empty bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,11 +146,11 @@ func (q *flushQueue) take(most int) (first *Conn, empty bool) {
 	return first, q.head == nil
 }
 
-// serve flushes what is queued, in portions of up to most, until the queue is
-// closed. After a portion that wasn't the last it calls between.
+// serve flushes connections in portions of up to most until the queue is closed and
+// empty. It calls between after each portion that leaves connections in the queue.
 func (q *flushQueue) serve(most int, between func()) {
 	for {
-		c, last := q.take(most)
+		c, empty := q.take(most)
 		if c == nil {
 			return
 		}
@@ -156,12 +158,13 @@ func (q *flushQueue) serve(most int, between func()) {
 			p := q.place(c)
 			next := p.next
 			p.next = nil
-			// Cleared before the flush: what is appended during it queues c again.
+			// Cleared before the flush: output that is appended during the flush
+			// queues c again.
 			p.taken.Store(false)
 			c.Flush()
 			c = next
 		}
-		if !last {
+		if !empty {
 			between()
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// crowdOf is n connections with a byte of output each, which tell when it has
-// been written, and their clients.
-func crowdOf(t *testing.T, n int, f *Flushers, written func(i int)) (all []*Conn, clients []net.Conn) {
+// connsWithOutput makes n connections with a byte of output each, and their clients.
+// written is called when the byte of connection i has been written.
+func connsWithOutput(t *testing.T, n int, f *Flushers, written func(i int)) (all []*Conn, clients []net.Conn) {
 	for i := range n {
 		nc, client := tcpPair(t)
 		c := newConn(t, nc, f, Options{Drained: func() { written(i) }})
@@ -22,9 +22,9 @@ func crowdOf(t *testing.T, n int, f *Flushers, written func(i int)) (all []*Conn
 	return all, clients
 }
 
-// A crowd is served in the order in which it came, and everybody else has a turn
-// after each portion; not after the last, when there is nobody to hold up.
-func TestCrowdGivesWayAfterEachPortion(t *testing.T) {
+// The bulk queue is served in order, and the flusher yields after each portion but the
+// last.
+func TestBulkYieldsAfterEachPortion(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		queued, portion int
@@ -32,19 +32,19 @@ func TestCrowdGivesWayAfterEachPortion(t *testing.T) {
 	}{
 		{1, 2, []string{"0"}},
 		{2, 2, []string{"0", "1"}},
-		{3, 2, []string{"0", "1", "give way", "2"}},
-		{5, 2, []string{"0", "1", "give way", "2", "3", "give way", "4"}},
-		{3, 1, []string{"0", "give way", "1", "give way", "2"}},
+		{3, 2, []string{"0", "1", "yield", "2"}},
+		{5, 2, []string{"0", "1", "yield", "2", "3", "yield", "4"}},
+		{3, 1, []string{"0", "yield", "1", "yield", "2"}},
 	} {
-		f := idleFlushers()
+		f := newFlushQueues()
 		var got []string
-		all, _ := crowdOf(t, test.queued, f, func(i int) { got = append(got, string(rune('0'+i))) })
+		all, _ := connsWithOutput(t, test.queued, f, func(i int) { got = append(got, string(rune('0'+i))) })
 		for _, c := range all {
-			c.FlushInCrowd()
-			c.FlushInCrowd() // is there already
+			c.FlushBulk()
+			c.FlushBulk() // is there already
 		}
-		f.crowd.close() // what is queued is served nevertheless
-		f.crowd.serve(test.portion, func() { got = append(got, "give way") })
+		f.bulk.close() // what is queued is served nevertheless
+		f.bulk.serve(test.portion, func() { got = append(got, "yield") })
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%d queued, portions of %d: %q, not %q", test.queued, test.portion, got, test.want)
 		}
@@ -56,29 +56,29 @@ func TestCrowdGivesWayAfterEachPortion(t *testing.T) {
 	}
 }
 
-// What is appended while a connection is flushed queues it again: at the end, not
-// in the portion that is being served.
-func TestCrowdTakesBackWhoHasMore(t *testing.T) {
+// Output that is appended while a connection is flushed queues the connection again, at
+// the end.
+func TestBulkQueuesAConnectionAgainThatGotMoreOutput(t *testing.T) {
 	t.Parallel()
-	f := idleFlushers()
+	f := newFlushQueues()
 	var got []int
 	var all []*Conn
-	all, _ = crowdOf(t, 3, f, func(i int) {
+	all, _ = connsWithOutput(t, 3, f, func(i int) {
 		if got = append(got, i); len(got) == 1 {
 			all[i].Lock()
 			all[i].Append([]byte("z"))
 			all[i].Unlock()
 			all[i].WantDrained()
-			all[i].FlushInCrowd()
+			all[i].FlushBulk()
 		}
 		if len(got) == 3 {
-			f.crowd.close()
+			f.bulk.close()
 		}
 	})
 	for _, c := range all {
-		c.FlushInCrowd()
+		c.FlushBulk()
 	}
-	f.crowd.serve(2, func() {})
+	f.bulk.serve(2, func() {})
 	// Its writer takes what has come before it resigns, so nothing is left for
 	// the second time.
 	if want := []int{0, 0, 1, 2}; !slices.Equal(got, want) {
@@ -86,18 +86,18 @@ func TestCrowdTakesBackWhoHasMore(t *testing.T) {
 	}
 }
 
-// The crowd is stuck, and one of it wants an answer to something else.
-func TestFlushSoonNeedsNotWaitForTheCrowd(t *testing.T) {
+// The bulk queue stands still, and a connection in it has a reply to send.
+func TestFlushSoonDoesNotWaitForBulk(t *testing.T) {
 	t.Parallel()
 	f := NewFlushers(1)
 	release := make(chan struct{})
-	all, clients := crowdOf(t, 3, f, func(i int) {
+	all, clients := connsWithOutput(t, 3, f, func(i int) {
 		if i == 0 {
 			<-release
 		}
 	})
 	for _, c := range all {
-		c.FlushInCrowd()
+		c.FlushBulk()
 	}
 	all[2].FlushSoon()
 	if _, err := io.ReadFull(clients[2], make([]byte, 1)); err != nil {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
 // Gate makes greedy goroutines take turns, so that clients that ask for little
@@ -16,39 +16,64 @@ import (
 // A hundred readers that always find more to read therefore keep all others
 // waiting, each for the 10 ms after which the scheduler preempts it. So a reader
 // that has done a certain amount of work without waiting for its client enters the
-// gate before it goes on, gives its place away after every slice of work, and
+// gate before it continues, gives its place away after every slice of work, and
 // leaves when it waits. Readers of clients that wait for their answers never come
 // here.
 //
-// There are as many places as processors. While other readers are at work there is
-// one fewer (but at least one): the processor that is left over serves them, and
-// the other programs of the machine, without a queue.
+// There are as many places as processors. While readers outside serve clients that
+// wait for their answers there is one fewer (but at least one): the processor that is
+// left over serves these without a queue. Only what such a client asks counts: neither
+// the acknowledgements of subscribers nor a greedy client between two slices.
+//
+// That isn't enough when other programs keep the machine busy, such as the greedy
+// clients themselves: the kernel may suspend the thread that serves the readers outside
+// for a tick (4 ms) while a thread that works inside keeps its processor. Traces of
+// floods showed exactly that wait, with the runnable readers in the queue of the
+// suspended thread. So the threads inside meanwhile sleep between slices, pauseTime in
+// each pauseAfter: the kernel then runs a suspended thread on the processor that has
+// become free. Parking the goroutine doesn't have that effect, as its thread finds
+// another goroutine to run at once.
 //
 // Between Enter and Leave a goroutine must not wait for anything that another one
 // could only do inside. The methods are safe for concurrent use.
 type Gate struct {
 	processors int
-	others     func() int64 // rises whenever a reader outside the gate has worked
+	others     atomic.Bool // NoteOther was called since the last look
 
 	mu      lockrank.Mutex[lockrank.Gate]
 	inside  int             // mu
 	queue   []chan struct{} // mu: those who wait, in order; a closed channel is a place
-	ways    []*way          // mu: not in use
+	idle    []*yielder      // mu: not in use
 	waiting atomic.Int32    // len(queue)
-	seen    int64           // mu: what others said last
-	active  time.Time       // mu: when it had risen
+	active  time.Time       // mu: when a look found that it had been
+	paused  time.Time       // mu: when one inside began or ended its last pause
+	pause   func()          // sleeps for pauseTime
 	entered atomic.Int64    // how often a goroutine had to enter, for figures
 	now     func() time.Time
 }
 
-// othersStay is how long after their last work readers outside the gate are
-// expected to come again.
+// othersStay is how long after their last request clients that wait for their answers
+// are expected to ask again.
 const othersStay = 100 * time.Millisecond
 
-// NewGate makes a gate for GOMAXPROCS processors. others rises whenever a reader
-// that isn't inside has worked.
-func NewGate(others func() int64) *Gate {
-	return &Gate{processors: runtime.GOMAXPROCS(0), others: others, now: time.Now}
+// While others work, those inside pause for pauseTime after each pauseAfter. Tried with
+// floods on two processors: 250 µs of work between pauses left others waiting longer,
+// and a pause of a millisecond (time.Sleep) halved what the flood got without a gain.
+const (
+	pauseAfter = 100 * time.Microsecond
+	pauseTime  = 50 * time.Microsecond
+)
+
+// NewGate makes a gate for GOMAXPROCS processors.
+func NewGate() *Gate {
+	return &Gate{processors: runtime.GOMAXPROCS(0), now: time.Now, pause: func() { sleepThread(pauseTime) }}
+}
+
+// NoteOther notes that a reader outside has served a client that waits for its answers.
+func (g *Gate) NoteOther() {
+	if !g.others.Load() {
+		g.others.Store(true)
+	}
 }
 
 // Enter waits for a place.
@@ -72,23 +97,32 @@ func (g *Gate) Leave() {
 	g.mu.Unlock()
 }
 
-// Yield lets pass who waits, for a place or for a processor. The caller is inside,
-// and is so again when it returns.
+// Yield lets goroutines run that wait for a place or for a processor. The caller is
+// inside, and is so again when it returns.
 func (g *Gate) Yield() {
 	g.mu.Lock()
 	g.look()
 	g.admit()
-	full := g.places() == g.processors // no processor is left over that would look for readable sockets
-	stay := len(g.queue) == 0 && g.inside <= g.places()
-	var w *way
-	if full {
-		w = g.takeWay()
+	places := g.places()
+	stay := len(g.queue) == 0 && g.inside <= places
+	var y *yielder
+	pause := false
+	if g.inside >= g.processors { // no processor is left over that would look for readable sockets
+		y = g.takeYielder()
+	} else if now := g.now(); places < g.processors && now.Sub(g.paused) >= pauseAfter {
+		pause, g.paused = true, now
 	}
 	g.mu.Unlock()
-	if w != nil {
-		w.give()
+	if y != nil {
+		y.yield()
 		g.mu.Lock()
-		g.ways = append(g.ways, w)
+		g.idle = append(g.idle, y)
+		g.mu.Unlock()
+	}
+	if pause {
+		g.pause()
+		g.mu.Lock()
+		g.paused = g.now()
 		g.mu.Unlock()
 	}
 	if stay {
@@ -133,31 +167,32 @@ func (g *Gate) places() int {
 	return g.processors
 }
 
-// look notes whether readers outside have worked; mu is held.
+// look notes whether readers outside have served others; mu is held.
 func (g *Gate) look() {
-	if n := g.others(); n != g.seen {
-		g.seen, g.active = n, g.now()
+	if g.others.Load() {
+		g.others.Store(false)
+		g.active = g.now()
 	}
 }
 
-// takeWay gives a way that no other goroutine uses; mu is held.
-func (g *Gate) takeWay() *way {
-	if n := len(g.ways); n > 0 {
-		w := g.ways[n-1]
-		g.ways = g.ways[:n-1]
-		return w
+// takeYielder gives a yielder that no other goroutine uses; mu is held.
+func (g *Gate) takeYielder() *yielder {
+	if n := len(g.idle); n > 0 {
+		y := g.idle[n-1]
+		g.idle = g.idle[:n-1]
+		return y
 	}
-	return newWay()
+	return newYielder()
 }
 
 // Close releases what the gate holds. No goroutine may be inside.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range g.ways {
-		w.close()
+	for _, y := range g.idle {
+		y.close()
 	}
-	g.ways = nil
+	g.idle = nil
 }
 
 // Waiting is how many goroutines wait for a place.

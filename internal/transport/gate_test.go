@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// testGate is a gate for 4 processors with a clock and a count of others' work
-// that the test sets.
-func testGate(t *testing.T) (g *Gate, others *atomic.Int64, clock *atomic.Int64) {
-	others, clock = new(atomic.Int64), new(atomic.Int64)
-	g = NewGate(others.Load)
+// testGate is a gate for 4 processors with a clock that the test sets.
+func testGate(t *testing.T) (g *Gate, clock *atomic.Int64) {
+	clock = new(atomic.Int64)
+	g = NewGate()
 	g.processors = 4
 	start := time.Now()
 	g.now = func() time.Time { return start.Add(time.Duration(clock.Load())) }
 	t.Cleanup(g.Close)
-	return g, others, clock
+	return g, clock
 }
 
 // enterOne has a goroutine enter, which is not to get a place at once, and returns
@@ -32,14 +31,14 @@ func enterOne(g *Gate, inside func()) {
 
 func TestAGateHasAPlaceForEachProcessorAndOneFewerWhileOthersWork(t *testing.T) {
 	t.Parallel()
-	g, others, clock := testGate(t)
+	g, clock := testGate(t)
 	for range 4 {
 		g.Enter()
 	}
 	fifth := make(chan struct{})
 	enterOne(g, func() { close(fifth) })
 
-	others.Add(1)
+	g.NoteOther()
 	left := make(chan struct{})
 	go func() { g.Yield(); close(left) }() // notices the others, and one of those inside has to wait
 	for g.Waiting() != 2 {
@@ -61,7 +60,7 @@ func TestAGateHasAPlaceForEachProcessorAndOneFewerWhileOthersWork(t *testing.T) 
 
 func TestTheLongestWaitingGoesInFirst(t *testing.T) {
 	t.Parallel()
-	g, _, _ := testGate(t)
+	g, _ := testGate(t)
 	g.processors = 1
 	g.Enter()
 	var mu sync.Mutex
@@ -85,9 +84,52 @@ func TestTheLongestWaitingGoesInFirst(t *testing.T) {
 	done.Wait()
 }
 
+func TestThoseInsidePauseWhileOthersWork(t *testing.T) {
+	t.Parallel()
+	g, clock := testGate(t)
+	clock.Store(int64(time.Minute))
+	pauses := 0
+	g.pause = func() { pauses++ }
+	yield := func(what string, want int) {
+		t.Helper()
+		if g.Yield(); pauses != want {
+			t.Errorf("%s: %d pauses, want %d", what, pauses, want)
+		}
+	}
+	g.Enter()
+	defer g.Leave()
+	yield("no others work", 0)
+	g.NoteOther()
+	yield("others work", 1)
+	yield("again at once", 1)
+	clock.Add(int64(pauseAfter) - 1)
+	yield("just before the next is due", 1)
+	clock.Add(1)
+	yield("when it is due", 2)
+	clock.Add(int64(othersStay))
+	yield("the others have gone", 2)
+}
+
+// A pipe and a system call in each slice are for the case that no processor is left
+// over: one greedy reader, such as a publisher to many subscribers, needn't pay for them.
+func TestOnlyThoseThatTakeAllProcessorsYieldThem(t *testing.T) {
+	t.Parallel()
+	g, _ := testGate(t)
+	for inside := 1; inside <= 4; inside++ {
+		g.Enter()
+		g.Yield()
+		if used := len(g.idle) > 0; used != (inside == 4) {
+			t.Errorf("with %d inside on 4 processors, a yielder was used: %v", inside, used)
+		}
+	}
+	for range 4 {
+		g.Leave()
+	}
+}
+
 func TestYieldKeepsThePlaceThatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
-	g, _, _ := testGate(t)
+	g, _ := testGate(t)
 	g.Enter()
 	for range 100 {
 		g.Yield()
@@ -95,25 +137,5 @@ func TestYieldKeepsThePlaceThatNobodyWaitsFor(t *testing.T) {
 	g.Leave()
 	if g.inside != 0 {
 		t.Fatalf("%d are inside at the end", g.inside)
-	}
-}
-
-func TestFramesWithoutDataAreSlowedBeyondABurst(t *testing.T) {
-	t.Parallel()
-	var p idleFrames
-	now := time.Now()
-	for i := range idleBurst {
-		if p.tooFast(now) {
-			t.Fatalf("ping %d of a burst of %d is too fast", i+1, idleBurst)
-		}
-	}
-	if p.tooFast(now); !p.tooFast(now) {
-		t.Fatal("pings beyond the burst are not slowed")
-	}
-	for i := range 1000 {
-		now = now.Add(2 * idleInterval)
-		if p.tooFast(now) && i > 2 {
-			t.Fatalf("a ping each %v is slowed", 2*idleInterval)
-		}
 	}
 }

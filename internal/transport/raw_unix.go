@@ -4,66 +4,25 @@ package transport
 
 import (
 	"io"
-	"net"
 	"os"
 	"syscall"
 )
 
-// rawConn returns the way to nc's file descriptor, or nil for the plain path.
-//
-// Only the two types themselves qualify. A type that merely embeds one of them
-// also has a SyscallConn method, but its Read and Write may do more than the
-// socket's (count, decrypt, replay), and going around them would lose that.
-func rawConn(nc net.Conn) syscall.RawConn {
-	var sc syscall.Conn
-	switch nc := nc.(type) {
-	case *net.TCPConn:
-		sc = nc
-	case *net.UnixConn:
-		sc = nc
-	default:
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return nil // closed already: the plain path meets the error and reports it
-	}
-	return raw
-}
-
 // readOnce reads what is there. again: nothing is there yet.
 func readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	for {
-		n, err = readNow(fd, p)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return 0, true, nil
-		case err != nil:
-			return 0, false, os.NewSyscallError("read", err)
-		case n == 0:
-			return 0, false, io.EOF
+		if n, err = readNow(fd, p); err != syscall.EINTR {
+			return result("read", n, err, io.EOF)
 		}
-		return n, false, nil
 	}
 }
 
 // writeOnce writes what the socket takes now. again: it takes nothing.
 func writeOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	for {
-		n, err = writeNow(fd, p)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return 0, true, nil
-		case err != nil:
-			return 0, false, os.NewSyscallError("write", err)
-		case n == 0:
-			return 0, false, io.ErrUnexpectedEOF // no progress is no reason to spin
+		if n, err = writeNow(fd, p); err != syscall.EINTR {
+			return result("write", n, err, io.ErrUnexpectedEOF) // no progress is no reason to spin
 		}
-		return n, false, nil
 	}
 }
 
@@ -71,22 +30,27 @@ func writeOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 // system call takes them.
 func gatherOnce(fd uintptr, first []byte, next *chunk) (n int, again bool, err error) {
 	for {
-		n, err = gatherNow(fd, first, next)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return 0, true, nil
-		case err != nil:
-			return 0, false, os.NewSyscallError("writev", err)
-		case n == 0:
-			return 0, false, io.ErrUnexpectedEOF
+		if n, err = gatherNow(fd, first, next); err != syscall.EINTR {
+			return result("writev", n, err, io.ErrUnexpectedEOF)
 		}
-		return n, false, nil
 	}
 }
 
-// discardInput throws away what the peer has sent and nobody will read, and
+// result says how a system call on a non-blocking descriptor ended; none is the error
+// for no bytes.
+func result(call string, n int, err, none error) (int, bool, error) {
+	switch {
+	case err == syscall.EAGAIN:
+		return 0, true, nil
+	case err != nil:
+		return 0, false, os.NewSyscallError(call, err)
+	case n == 0:
+		return 0, false, none
+	}
+	return n, false, nil
+}
+
+// discardInput throws away what the peer has sent and no reader will read, and
 // reports whether there was anything. Bounded: a peer that sends without end is
 // not read without end.
 func discardInput(raw syscall.RawConn) (found bool) {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
 // parkedInput is the most that a peer may have sent of a packet and still be
@@ -21,10 +21,10 @@ func (c *Conn) Buffered() []byte { return c.in[c.r:c.w] }
 // Discard drops the first n of the buffered bytes; n over what is buffered is a
 // bug of the caller and panics.
 func (c *Conn) Discard(n int) {
-	if n < 0 || n > c.w-c.r {
+	if n < 0 || n > int(c.w-c.r) {
 		panic("transport: Discard of more than is buffered")
 	}
-	c.r += n
+	c.r += int32(n)
 }
 
 // Fill blocks until at least one more byte is buffered. need is a hint: the
@@ -66,7 +66,7 @@ func (c *Conn) Fill(need int) error {
 		}
 		return c.endInput(err)
 	}
-	c.w += n
+	c.w += int32(n)
 	return nil
 }
 
@@ -82,10 +82,10 @@ func (c *Conn) makeRoom(need int) error {
 			c.chargeInput(0)
 		}
 	case c.r > 0:
-		c.w = copy(c.in, c.in[c.r:c.w])
+		c.w = int32(copy(c.in, c.in[c.r:c.w]))
 		c.r = 0
 	}
-	if c.in == nil || c.w < len(c.in) {
+	if c.in == nil || int(c.w) < len(c.in) {
 		return nil
 	}
 	size := 2 * len(c.in)
@@ -150,13 +150,25 @@ func (c *Conn) awaitMemory(size int32) error {
 func (c *Conn) Connected() {
 	held := c.inputHeld.Swap(0)
 	c.memory.Credit(c.inputKind, int64(held))
+	if c.tls != nil {
+		records := int64(c.tls.wire.held.Load())
+		c.memory.Credit(c.inputKind, records)
+		c.memory.Charge(memory.Input, records)
+	}
 	c.inputKind = memory.Input
 	c.memory.Charge(c.inputKind, int64(held))
 	c.inputHeld.Store(held)
 }
 
-// HeldInput is how many bytes are charged for a packet that waits for its rest.
-func (c *Conn) HeldInput() int { return int(c.inputHeld.Load()) }
+// HeldInput is how many bytes are charged for a packet that waits for its rest, and for
+// TLS records.
+func (c *Conn) HeldInput() int {
+	n := int(c.inputHeld.Load())
+	if c.tls != nil {
+		n += int(c.tls.wire.held.Load())
+	}
+	return n
+}
 
 // AwaitsMemory says whether the reader doesn't read at the moment because the packet
 // that is coming in finds no memory to grow: the peer may have sent more.
@@ -184,6 +196,9 @@ func (c *Conn) releaseInput() {
 func (c *Conn) endInput(err error) error {
 	c.releaseInput()
 	c.r, c.w = 0, 0
+	if c.tls != nil {
+		c.memory.Credit(c.inputKind, int64(c.tls.wire.held.Swap(0)))
+	}
 	return err
 }
 
@@ -242,7 +257,7 @@ func (c *Conn) readReady(fd uintptr) bool {
 	case len(c.in) < int(c.readSize):
 		c.moveInput(int(c.readSize))
 	}
-	n, again, err := readOnce(fd, c.in[c.w:])
+	n, again, err := c.readOnce(fd, c.in[c.w:])
 	if !again {
 		c.readN, c.readErr = int32(n), err
 		return true
@@ -259,6 +274,14 @@ func (c *Conn) readReady(fd uintptr) bool {
 		return true
 	}
 	return false
+}
+
+// readOnce reads what is there, decrypted if it is to be. again: nothing is there yet.
+func (c *Conn) readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
+	if c.tls != nil {
+		return c.tls.readOnce(fd, p)
+	}
+	return readOnce(fd, p)
 }
 
 // holdInput charges the buffer of an unfinished packet, whose reader may wait now.

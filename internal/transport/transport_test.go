@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // patience bounds every wait of the tests; nothing is timed by it.
@@ -28,6 +30,7 @@ var kinds = []kind{
 	{"unix", unixPair},
 	{"pipe", pipePair},
 	{"tls", tlsPair},
+	{"tls of another kind", otherTLSPair},
 	{"websocket", webSocketPair},
 }
 
@@ -88,7 +91,7 @@ func pipePair(t testing.TB) (server, client net.Conn) {
 
 func tlsPair(t testing.TB) (server, client net.Conn) {
 	s, c := tcpPair(t)
-	ours := tls.Server(s, testTLS(t))
+	ours := NewTLSConn(s, testTLS(t))
 	theirs := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	go theirs.Handshake()
 	if err := ours.Handshake(); err != nil {
@@ -97,12 +100,22 @@ func tlsPair(t testing.TB) (server, client net.Conn) {
 	return ours, theirs
 }
 
+// otherTLSPair takes the plain path.
+func otherTLSPair(t testing.TB) (server, client net.Conn) {
+	ours, theirs := tlsPair(t)
+	return otherConn{ours}, theirs
+}
+
+type otherConn struct{ net.Conn }
+
+func (c otherConn) NetConn() net.Conn { return c.Conn }
+
 // kill ends the client's side without a word.
 func kill(client net.Conn) {
 	if c, ok := client.(webSocketClient); ok {
 		client = c.socket
 	}
-	hardClose(client)
+	sockets.Close(client)
 }
 
 // newConn is a Conn that ends with the test.
@@ -187,12 +200,8 @@ func stall(t testing.TB, c *Conn) []byte {
 // peer's side holds only grows with what the peer reads.
 func limitSendBuffer(nc net.Conn) {
 	switch nc := nc.(type) {
-	case *tls.Conn:
+	case interface{ NetConn() net.Conn }:
 		limitSendBuffer(nc.NetConn())
-	case *webSocketConn:
-		limitSendBuffer(nc.socket)
-	case *handshakeConn:
-		limitSendBuffer(nc.Conn)
 	case interface{ SetWriteBuffer(int) error }:
 		nc.SetWriteBuffer(64 << 10)
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
 // How output leaves.
@@ -24,7 +24,7 @@ import (
 // the chunk at the time: the writer when it has been written or the write has
 // failed, under mu when the output is dropped.
 //
-// The writer is first whoever calls Flush, with writes that never wait (push). If
+// The writer is first the goroutine that calls Flush, with writes that never wait (push). If
 // the socket does not take everything, the role passes to a goroutine of this
 // connection (drain) that waits for room and resigns when nothing is left: while a
 // peer stalls, a Flush costs a lock and a look. Connections on the plain path
@@ -219,6 +219,9 @@ func (c *Conn) copied() (n int32) {
 			n += int32(len(k.p))
 		}
 	}
+	if c.tls != nil {
+		n += int32(cap(c.tls.wire.record))
+	}
 	return n
 }
 
@@ -272,7 +275,7 @@ func (c *Conn) WantDrained() bool {
 	if c.size.Load() > 0 {
 		return true
 	}
-	// If somebody else has disarmed it, then Drained is being called.
+	// If another goroutine has disarmed it, then Drained is being called.
 	return !c.armed.CompareAndSwap(true, false)
 }
 
@@ -315,14 +318,14 @@ func (c *Conn) FlushSoon() {
 	c.flushers.soon.push(c)
 }
 
-// FlushInCrowd is FlushSoon for one of very many that are told something at once:
-// whoever comes by FlushSoon needn't wait for it, c itself not excepted.
-func (c *Conn) FlushInCrowd() {
+// FlushBulk is FlushSoon for one of very many connections that are notified at once.
+// Connections that were queued by FlushSoon don't wait for them, c included.
+func (c *Conn) FlushBulk() {
 	if c.flushers == nil {
 		c.Flush()
 		return
 	}
-	c.flushers.crowd.push(c)
+	c.flushers.bulk.push(c)
 }
 
 // write starts the work of the writer, which the caller has just become.
@@ -350,7 +353,7 @@ func (c *Conn) push(mayDrain bool) {
 			c.fail(err)
 			return
 		}
-		if !c.wrote(int(c.writeN)) {
+		if !c.wrote(int(c.writeN)) && (c.tls == nil || c.tls.wire.blocked) {
 			break
 		}
 	}
@@ -395,6 +398,9 @@ func (c *Conn) take(mayDrain bool) bool {
 			c.mu.Unlock()
 			return true
 		}
+		if c.shut && !c.closed && c.tls != nil && c.tls.sayGoodbye() {
+			continue
+		}
 		if c.shut || c.drained == nil || !c.armed.Load() {
 			break
 		}
@@ -427,7 +433,7 @@ func (c *Conn) take(mayDrain bool) bool {
 // takeOut is take without more ado: false if there is nothing. Needs the lock.
 func (c *Conn) takeOut() bool {
 	if len(c.out) == 0 && c.queue == nil || c.closed {
-		return false
+		return !c.closed && c.tls != nil && c.tls.wire.pending()
 	}
 	c.sent = 0
 	if len(c.out) > 0 {
@@ -486,6 +492,9 @@ func (c *Conn) fail(err error) {
 		c.sent = 0
 		c.sending.release()
 	}
+	if c.tls != nil {
+		c.tls.wire.drop()
+	}
 	c.mu.Lock()
 	c.broken = true
 	c.gone.Store(true)
@@ -531,11 +540,13 @@ func (c *Conn) writeReady(fd uintptr) bool {
 	var n int
 	var again bool
 	var err error
-	if c.sending.next == nil {
+	if c.tls != nil {
+		n, again, err = c.tls.writeOnce(fd)
+	} else if c.sending.next == nil {
 		n, again, err = writeOnce(fd, c.sending.p[c.sent:])
 	} else {
 		n, again, err = gatherOnce(fd, c.sending.p[c.sent:], c.sending.next)
 	}
 	c.writeN, c.writeErr = int32(n), err
-	return !again
+	return !again || n > 0
 }

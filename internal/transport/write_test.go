@@ -93,8 +93,8 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 20_000)])
 }
 
-// A peer that does not read costs its own connection a backlog, and nobody a wait.
-func TestStalledPeerDelaysNobody(t *testing.T) {
+// A peer that does not read costs its own connection a backlog, and no goroutine waits for it.
+func TestStalledPeerDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	overKinds(t, func(t *testing.T, k kind) {
 		f := newFlushers(t)
@@ -396,8 +396,8 @@ func TestFlushersCloseFlushesWhatIsQueued(t *testing.T) {
 	}
 }
 
-// Output buffers come from pools that all connections share: what one is still
-// writing is nobody else's.
+// Output buffers come from pools that all connections share: a buffer that a connection
+// is still writing is not given to another.
 func TestOutputBuffersAreNotShared(t *testing.T) {
 	t.Parallel()
 	f := newFlushers(t)

@@ -5,11 +5,18 @@
 import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { after, describe, test } from 'node:test'
 import mqtt from 'mqtt'
 
 const url = process.env.BROKER_URL
 if (!url) throw new Error('BROKER_URL says which broker to test, for example mqtt://127.0.0.1:1883')
+
+// BROKER_SITE is a directory of certificates for mutual TLS.
+const site = process.env.BROKER_SITE
+const certificates = site
+  ? { ca: readFileSync(`${site}/ca.crt`), cert: readFileSync(`${site}/admin.crt`), key: readFileSync(`${site}/admin.key`) }
+  : {}
 
 const unique = (what) => `${what}-${randomUUID()}`
 const clients = []
@@ -24,6 +31,7 @@ async function open(options = {}) {
     clientId: unique('mqttjs'),
     reconnectPeriod: 0,
     connectTimeout: 10_000,
+    ...certificates,
     ...options,
   })
   clients.push(client)
@@ -274,6 +282,8 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
       assert.deepEqual(texts(await take(client, 3)).sort(), ['QoS 1', 'QoS 1', 'QoS 2'])
       await publisher.publishAsync(topic, 'live', { qos: 1 })
       assert.deepEqual(texts(await take(client)), ['live'], 'the subscription is still there')
+      // Once this is answered the acknowledgements have arrived, and nothing comes again.
+      await client.publishAsync(unique('last'), '', { qos: 1 })
     }
 
     // Clean Start ends it.

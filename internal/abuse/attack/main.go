@@ -24,8 +24,9 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/internal/abuse"
-	"holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/internal/abuse"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // binaryVariable tells the program that runs in a network of its own what was built.
@@ -68,7 +69,7 @@ func (f *flags) run() (held bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("-only: %w", err)
 	}
-	dir, remove, err := crashtest.TempDir()
+	dir, remove, err := harness.TempDir()
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +78,7 @@ func (f *flags) run() (held bool, err error) {
 		f.options.Binary = os.Getenv(binaryVariable)
 	}
 	if f.options.Binary == "" {
-		if f.options.Binary, err = crashtest.BuildHoldfast(dir); err != nil {
+		if f.options.Binary, err = process.Build(dir, process.Holdfast); err != nil {
 			return false, err
 		}
 	}

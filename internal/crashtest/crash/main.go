@@ -13,15 +13,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"strings"
-	"time"
 
-	"holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 func main() { os.Exit(run()) }
@@ -55,33 +55,19 @@ func parse() *flags {
 func run() int {
 	f := parse()
 	summary, err := f.run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		if summary == nil {
-			return 2
-		}
+	var result harness.Result
+	if summary != nil {
+		result = summary
 	}
-	if err := report(summary, f.json); err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		return 2
-	}
-	switch {
-	case err != nil:
-		return 2
-	case summary.Failed():
-		return 1
-	}
-	return 0
+	return harness.Report("crash", result, err, f.json)
 }
 
 func (f *flags) run() (*crashtest.Summary, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	o := &f.options
-	if o.Seed == 0 {
-		o.Seed = uint64(time.Now().UnixNano())
-	}
-	tmp, remove, err := crashtest.TempDir()
+	o.Seed = harness.Seed(o.Seed)
+	tmp, remove, err := harness.TempDir()
 	if err != nil {
 		return nil, err
 	}
@@ -120,41 +106,24 @@ func (f *flags) parts() error {
 	return nil
 }
 
-func (f *flags) program(tmp string) (crashtest.Program, error) {
+func (f *flags) program(tmp string) (harness.Program, error) {
 	switch {
 	case f.command != "":
-		return crashtest.CommandLine(strings.Fields(f.command + " ?")[0], f.command, f.ready)
+		return harness.CommandLine(strings.Fields(f.command + " ?")[0], f.command, f.ready)
 	case f.broker == "mosquitto":
 		if f.binary == "" {
 			f.binary = "mosquitto"
 		}
-		return crashtest.Mosquitto(f.binary, f.autosave), nil
+		return harness.Mosquitto(f.binary, f.autosave), nil
 	case f.broker != "holdfast":
-		return crashtest.Program{}, fmt.Errorf("-broker %q: want holdfast or mosquitto, or give -command", f.broker)
+		return harness.Program{}, fmt.Errorf("-broker %q: want holdfast or mosquitto, or give -command", f.broker)
 	}
 	if f.binary == "" {
-		built, err := crashtest.BuildHoldfast(tmp)
+		built, err := process.Build(tmp, process.Holdfast)
 		if err != nil {
-			return crashtest.Program{}, err
+			return harness.Program{}, err
 		}
 		f.binary = built
 	}
-	return crashtest.Holdfast(f.binary, strings.Fields(f.ext)...), nil
-}
-
-func report(s *crashtest.Summary, file string) error {
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	text = append(text, '\n')
-	fmt.Fprintln(os.Stderr, s)
-	switch file {
-	case "":
-		return nil
-	case "-":
-		_, err = os.Stdout.Write(text)
-		return err
-	}
-	return os.WriteFile(file, text, 0o644)
+	return harness.Holdfast(f.binary, strings.Fields(f.ext)...), nil
 }

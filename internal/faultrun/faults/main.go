@@ -12,10 +12,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"time"
 
-	"holdfast/internal/crashtest"
-	"holdfast/internal/faultrun"
+	"github.com/holdfast-mqtt/holdfast/internal/faultrun"
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 func main() {
@@ -25,33 +25,31 @@ func main() {
 
 func run() int {
 	var o faultrun.Options
+	var file string
 	flag.IntVar(&o.Messages, "messages", 100_000, "messages to process")
 	flag.IntVar(&o.Keys, "keys", 0, "keys that they concern; 0: one for every 50 messages")
 	flag.Uint64Var(&o.Seed, "seed", 0, "seed; 0: one of the clock")
+	flag.StringVar(&file, "json", "", "file for the summary as JSON; -: standard output")
 	flag.Parse()
-	if o.Seed == 0 {
-		o.Seed = uint64(time.Now().UnixNano())
-	}
+	o.Seed = harness.Seed(o.Seed)
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	dir, remove, err := crashtest.TempDir()
+	dir, remove, err := harness.TempDir()
 	if err == nil {
 		defer remove()
 		o.Dir = dir
-		o.Broker, err = crashtest.BuildHoldfast(dir)
+		o.Broker, err = process.Build(dir, process.Holdfast)
 	}
-	var report *faultrun.Report
+	var result harness.Result
 	if err == nil {
-		report, err = faultrun.Run(ctx, o)
+		var summary *faultrun.Summary
+		if summary, err = faultrun.Run(ctx, o); summary != nil {
+			result = summary
+		}
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "faults: seed %d: %v\n", o.Seed, err)
-		return 2
+		err = fmt.Errorf("seed %d: %w", o.Seed, err)
 	}
-	fmt.Println(report)
-	if len(report.Differences) > 0 {
-		return 1
-	}
-	return 0
+	return harness.Report("faults", result, err, file)
 }

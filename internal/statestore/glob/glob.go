@@ -7,6 +7,9 @@
 // brackets included; so is a - that is first or last in its brackets. Keys that
 // are not UTF-8 never match.
 //
+// A pattern can be compiled to match byte by byte as well: then ? stands for one byte,
+// a class is one of bytes, and patterns and keys need not be UTF-8.
+//
 // The protocol's parser judges patterns by it, the engine matches keys with it.
 package glob
 
@@ -29,6 +32,11 @@ type Glob struct {
 	// in their order.
 	segments []segment
 	prefix   []byte
+
+	// bytewise: keys are matched byte by byte. The segments are those of a pattern in
+	// which each byte has become the code point of the same number; keys are put into
+	// that form before they are held against them. The prefix is as it was.
+	bytewise bool
 }
 
 // segment matches a fixed number of code points.
@@ -74,6 +82,49 @@ func Compile(pattern []byte) (Glob, error) {
 		}
 	}
 	return g, nil
+}
+
+// CompileBytes is Compile for matching byte by byte; the pattern need not be UTF-8.
+func CompileBytes(pattern []byte) (Glob, error) {
+	g, err := Compile(widen(nil, pattern))
+	if err != nil {
+		return Glob{}, err
+	}
+	g.bytewise = true
+	g.prefix = narrow(g.prefix)
+	return g, nil
+}
+
+// ValidBytes reports whether CompileBytes would accept the pattern.
+func ValidBytes(pattern []byte) bool { return Valid(widen(nil, pattern)) }
+
+// widen appends, for each byte of b, the code point of the same number. If all of them
+// are ASCII, it is b itself that is returned.
+func widen(dst, b []byte) []byte {
+	if isASCII(b) {
+		return b
+	}
+	for _, c := range b {
+		dst = utf8.AppendRune(dst, rune(c))
+	}
+	return dst
+}
+
+// narrow undoes widen.
+func narrow(b []byte) (narrowed []byte) {
+	for _, r := range string(b) {
+		narrowed = append(narrowed, byte(r))
+	}
+	return narrowed
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // Valid reports whether Compile would accept the pattern, without allocating.
@@ -176,10 +227,15 @@ func nextRange(class []byte) (low, high rune, n int) {
 func (g Glob) Prefix() []byte { return g.prefix }
 
 // Match reports whether the whole key matches. It doesn't allocate for a pattern of
-// up to 1,024 bytes. Its time grows with the length of the key, and for each byte of
+// up to 1,024 bytes, unless it matches byte by byte a key that isn't ASCII. Its time grows with the length of the key, and for each byte of
 // it by an instruction or two per 64 code points of a segment.
 func (g Glob) Match(key []byte) bool {
-	if !bytes.HasPrefix(key, g.prefix) || !utf8.Valid(key) {
+	if !bytes.HasPrefix(key, g.prefix) {
+		return false
+	}
+	if g.bytewise {
+		key = widen(nil, key)
+	} else if !utf8.Valid(key) {
 		return false
 	}
 	if len(g.segments) == 0 {

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"holdfast/internal/statestore/glob"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/glob"
 )
 
 // Protocol, section 7, each sentence about patterns with its examples.
@@ -52,6 +52,62 @@ var patterns = []struct {
 	{"^ is literal", "[^a]", []string{"^", "a"}, []string{"b"}},
 	{"a backslash is literal", `a\*`, []string{`a\`, `a\b`}, []string{"a*"}},
 	{"keys that are not UTF-8 never match", "*", nil, []string{"\xff", "a\xc3", "\xed\xa0\x80"}},
+}
+
+// Protocol, section 7: with BINARY, the same patterns are matched byte by byte.
+func TestPatternsOfBytes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern string
+		match   []string
+		differ  []string
+	}{
+		{"*", []string{"", "a", "\xff", "caf\xe9", "é🙂"}, nil},
+		{"caf?", []string{"cafe", "caf\xe9"}, []string{"café", "caf"}},
+		{"caf??", []string{"café"}, []string{"caf\xe9"}},
+		{"caf\xe9*", []string{"caf\xe9", "caf\xe9 1", "caf\xe9\xff"}, []string{"café", "caf"}},
+		{"*\x00", []string{"\x00", "\xff\x00"}, []string{"", "\x00a"}},
+		{"*\xe9?b*c", []string{"\xe9xbc", "a\xe9\xffb\xffc"}, []string{"\xe9bc", "éxbc"}},
+		{"[\x80-\xff]", []string{"\x80", "\xc3", "\xff"}, []string{"\x7f", "é"}},
+		{"[!\x80-\xff]", []string{"a"}, []string{"\x80", "é"}},
+		{"[é]", []string{"\xc3", "\xa9"}, []string{"é", "\xe9"}},
+		{"é", []string{"é"}, []string{"\xe9", "\xc3"}},
+		{"日*", []string{"日", "日本", "日\xff"}, []string{"\xe6"}},
+	} {
+		g, err := glob.CompileBytes([]byte(test.pattern))
+		if err != nil || !glob.ValidBytes([]byte(test.pattern)) {
+			t.Fatalf("%q: %v", test.pattern, err)
+		}
+		for _, key := range test.match {
+			if !g.Match([]byte(key)) || !strings.HasPrefix(key, string(g.Prefix())) {
+				t.Errorf("%q does not match %q, or has not its prefix %q", test.pattern, key, g.Prefix())
+			}
+		}
+		for _, key := range test.differ {
+			if g.Match([]byte(key)) {
+				t.Errorf("%q matches %q", test.pattern, key)
+			}
+		}
+	}
+	for _, pattern := range []string{"", "[", "[\xff", "[]", "[\xff-\x80]"} {
+		if _, err := glob.CompileBytes([]byte(pattern)); !errors.Is(err, glob.ErrMalformed) || glob.ValidBytes([]byte(pattern)) {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+}
+
+// What is ASCII matches byte by byte as it matches by code points.
+func TestPatternsOfBytesAgreeOnASCII(t *testing.T) {
+	t.Parallel()
+	text := rapid.StringMatching(`[ab?*!\[\]-]{1,8}`)
+	rapid.Check(t, func(t *rapid.T) {
+		pattern, key := []byte(text.Draw(t, "pattern")), []byte(text.Draw(t, "key"))
+		points, err := glob.Compile(pattern)
+		byBytes, byBytesErr := glob.CompileBytes(pattern)
+		if !errors.Is(byBytesErr, err) || points.Match(key) != byBytes.Match(key) {
+			t.Fatalf("%q, %q: %v and %v, %v and %v", pattern, key, points.Match(key), byBytes.Match(key), err, byBytesErr)
+		}
+	})
 }
 
 var malformedPatterns = []string{

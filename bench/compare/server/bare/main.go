@@ -10,7 +10,9 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"log"
 	"net"
@@ -18,16 +20,26 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 func main() {
+	cert := flag.String("cert", "", "PEM `FILE` with a certificate: speak TLS")
+	key := flag.String("key", "", "PEM `FILE` with its private key")
+	flag.Parse()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("listening on", l.Addr())
 	s := &store{}
+	if *cert != "" {
+		pair, err := tls.LoadX509KeyPair(*cert, *key)
+		if err != nil {
+			log.Fatal(err)
+		}
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true})
+	}
+	fmt.Println("listening on", l.Addr())
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -37,7 +49,7 @@ func main() {
 	}
 }
 
-// store is one value and who watches it.
+// store is one value and its watchers.
 type store struct {
 	reply atomic.Pointer[[]byte] // GET's answer
 	value atomic.Pointer[[]byte]
@@ -63,11 +75,14 @@ func (s *store) serve(conn net.Conn) {
 	c := &connection{store: s, conn: conn}
 	defer conn.Close()
 	defer s.forget(c)
-	raw, err := conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return
+	var r input = &plainReader{conn: conn}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		raw, err := tcp.SyscallConn()
+		if err != nil {
+			return
+		}
+		r = newReader(raw)
 	}
-	r := newReader(raw)
 	for r.fill() {
 		for {
 			header, body, n := wire.Split(r.buffered())

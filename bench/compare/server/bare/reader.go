@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"syscall"
 )
 
@@ -54,4 +55,43 @@ func (r *reader) release() {
 		readBuffers.Put(r.buf)
 		r.buf, r.r, r.w = nil, 0, 0
 	}
+}
+
+// input is what a connection is read through.
+type input interface {
+	fill() bool // waits for at least one more byte
+	buffered() []byte
+	discard(n int)
+}
+
+// plainReader reads TLS, which can't be asked whether there is something to read: it
+// holds its buffer while it waits, as a usual loop does.
+type plainReader struct {
+	conn net.Conn
+	buf  [4 << 10]byte
+	more []byte // instead of buf, once that was too small
+	r, w int
+}
+
+func (r *plainReader) bytes() []byte {
+	if r.more != nil {
+		return r.more
+	}
+	return r.buf[:]
+}
+
+func (r *plainReader) buffered() []byte { return r.bytes()[r.r:r.w] }
+func (r *plainReader) discard(n int)    { r.r += n }
+
+func (r *plainReader) fill() bool {
+	b := r.bytes()
+	r.w = copy(b, b[r.r:r.w])
+	r.r = 0
+	if r.w == len(b) {
+		r.more = append(make([]byte, 0, 4*len(b)), b...)[:4*len(b)]
+		b = r.more
+	}
+	n, err := r.conn.Read(b[r.w:])
+	r.w += n
+	return err == nil
 }

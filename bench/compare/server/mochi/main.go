@@ -25,7 +25,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 	"go.etcd.io/bbolt"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 func main() {

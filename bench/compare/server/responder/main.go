@@ -10,7 +10,7 @@ import (
 	"log"
 	"net"
 
-	"holdfast/bench/compare/wire"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
 )
 
 func main() {

@@ -1,0 +1,42 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Config is how connections are made and kept up.
+type Config struct {
+	ClientID           string
+	Username           string
+	Password           []byte                                  // nil: none
+	Dial               func(context.Context) (net.Conn, error) // makes the network connection
+	Timeout            time.Duration                           // of an attempt to connect, and of a request without a deadline
+	KeepAlive          time.Duration
+	MinBackoff         time.Duration // the first pause between two attempts to connect
+	MaxBackoff         time.Duration // the longest
+	MaxPacketSizeBytes uint32        // the largest packet that the server may send; 0: any
+	Logger             *slog.Logger
+	Errors             Errors
+}
+
+// Errors makes errors, in the terms of the package that uses the connection, of the
+// reason codes and Reason Strings that the server sends.
+type Errors struct {
+	Refused      func(code byte, reason string) error // CONNACK
+	Rejected     func(code byte, reason string) error // PUBACK, SUBACK and UNSUBACK
+	Disconnected func(code byte, reason string) error // DISCONNECT
+}
+
+var (
+	// ErrClosed means that Stop was called.
+	ErrClosed = errors.New("the client is closed")
+	// ErrNotConnected means that there was no connection for as long as the request
+	// could wait.
+	ErrNotConnected = errors.New("not connected")
+	// ErrLost means that the connection has ended.
+	ErrLost = errors.New("connection lost")
+)

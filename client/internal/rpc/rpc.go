@@ -1,0 +1,205 @@
+// Package rpc sends requests over one MQTT connection and finds the answer of each: a
+// request is a PUBLISH with a response topic and correlation data, and its answer comes
+// to that topic with the same data [MQTT-4.10]. What is in a request and in an answer is
+// the caller's business.
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+)
+
+// ErrUnsent marks failures before a request was handed to the connection: repeating it
+// is always safe.
+var ErrUnsent = errors.New("the request was not sent")
+
+// Link is one connection, from its CONNECT to its end. Requests go out through it and
+// never move to another: after its end each of them fails. R is what an answer is.
+type Link[R any] struct {
+	*conn.Conn
+	responseTopic string
+	decode        func(*paho.Publish) (R, error)
+	other         func(*paho.Publish)
+
+	mu    sync.Mutex
+	calls map[uint64]*Call[R] // under mu; nil when the link is dead
+	cause error               // under mu: why it is dead
+	dead  chan struct{}       // closed when calls is nil
+}
+
+// Call is a request under way.
+type Call[R any] struct {
+	id   uint64
+	seen func(R, error)
+	done chan answer[R] // buffered; gets exactly one, unless the caller gave up
+}
+
+type answer[R any] struct {
+	reply R
+	err   error
+}
+
+// callIDs numbers the requests of this process; with the instance's random
+// bytes they make correlation data unique.
+var callIDs atomic.Uint64
+
+// instance is this process' part of the correlation data, so that an answer to a
+// former client with the same client ID is never taken for one to this client.
+var instance = func() (b [8]byte) {
+	rand.Read(b[:])
+	return b
+}()
+
+// Connect makes a link and its one subscription, to the response topic. decode makes an
+// answer of a message that came to that topic, other gets all other messages; both are
+// called by the goroutine that reads the connection, in the order of the messages, and
+// must not block. When Connect fails, nothing is left of the connection.
+func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string, decode func(*paho.Publish) (R, error), other func(*paho.Publish)) (*Link[R], error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	l := &Link[R]{
+		responseTopic: responseTopic,
+		decode:        decode,
+		other:         other,
+		calls:         make(map[uint64]*Call[R]),
+		dead:          make(chan struct{}),
+	}
+	var err error
+	l.Conn, err = conn.New(ctx, cfg, l.refused, l.received)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.Handshake(ctx, &paho.Connect{CleanStart: true}); err != nil {
+		return nil, err
+	}
+	if err := l.Subscribe(ctx, responseTopic); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("subscribe to the response topic %s: %w", responseTopic, err)
+	}
+	return l, nil
+}
+
+// Dead is closed when the connection has ended and its calls have failed.
+func (l *Link[R]) Dead() <-chan struct{} { return l.dead }
+
+// Kill fails the open calls and all that come later. It implements conn.Link.
+func (l *Link[R]) Kill(cause error) {
+	l.mu.Lock()
+	open := l.calls
+	l.calls, l.cause = nil, cause
+	l.mu.Unlock()
+	close(l.dead)
+	for _, c := range open {
+		c.done <- answer[R]{err: cause}
+	}
+}
+
+// Start sends a request and returns without waiting for the answer. packet makes the
+// PUBLISH once there is room for it; Start adds the response topic and the correlation
+// data. seen, if not nil, gets the answer in the goroutine that reads the connection,
+// hence in order with the messages around it, and must not block. An error that is
+// ErrUnsent means that the server has received nothing of the request.
+func (l *Link[R]) Start(ctx context.Context, packet func() *paho.Publish, seen func(R, error)) (*Call[R], error) {
+	if err := l.WaitRoom(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	c := &Call[R]{id: callIDs.Add(1), seen: seen, done: make(chan answer[R], 1)}
+	if err := l.register(c); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	p := packet()
+	p.Properties.ResponseTopic, p.Properties.CorrelationData = l.responseTopic, c.correlation()
+	if err := l.Publish(ctx, p); err != nil {
+		l.Forget(c)
+		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	return c, nil // if the connection has just ended, Kill comes
+}
+
+func (l *Link[R]) register(c *Call[R]) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls == nil {
+		return l.cause
+	}
+	l.calls[c.id] = c
+	return nil
+}
+
+// Forget gives a call up; its answer, should it come, is dropped.
+func (l *Link[R]) Forget(c *Call[R]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.calls, c.id)
+}
+
+// Result waits for the answer to a call.
+func (l *Link[R]) Result(ctx context.Context, c *Call[R]) (R, error) {
+	select {
+	case a := <-c.done:
+		return a.reply, a.err
+	case <-ctx.Done():
+		l.Forget(c)
+		select {
+		case a := <-c.done: // it came just now
+			return a.reply, a.err
+		default:
+			var none R
+			return none, ctx.Err()
+		}
+	}
+}
+
+// correlation is 16 bytes: the process' own and the call's number.
+func (c *Call[R]) correlation() []byte {
+	b := make([]byte, 16)
+	copy(b, instance[:])
+	binary.BigEndian.PutUint64(b[8:], c.id)
+	return b
+}
+
+// take removes the call that correlation data belongs to; nil if it has been
+// given up, or is not of this process.
+func (l *Link[R]) take(correlation []byte) *Call[R] {
+	if len(correlation) != 16 || !bytes.Equal(correlation[:8], instance[:]) {
+		return nil
+	}
+	id := binary.BigEndian.Uint64(correlation[8:])
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.calls[id]
+	delete(l.calls, id)
+	return c
+}
+
+// refused fails the call whose PUBACK carries an error.
+func (l *Link[R]) refused(correlation []byte, err error) {
+	if c := l.take(correlation); c != nil {
+		c.done <- answer[R]{err: err}
+	}
+}
+
+// received gets every message of the connection, in order.
+func (l *Link[R]) received(p *paho.Publish) {
+	if p.Topic != l.responseTopic {
+		l.other(p)
+		return
+	}
+	if c := l.take(p.Properties.CorrelationData); c != nil {
+		r, err := l.decode(p)
+		if c.seen != nil {
+			c.seen(r, err)
+		}
+		c.done <- answer[R]{r, err}
+	}
+}

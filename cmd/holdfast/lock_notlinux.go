@@ -1,8 +1,0 @@
-//go:build unix && !linux
-
-package main
-
-import "syscall"
-
-// endWithParent has no equivalent here.
-func endWithParent(*syscall.SysProcAttr) {}

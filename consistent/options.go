@@ -1,0 +1,185 @@
+package consistent
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+)
+
+// Option configures a [Processor]: an argument of [New].
+type Option interface{ applyProcessor(*options) }
+
+// HandlerOption configures one handler: an argument of [Handle].
+type HandlerOption interface{ applyHandler(*handlerOptions) }
+
+// DeadLetterOption is an option of a processor, or of one handler: see [WithDeadLetterTopic].
+type DeadLetterOption interface {
+	Option
+	HandlerOption
+}
+
+const (
+	defaultConcurrency  = 256
+	defaultKeep         = 7 * 24 * time.Hour
+	defaultAttempts     = 5
+	defaultMinBackoff   = 100 * time.Millisecond
+	defaultMaxBackoff   = 30 * time.Second
+	defaultTimeout      = 10 * time.Second
+	defaultDrainTimeout = 30 * time.Second
+)
+
+type options struct {
+	name                   string
+	share                  string
+	concurrency            int
+	keep                   time.Duration
+	acceptLate             bool
+	attempts               int
+	minBackoff, maxBackoff time.Duration
+	deadLetter             string
+	source                 string
+	timeout                time.Duration
+	drainTimeout           time.Duration
+	middleware             []Middleware
+	logger                 *slog.Logger
+	metrics                Metrics
+	now                    func() time.Time
+}
+
+type optionFunc func(*options)
+
+func (f optionFunc) applyProcessor(o *options) { f(o) }
+
+// WithShare lets several instances share the messages: group names the group of a
+// shared subscription. Without it, or with "", each instance gets every message, and the
+// store makes sure that it takes effect once.
+func WithShare(group string) Option { return optionFunc(func(o *options) { o.share = group }) }
+
+// WithConcurrency sets how many messages are processed at once, at least 1; the
+// default is 256.
+func WithConcurrency(messages int) Option {
+	return optionFunc(func(o *options) { o.concurrency = messages })
+}
+
+// WithKeep sets for how long a message is remembered, so that a duplicate is known as
+// one; the default is 7 days. The server may have a lower maximum.
+func WithKeep(d time.Duration) Option { return optionFunc(func(o *options) { o.keep = d }) }
+
+// WithLateMessages processes messages whose CloudEvents time is longer ago than
+// [WithKeep] says. Without it they are dead letters, because it is not known whether
+// they are duplicates.
+func WithLateMessages() Option { return optionFunc(func(o *options) { o.acceptLate = true }) }
+
+// WithAttempts sets how often a handler that returns an error is called in all, before
+// the message becomes a dead letter: at least 1; the default is 5.
+func WithAttempts(calls int) Option { return optionFunc(func(o *options) { o.attempts = calls }) }
+
+// WithBackoff bounds the pause between two attempts: it starts near minimum, doubles with
+// each failure up to maximum, and is spread at random by half. The defaults are 100 ms and
+// 30 s. Failures of the store and the connection have the same pauses, and are tried
+// again without limit.
+func WithBackoff(minimum, maximum time.Duration) Option {
+	return optionFunc(func(o *options) { o.minBackoff, o.maxBackoff = minimum, maximum })
+}
+
+type deadLetterTopic string
+
+func (t deadLetterTopic) applyProcessor(o *options)      { o.deadLetter = string(t) }
+func (t deadLetterTopic) applyHandler(o *handlerOptions) { o.deadLetter = string(t) }
+
+// WithDeadLetterTopic sets where messages go that can't be processed. The default is
+// "dead-letters/" and the processor's name. Given to [Handle], it replaces the
+// processor's topic for one handler.
+func WithDeadLetterTopic(topic string) DeadLetterOption { return deadLetterTopic(topic) }
+
+// WithSource sets the CloudEvents source of outputs that have none; the default is the
+// name of their handler.
+func WithSource(source string) Option { return optionFunc(func(o *options) { o.source = source }) }
+
+// WithTimeout bounds each request to the store, and each publishing; the default is 10 s.
+func WithTimeout(d time.Duration) Option { return optionFunc(func(o *options) { o.timeout = d }) }
+
+// WithDrainTimeout sets how long [Processor.Run] waits, once its context has ended, for
+// messages that are being processed; the default is 30 s.
+func WithDrainTimeout(d time.Duration) Option {
+	return optionFunc(func(o *options) { o.drainTimeout = d })
+}
+
+// WithMiddleware wraps each attempt to process a message, the first being the outermost.
+func WithMiddleware(m ...Middleware) Option {
+	return optionFunc(func(o *options) { o.middleware = m })
+}
+
+// WithLogger receives retries, dead letters and duplicates that contradict each other. By
+// default nothing is logged.
+func WithLogger(l *slog.Logger) Option { return optionFunc(func(o *options) { o.logger = l }) }
+
+// WithMetrics counts and measures into m, for example one of package consistentprom. By
+// default nothing is counted.
+func WithMetrics(m Metrics) Option { return optionFunc(func(o *options) { o.metrics = m }) }
+
+// WithNow replaces time.Now, for tests: [Context.Now] and the age of messages.
+func WithNow(now func() time.Time) Option { return optionFunc(func(o *options) { o.now = now }) }
+
+func newOptions(name string, opts []Option) (options, error) {
+	o := options{
+		name:         name,
+		concurrency:  defaultConcurrency,
+		keep:         defaultKeep,
+		attempts:     defaultAttempts,
+		minBackoff:   defaultMinBackoff,
+		maxBackoff:   defaultMaxBackoff,
+		deadLetter:   "dead-letters/" + name,
+		timeout:      defaultTimeout,
+		drainTimeout: defaultDrainTimeout,
+		logger:       slog.New(slog.DiscardHandler),
+		metrics:      noMetrics{},
+		now:          time.Now,
+	}
+	for _, opt := range opts {
+		opt.applyProcessor(&o)
+	}
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", client.ErrInvalidOption, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case !validHandlerName(o.name):
+		return bad("processor name %q: %s", o.name, handlerNameRule)
+	case !utf8.ValidString(o.share) || strings.ContainsAny(o.share, "/+#\x00"):
+		return bad("WithShare(%q): a group has no '/', '+', '#' and NUL [MQTT-4.8.2-2]", o.share)
+	case o.concurrency < 1:
+		return bad("WithConcurrency(%d): it must be at least 1", o.concurrency)
+	case o.keep <= 0:
+		return bad("WithKeep(%v): it must be positive", o.keep)
+	case o.attempts < 1:
+		return bad("WithAttempts(%d): it must be at least 1", o.attempts)
+	case o.minBackoff <= 0 || o.maxBackoff < o.minBackoff:
+		return bad("WithBackoff(%v, %v): the first must be positive and the second no smaller", o.minBackoff, o.maxBackoff)
+	case !validTopic(o.deadLetter):
+		return bad("WithDeadLetterTopic(%q): %s", o.deadLetter, topicRule)
+	case o.timeout <= 0:
+		return bad("WithTimeout(%v): it must be positive", o.timeout)
+	case o.drainTimeout < 0:
+		return bad("WithDrainTimeout(%v): it must not be negative", o.drainTimeout)
+	case o.logger == nil:
+		return bad("WithLogger(nil): leave the option out to log nothing")
+	case o.metrics == nil:
+		return bad("WithMetrics(nil): leave the option out to count nothing")
+	case o.now == nil:
+		return bad("WithNow(nil): leave the option out to use time.Now")
+	}
+	for _, m := range o.middleware {
+		if m == nil {
+			return bad("WithMiddleware: one of them is nil")
+		}
+	}
+	return nil
+}

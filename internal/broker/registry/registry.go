@@ -1,0 +1,109 @@
+package registry
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/hosts"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/restore"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/timers"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+)
+
+// Registry holds the sessions of a broker. Its methods are safe for concurrent use.
+type Registry struct {
+	*routing.Router
+	// MayPublish judges a will that is due; nil: every will is published. It is set before
+	// the first session begins.
+	MayPublish func(id *access.Identity, topic []byte) bool
+
+	timers    *timers.Timers
+	claims    claims
+	steppedMs int64 // FollowClock's: how far the wall clock was stepped forward in all
+
+	mu       lockrank.Mutex[lockrank.Registry]
+	sessions byID // guarded by mu, as hosts
+	hosts    *hosts.Hosts[*session.Session]
+}
+
+// New makes a Registry without sessions, and the Router that finds them.
+func New(env *session.Env, kept *retained.Store) *Registry {
+	r := &Registry{
+		timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
+		sessions: byID{seed: maphash.MakeSeed()}, hosts: hosts.New[*session.Session](),
+	}
+	r.Router = routing.New(env, kept, r.All)
+	env.EndOverflowed = r.endOverflowed
+	return r
+}
+
+// Restore reads the sessions back that the journal has, with all that belongs to them, and
+// sets the bounds of queues by the room on the disk.
+func (r *Registry) Restore() error {
+	loaded, err := restore.Load(r.Router)
+	if err != nil {
+		return err
+	}
+	r.take(loaded)
+	r.FitQueues()
+	return nil
+}
+
+// Serve ends sessions and publishes delayed wills when they are due, until stop is
+// closed.
+func (r *Registry) Serve(stop <-chan struct{}) { r.timers.Serve(r.Now, stop) }
+
+// take registers what was on disk, and starts its clocks.
+func (r *Registry) take(loaded *restore.Loaded) {
+	slices.SortFunc(loaded.Sessions, func(x, y *session.Session) int { return cmp.Compare(x.Away, y.Away) })
+	for _, s := range loaded.Sessions {
+		r.enter(s, s.Owner())
+		r.hosts.Away(&s.Place, s)
+		s.Mu.Lock()
+		r.scheduleExpiry(s)
+		s.Mu.Unlock()
+	}
+	for _, s := range loaded.Delayed {
+		s.Mu.Lock()
+		r.scheduleWill(s)
+		s.Mu.Unlock()
+	}
+	for _, w := range loaded.Wills {
+		r.timers.Add(0, func() {
+			r.Do(func(t *session.Turn) { r.publishWill(t, w) })
+		})
+	}
+}
+
+// All gives the sessions that there are from its call until it returns, and some of those
+// that begin or end meanwhile.
+func (r *Registry) All() []*session.Session {
+	all := make([]*session.Session, 0, r.Len())
+	for i := range r.sessions.parts {
+		r.mu.Lock()
+		for _, s := range r.sessions.parts[i] {
+			all = append(all, s)
+		}
+		r.mu.Unlock()
+	}
+	return all
+}
+
+// Lookup gives the session of a client ID, nil if there is none.
+func (r *Registry) Lookup(id string) *session.Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions.get(id)
+}
+
+// Len is how many sessions there are.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions.len
+}

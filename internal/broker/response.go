@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+)
+
+// routeResponse publishes a handler's response to a request of c. If the
+// requester may publish to its topic, it is routed like a publish of the requester's, but
+// No Local does not apply; otherwise only the requester's own subscriptions see it.
+// It takes over the reference.
+func (b *Broker) routeResponse(t *session.Turn, c *Conn, m *message.Message) {
+	allowed := b.mayPublish(c, m.Topic())
+	if c.responses == nil {
+		c.responses = new(responseRoute)
+	}
+	sub := c.responses.find(b, t, m.Topic())
+	if sub != nil && (allowed || sub.Session == c.session) && sub.Session.Respond(t, sub, m) {
+		return
+	}
+	o := m.Outgoing()
+	o.Direct = true
+	defer o.Done()
+	if allowed && !b.protected(o.Topic) {
+		if sub != nil {
+			b.DeliverOne(t, sub, &o)
+		} else {
+			b.Route(t, &o)
+		}
+		return
+	}
+	s := c.session
+	matches := b.Filters.Match(o.Topic, t.Matches[:0])
+	t.Matches = matches
+	matches = slices.DeleteFunc(matches, func(sub *session.Subscription) bool { return sub.Session != s })
+	if len(matches) > 0 {
+		routing.ChainMatches(t, matches)
+		b.DeliverTo(t, matches, 0, &o)
+	}
+}
+
+// responseRoute remembers where the responses to a connection's requests go, as
+// nearly all of them go to the same topic, which one session subscribes to. It
+// belongs to the goroutine that writes the connection's acknowledgements at the moment.
+type responseRoute struct {
+	topic   []byte
+	sub     *session.Subscription // the only one that matches topic; nil: there are none, or several, or the topic is protected
+	filters uint64                // generation of the index in which that was found
+}
+
+// maxRouteTopic is how long a topic may be to be remembered.
+const maxRouteTopic = 512
+
+// find gives the one subscription that matches the topic, or nil.
+func (r *responseRoute) find(b *Broker, t *session.Turn, topic []byte) *session.Subscription {
+	filters := b.Filters.Generation()
+	if r.filters == filters && bytes.Equal(r.topic, topic) {
+		return r.sub
+	}
+	if len(topic) > maxRouteTopic {
+		return nil
+	}
+	r.filters, r.topic, r.sub = filters, append(r.topic[:0], topic...), nil
+	t.Matches = b.Filters.Match(topic, t.Matches[:0])
+	if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.protected(topic) {
+		r.sub = t.Matches[0]
+	}
+	return r.sub
+}

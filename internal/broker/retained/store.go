@@ -1,0 +1,136 @@
+package retained
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
+)
+
+// Store holds the retained message of each topic.
+//
+// A publish stores and routes under the lock of its topic, a replay reads and enqueues
+// under it: a subscriber never gets an older message after a newer one.
+type Store struct {
+	o           Options
+	names       topic.Names[*message.Message] // messages that aren't pooled
+	stripes     [256]lockrank.Mutex[lockrank.TopicStripe]
+	seed        maphash.Seed
+	stamps      atomic.Uint64 // order in which messages were stored
+	count       atomic.Int64  // messages, without the broker's own on $SYS
+	bytesStored atomic.Int64  // their bytes
+	owners      owners
+	deadlines   deadlines
+}
+
+// Options configures a Store.
+type Options struct {
+	Journal *journal.Journal
+	Memory  *memory.Pool
+	Now     func() int64 // the broker's clock in ms
+	Bounds  Bounds
+}
+
+// Bounds are for all retained messages, and for those that one client has published.
+type Bounds struct {
+	Messages, ClientMessages int
+	Bytes, ClientBytes       int64
+}
+
+// New is an empty store.
+func New(o Options) *Store {
+	r := &Store{o: o, seed: maphash.MakeSeed()}
+	r.owners.byClient = make(map[string]holding)
+	return r
+}
+
+// Counts says whether a retained message counts against the bounds, and is on disk: all
+// but the broker's own figures.
+func Counts(name []byte) bool { return !topic.OwnSys(name) }
+
+// note counts a message that came, or with a sign of -1 one that went. The lock of its
+// topic's stripe is held, or others don't know the store yet.
+func (r *Store) note(m *message.Message, sign int64) {
+	if Counts(m.Topic()) {
+		switch {
+		case m.ExpiresAt == 0:
+		case sign > 0:
+			r.deadlines.add(m)
+		default:
+			r.deadlines.remove(m)
+		}
+		r.count.Add(sign)
+		r.bytesStored.Add(sign * sizeOf(m))
+		r.owners.add(m.Publisher, sign, sign*sizeOf(m))
+		r.o.Memory.Charge(memory.Retained, sign*(sizeOf(m)+overhead))
+	}
+}
+
+// overhead is about what a retained message takes of memory besides its
+// bytes: the Message and its places in the index of names and among the deadlines.
+const overhead = 200
+
+// sizeOf is what the message counts as in the bound of retained messages.
+func sizeOf(m *message.Message) int64 { return m.Size() + int64(len(m.Publisher)) }
+
+// LockOf is the lock of a topic.
+func (r *Store) LockOf(topic []byte) *lockrank.Mutex[lockrank.TopicStripe] {
+	return &r.stripes[maphash.Bytes(r.seed, topic)%uint64(len(r.stripes))]
+}
+
+// Put stores the message, or with an empty payload deletes what is stored
+// [MQTT-3.3.1-5, 3.3.1-6]. It says false at the bound. The topic's lock is held.
+func (r *Store) Put(o *message.Outgoing) bool {
+	if len(o.Payload) == 0 {
+		if old, had := r.names.Delete(o.Topic); had {
+			r.note(old, -1)
+		}
+		return true
+	}
+	old, had := r.names.Get(o.Topic)
+	size := int64(len(o.Topic) + len(o.RawProps) + len(o.Payload) + len(o.Publisher))
+	if Counts(o.Topic) && (!r.mayRetain(o.Publisher, old, size) || !r.o.Memory.Fits(memory.Retained, size)) {
+		return false
+	}
+	m := o.Kept()
+	m.Stamp = r.stamps.Add(1)
+	o.Stamp = m.Stamp
+	r.names.Put(string(o.Topic), m)
+	r.note(m, 1)
+	if had {
+		r.note(old, -1)
+	}
+	return true
+}
+
+// Get gives the retained message of a topic. Its lock is held, unless the message may
+// be replaced meanwhile.
+func (r *Store) Get(topic []byte) (*message.Message, bool) { return r.names.Get(topic) }
+
+// Match visits retained messages whose topics match the filter, as topic.Names.Match does.
+func (r *Store) Match(filter, after string, limit int, visit func(topic string)) (next string, more bool) {
+	return r.names.Match(filter, after, limit, func(name string, _ *message.Message) { visit(name) })
+}
+
+// LastStamp is the stamp of the message that was stored last.
+func (r *Store) LastStamp() uint64 { return r.stamps.Load() }
+
+// StampedTo lets stamps go on from one that is on disk, while the server starts.
+func (r *Store) StampedTo(stamp uint64) { r.stamps.Store(max(r.stamps.Load(), stamp)) }
+
+// Restore adds a message that is on disk, while the server starts.
+func (r *Store) Restore(topic string, m *message.Message) {
+	r.StampedTo(m.Stamp)
+	r.names.Put(topic, m)
+	r.note(m, 1)
+}
+
+// Len is how many messages are retained, without the broker's own on $SYS.
+func (r *Store) Len() int { return int(r.count.Load()) }
+
+// Bytes is the bytes of these messages.
+func (r *Store) Bytes() int64 { return r.bytesStored.Load() }

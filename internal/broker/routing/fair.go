@@ -1,0 +1,158 @@
+package routing
+
+import (
+	"math"
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+)
+
+const (
+	pressedTenths = 9
+	fairTenths    = 8
+	fairInterval  = 250      // ms for which fair shares hold
+	alwaysAllowed = 64 << 10 // bytes that any session may hold as long as the disk has room
+)
+
+// StoredBytes is how many bytes queued messages take on disk, or in memory only. A
+// message that is in several queues counts once.
+func (rt *Router) StoredBytes() int64 {
+	return queue.Load(int(rt.Counters.Queued.Load()), rt.Counters.QueuedBytes.Load()-rt.Payloads.SavedBytes(), queue.RowOverhead)
+}
+
+// refuses says whether a publish must be refused before any client gets it: a
+// matching session wants that of a full queue, or all queues together are near
+// their bound and it would go to one that holds more than its share.
+func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
+	level := rt.fairLevel()
+	if level == math.MaxInt64 && rt.Limits.QueueFull != limits.Reject && rt.Rejecting.Load() == 0 {
+		return false
+	}
+	t.Matches = rt.Filters.Match(o.Topic, t.Matches[:0])
+	for _, sub := range t.Matches {
+		if sub.Session == nil {
+			if groupOf(sub).Refuses(level) {
+				return true
+			}
+			continue
+		}
+		if sub.Session.Refuses(t, sub, level) {
+			return true
+		}
+	}
+	return false
+}
+
+// fairLevel gives the weight above which sessions get no more for now:
+// math.MaxInt64, as long as all queues together are well below their bound.
+func (rt *Router) fairLevel() int64 {
+	l := &rt.Limits
+	used := rt.Weight(int(rt.Counters.Queued.Load()), rt.StoredBytes())
+	if used < l.MaxTotalQueuedBytes/10*session.NearFullTenths {
+		if rt.nearTotal.Load() && used < l.MaxTotalQueuedBytes/session.WarnedAgainHalf {
+			rt.nearTotal.Store(false)
+		}
+		return math.MaxInt64
+	}
+	if !rt.nearTotal.Swap(true) {
+		rt.Counters.NearFull.Add(1)
+		rt.Log.Warn("the queues of all sessions together are near their bound", "messages", rt.Counters.Queued.Load(), "bytes", rt.StoredBytes(), "bound", l.MaxTotalQueuedBytes)
+	}
+	switch {
+	case used < l.MaxTotalQueuedBytes/10*pressedTenths:
+		return math.MaxInt64
+	case used >= l.MaxTotalQueuedBytes:
+		return min(rt.fairShare(), alwaysAllowed)
+	}
+	return rt.fairShare()
+}
+
+// fairShare gives the weight that every session may have within fairTenths of the
+// bound. It is counted anew once in a while.
+func (rt *Router) fairShare() int64 {
+	rt.fairMu.Lock()
+	defer rt.fairMu.Unlock()
+	if now := rt.Now(); rt.fairAt == 0 || now-rt.fairAt >= fairInterval {
+		rt.fair, rt.fairAt = LevelOf(rt.weights(), rt.Limits.MaxTotalQueuedBytes/10*fairTenths), now
+	}
+	return rt.fair
+}
+
+// LevelOf gives the level at which weights that are cut there make up room.
+func LevelOf(weights []int64, room int64) int64 {
+	slices.Sort(weights)
+	for i, w := range weights {
+		others := int64(len(weights) - i)
+		if w > room/others {
+			return room / others
+		}
+		room -= w
+	}
+	return math.MaxInt64
+}
+
+// weights gives what each session and each backlog holds.
+func (rt *Router) weights() (all []int64) {
+	for _, s := range rt.sessions() {
+		s.Mu.Lock()
+		load, _ := s.Fullness(&s.Routed)
+		if s.Routed.Messages > 0 {
+			all = append(all, rt.Weight(s.Routed.Messages, load))
+		}
+		s.Mu.Unlock()
+	}
+	rt.GroupsMu.Lock()
+	defer rt.GroupsMu.Unlock()
+	for _, g := range rt.Groups {
+		g.Mu.Lock()
+		if g.Messages > 0 {
+			all = append(all, rt.Weight(g.Messages, g.Load()))
+		}
+		g.Mu.Unlock()
+	}
+	return all
+}
+
+// JudgeQueueFull says whether the client may choose what it does.
+func (rt *Router) JudgeQueueFull(props []byte) (code mqtt.ReasonCode, reason string) {
+	asked, ok := limits.AskedQueueFull(props)
+	switch {
+	case !ok:
+		return mqtt.ImplementationSpecificError, "the user property " + limits.QueueFullProperty + " must be end-session, reject or drop-oldest"
+	case rt.Limits.KeepQueueFull && asked != 0 && limits.QueueFulls[asked] != rt.Limits.QueueFull:
+		return mqtt.NotAuthorized, "this server does not let sessions choose what happens when their queue is full"
+	}
+	return mqtt.Success, ""
+}
+
+// FitQueues sets the bounds of queues on disk that are not set by what the disk has
+// room for: half of what is free, or taken by queues already, for all of them, and a
+// quarter of that for one.
+func (rt *Router) FitQueues() {
+	l := &rt.Limits
+	if l.MaxTotalQueuedBytes == 0 {
+		l.MaxTotalQueuedBytes = unknownDisk
+		if free, reserve, known := rt.Journal.Free(); known {
+			l.MaxTotalQueuedBytes = max((free-reserve+rt.StoredBytes())/2, leastQueued)
+		}
+		l.MaxTotalQueuedBytes = max(l.MaxTotalQueuedBytes, l.MaxQueuedBytes)
+	}
+	if l.MaxQueuedBytes == 0 {
+		l.MaxQueuedBytes = l.MaxTotalQueuedBytes / 4
+	}
+}
+
+// QueueBounds gives the bytes that one session's queue on disk may have, and all
+// together.
+func (rt *Router) QueueBounds() (session, total int64) {
+	return rt.Limits.MaxQueuedBytes, rt.Limits.MaxTotalQueuedBytes
+}
+
+const (
+	unknownDisk = 4 << 30  // bytes for all queues where the file system doesn't say what is free
+	leastQueued = 64 << 20 // bytes for all queues on a disk that is all but full
+)

@@ -1,0 +1,64 @@
+package routing
+
+import (
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+)
+
+// joinGroup makes sub a member of a shared subscription. The session's lock is held.
+func (rt *Router) joinGroup(sub *session.Subscription, name, filter string) {
+	key := groupKey(name, filter)
+	rt.GroupsMu.Lock()
+	defer rt.GroupsMu.Unlock()
+	g := rt.Groups[key]
+	if g == nil {
+		g = share.New(rt.Env, key, filter)
+		rt.Groups[key] = g
+		rt.Filters.Insert(filter, g.Proxy)
+	}
+	g.Join(sub)
+}
+
+// groupKey is what a group is found by.
+func groupKey(name, filter string) string { return name + "/" + filter }
+
+// leaveGroup ends a membership; the last one ends the group.
+func (rt *Router) leaveGroup(t *session.Turn, sub *session.Subscription) {
+	rt.GroupsMu.Lock()
+	g := rt.Groups[groupKey(session.SplitShare(sub.Filter))]
+	left := g.Leave(sub)
+	if left == 0 {
+		delete(rt.Groups, g.Key)
+		rt.Filters.Remove(g.Filter, g.Proxy)
+		g.Discard() // before there may be a new group of this name, which would share its row
+	}
+	rt.GroupsMu.Unlock()
+	if left > 0 {
+		g.TakeBack(t, sub)
+	}
+}
+
+// groupOf gives the shared subscription that sub, a match, stands for.
+func groupOf(sub *session.Subscription) *share.Group { return sub.Group.(*share.Group) }
+
+// Insert makes publishes find the subscription; its session's lock is held.
+func (rt *Router) Insert(sub *session.Subscription, group, rest string) {
+	rt.Counters.Subscriptions.Add(1)
+	if group != "" {
+		rt.joinGroup(sub, group, rest)
+		return
+	}
+	rt.Filters.Insert(rest, sub)
+}
+
+// Remove makes publishes not find the subscription any more. No lock is held.
+func (rt *Router) Remove(t *session.Turn, sub *session.Subscription) {
+	rt.Counters.Subscriptions.Add(-1)
+	rt.Memory.Credit(memory.Subscriptions, sub.Memory())
+	if sub.Group != nil {
+		rt.leaveGroup(t, sub)
+		return
+	}
+	rt.Filters.Remove(sub.Filter, sub)
+}

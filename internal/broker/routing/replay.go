@@ -1,0 +1,153 @@
+package routing
+
+import (
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+)
+
+// NewReplay begins a replay to a subscription, once it is in the index of filters;
+// its session's lock is held.
+//
+// A publish that has been stored by then and not yet matched will be routed to
+// it: DeliverTo notes that, so that it isn't sent twice.
+func (rt *Router) NewReplay(sub *session.Subscription) *session.Replay {
+	sub.Replay = &session.Replay{Sub: sub, Owed: rows.Owed{Filter: sub.Filter, Since: rt.Retained.LastStamp()}, Fresh: true}
+	return sub.Replay
+}
+
+// Owed gives the replays that have something to send. What is retained from now on
+// is routed to their subscriptions anyway.
+func (rt *Router) Owed(s *session.Session, replays []*session.Replay) []*session.Replay {
+	return slices.DeleteFunc(replays, func(r *session.Replay) bool {
+		found := false
+		rt.Retained.Match(r.Owed.Filter, "", 1, func(string) { found = true })
+		if !found {
+			s.Mu.Lock()
+			r.End()
+			s.Mu.Unlock()
+		}
+		return !found
+	})
+}
+
+// StartReplays adds replays to the session and goes on with them.
+func (rt *Router) StartReplays(t *session.Turn, s *session.Session, replays []*session.Replay) {
+	if len(replays) == 0 {
+		return
+	}
+	s.Mu.Lock()
+	for _, r := range replays {
+		r.Fresh = false
+	}
+	s.AddReplays(replays...)
+	if s.Replays.Len() > 2*rt.Limits.MaxSubscriptions { // a client may subscribe again and again, and take nothing
+		s.RemoveReplays(func(r *session.Replay) bool {
+			if r.Stale() && r.Key != nil {
+				t.Deletes = append(t.Deletes, r.Key)
+			}
+			return r.Stale()
+		})
+	}
+	s.Mu.Unlock()
+	rt.Commit(t, nil)
+	rt.ResumeFeed(t, s)
+}
+
+// ResumeFeed feeds a session from what isn't in its queue in memory: messages that are
+// on disk only, backlogs of shared subscriptions that found it full, retained
+// messages for new subscriptions. Called with no lock
+// held whenever the queue has got shorter; one goroutine does each at a time.
+func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
+	if !t.MustNotBlock {
+		rt.LoadMessages(t, s)
+	}
+	rt.DispatchTo(t, s)
+	if t.MustNotBlock {
+		if s.Lacks() || s.MayReplay() {
+			rt.Background(func(t *session.Turn) { rt.ResumeFeed(t, s) })
+		}
+		return
+	}
+	owed := 0 // by the replay, each of whose goroutines goes on where the one before had to wait for the client
+	for {
+		t.Pace(owed)
+		s.Mu.Lock()
+		if s.Replaying || s.Replays == nil || s.Peer == nil || !s.RoomToReplay() {
+			s.Mu.Unlock()
+			return
+		}
+		s.Replaying = true
+		r := s.Replays.First()
+		r.Work = min(r.Work+session.ReplayAhead, session.MaxOwed)
+		owed = r.Work
+		s.Mu.Unlock()
+
+		t.Worked += session.ReplayAhead
+		began := r.Owed.After
+		more := rt.replayPage(t, s, r)
+		rt.Commit(t, s.Replayed(t, r, began, &more))
+
+		s.Mu.Lock()
+		s.Replaying = false
+		if !more && s.Replays.First() == r {
+			s.DropFirstReplay()
+			r.End()
+		}
+		s.Mu.Unlock()
+	}
+}
+
+// replayPage enqueues the next retained messages of r.
+func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Replay) (more bool) {
+	names := make([]string, 0, session.ReplayAhead)
+	next, more := rt.Retained.Match(r.Owed.Filter, r.Owed.After, session.ReplayAhead, func(name string) {
+		names = append(names, name)
+	})
+	for _, name := range names {
+		if s.OutputFull() {
+			return true // r.owed.After is where to go on
+		}
+		if !rt.replayOne(t, s, r, []byte(name)) {
+			return false
+		}
+		r.Owed.After = name
+	}
+	r.Owed.After = next
+	return more
+}
+
+// replayOne enqueues the retained message of one topic, unless it was stored
+// after the subscription was made and has thus been routed to it. It says false
+// if no session waits for the rest.
+func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, name []byte) bool {
+	topic := rt.Retained.LockOf(name)
+	topic.Lock()
+	defer topic.Unlock()
+	m, found := rt.Retained.Get(name)
+	if !found || m.Stamp > r.Owed.Since {
+		return true
+	}
+	if m.ExpiresAt != 0 && m.ExpiresAt <= rt.Now() {
+		rt.Retained.RemoveExpired(m)
+		return true
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if r.Stale() || s.Ended {
+		return false
+	}
+	if slices.Contains(r.Owed.Routed, m.Stamp) || r.Sub.NoLocal && m.Publisher == s.ID { // [MQTT-3.8.3-3]
+		return true
+	}
+	m.Keep()
+	o := m.Outgoing()
+	defer o.Done()
+	t.SubIDs = t.SubIDs[:0]
+	if r.Sub.ID != 0 {
+		t.SubIDs = append(t.SubIDs, r.Sub.ID)
+	}
+	s.Deliver(t, r.Sub, &o, min(m.QoS, r.Sub.QoS), true)
+	return true
+}

@@ -1,0 +1,35 @@
+package routing
+
+import (
+	"sync/atomic"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
+)
+
+// Router decides which sessions and groups get a message.
+type Router struct {
+	*session.Env
+	Retained *retained.Store
+	sessions func() []*session.Session // all that there are at this moment
+
+	Filters topic.Index[*session.Subscription]
+
+	GroupsMu lockrank.Mutex[lockrank.Groups]
+	Groups   map[string]*share.Group // by {name}/{filter}; guarded by GroupsMu
+
+	nearTotal atomic.Bool // all queues together are near their bound, and the log has it
+	fairMu    lockrank.Mutex[lockrank.Fair]
+	fair      int64 // guarded by fairMu, as fairAt
+	fairAt    int64 // when fair was counted, on the broker's clock in ms
+}
+
+// New makes a Router without subscriptions. The Router also feeds sessions again.
+func New(env *session.Env, kept *retained.Store, sessions func() []*session.Session) *Router {
+	rt := &Router{Env: env, Retained: kept, sessions: sessions, Groups: make(map[string]*share.Group)}
+	env.ResumeFeed = rt.ResumeFeed
+	return rt
+}

@@ -1,0 +1,269 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+)
+
+// What happens when queues reach their bounds.
+//
+// A session's queue on disk is bounded in bytes of the disk. At the bound the
+// session's setting says what happens (QueueFull): the server's, or what its client
+// asked for in CONNECT. Messages that have expired go before that.
+//
+// All queues together are bounded, too. From nine tenths of that on, nothing that
+// was acknowledged is lost for it, but publishes are refused that would go to a
+// session which holds more than its fair share. The fair share is the most that
+// every session could hold within eight tenths of the bound, if those that hold
+// less leave the rest to the others. So a client with many sessions, or one large
+// one, that fills the disk can't cost a session with a small queue anything: such a
+// session is below its share, and messages for it are still taken. Which publisher
+// has filled the queues does not matter: it may be any that publishes to a topic of
+// an abandoned session, and none of those is at fault.
+//
+// What is in memory only (the queues of sessions that end with their connection,
+// responses, notifications) is bounded in bytes of memory.
+
+const (
+	NearFullTenths  = 8
+	expiredAtOnce   = 64   // slots looked at for expired messages when a queue is full
+	purgeAtOnce     = 1000 // rows looked at by a purge between two others' turns
+	purgeRoomShare  = 16   // of the bound: what may come while a purge makes room
+	WarnedAgainHalf = 2
+)
+
+// whenFull says what happens when the queue on disk is full; s.Mu is held.
+func (s *Session) whenFull() limits.QueueFull {
+	if s.asked != 0 {
+		return limits.QueueFulls[s.asked]
+	}
+	return s.Env.Limits.QueueFull
+}
+
+// stored says whether the messages of a queue are on disk; s.Mu is held.
+func (s *Session) stored(q *queue.Queue) bool { return q == &s.Routed && s.SID != 0 }
+
+// Fullness gives what a queue holds, and its bound, in bytes; s.Mu is held.
+func (s *Session) Fullness(q *queue.Queue) (load, bound int64) {
+	l := &s.Env.Limits
+	if s.stored(q) {
+		return queue.Load(q.Messages, q.Bytes, queue.RowOverhead), l.MaxQueuedBytes
+	}
+	return queue.Load(q.Messages, q.Bytes, queue.SlotOverhead), min(l.MaxQueuedMemory, l.MaxQueuedBytes)
+}
+
+// full says whether the queue is at its bound, after expired messages have gone.
+// s.Mu is held.
+func (s *Session) full(t *Turn, q *queue.Queue) bool {
+	load, bound := s.Fullness(q)
+	if load < bound && q.Messages < s.Env.Limits.MaxQueued {
+		return false
+	}
+	if s.dropExpired(q) {
+		load, bound = s.Fullness(q)
+	}
+	if s.mayPurge() {
+		t.nearFull = append(t.nearFull, s)
+		return load >= bound+bound/purgeRoomShare || q.Messages-q.Messages/(purgeRoomShare+1) >= s.Env.Limits.MaxQueued
+	}
+	return load >= bound || q.Messages >= s.Env.Limits.MaxQueued
+}
+
+// dropExpired drops the first messages in memory that have expired; s.Mu is held.
+func (s *Session) dropExpired(q *queue.Queue) (any bool) {
+	now := s.Env.Now()
+	q.Join()
+	for seq := q.Next; seq < min(q.Front.End, q.Next+expiredAtOnce); seq++ {
+		it := q.Front.At(seq)
+		if it.State == queue.Pending && !it.Dup && it.Batch != queue.Unsaved && it.Message != nil && expired(it.Message.ExpiresAt, now) {
+			if it.Saved && s.SID != 0 {
+				s.deleteRow(it.Seq)
+			}
+			s.remove(q, it)
+			s.Env.Counters.Expired.Add(1)
+			any = true
+		}
+	}
+	q.Trim()
+	return any
+}
+
+func expired(at, now int64) bool { return at != 0 && at <= now }
+
+// mayPurge says whether there are expired messages on disk only, or a goroutine
+// deletes them; s.Mu is held.
+func (s *Session) mayPurge() bool {
+	return s.purging || s.Routed.Middle.Count > 0 && expired(s.Routed.Middle.Expires, s.Env.Now())
+}
+
+// makeRoom deals with a queue at its bound: it says whether a message more may
+// come. s.Mu is held.
+func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
+	if q == &s.Direct {
+		// A response or notification is lost, so the client has to know; what is on
+		// disk for it stays.
+		s.Env.Counters.Dropped.Add(1)
+		if c := s.Peer; c != nil {
+			c.Disconnect(mqtt.QuotaExceeded, "too many responses and notifications wait for their acknowledgement")
+		}
+		return false
+	}
+	load, bound := s.Fullness(q)
+	if s.whenFull() == limits.DropOldest && load < 2*bound && q.Messages/2 < s.Env.Limits.MaxQueued {
+		return true // shed follows
+	}
+	if !s.Ended {
+		t.EndSession(s)
+	}
+	return false
+}
+
+// shed drops the oldest messages that have not been sent, if that is what is to
+// happen with a queue beyond its bound. Those on disk only are read for that.
+// s.Mu is held.
+func (s *Session) shed(t *Turn) {
+	if s.whenFull() != limits.DropOldest {
+		return
+	}
+	for s.overfull() {
+		it := s.Routed.OldestWaiting()
+		if it == nil {
+			if s.lacksOldest() {
+				t.Feed = append(t.Feed, s)
+			}
+			return
+		}
+		s.drop(&s.Routed, it)
+		s.Env.Counters.Dropped.Add(1)
+	}
+}
+
+// overfull says whether the queue is beyond its bound; s.Mu is held.
+func (s *Session) overfull() bool {
+	load, bound := s.Fullness(&s.Routed)
+	return load > bound || s.Routed.Messages > s.Env.Limits.MaxQueued
+}
+
+// lacksOldest says whether shed needs messages that are on disk only, and no
+// goroutine reads them; s.Mu is held.
+func (s *Session) lacksOldest() bool {
+	return s.whenFull() == limits.DropOldest && s.overfull() && !s.loading && s.Routed.Middle.Count > 0 && s.Routed.OldestWaiting() == nil
+}
+
+// warn notes that the queue on disk has come near its bound; s.Mu is held.
+func (s *Session) warn(t *Turn, q *queue.Queue) {
+	if !s.stored(q) {
+		return
+	}
+	load, bound := s.Fullness(q)
+	near := load > bound/10*NearFullTenths || q.Messages > s.Env.Limits.MaxQueued/10*NearFullTenths
+	switch {
+	case near && !s.warned:
+		s.warned = true
+		t.nearFull = append(t.nearFull, s)
+	case !near && s.warned && load < bound/WarnedAgainHalf && q.Messages < s.Env.Limits.MaxQueued/WarnedAgainHalf:
+		s.warned = false
+	}
+}
+
+// isNearFull says that a queue is near its bound, and has what has expired of it
+// deleted. No lock is held.
+func (e *Env) isNearFull(s *Session) {
+	s.Mu.Lock()
+	messages, bytes, ended := s.Routed.Messages, s.Routed.Bytes, s.Ended
+	_, bound := s.Fullness(&s.Routed)
+	say := s.warned && !s.said
+	s.said = s.warned
+	purge := !s.purging && s.mayPurge()
+	s.purging = s.purging || purge
+	s.Mu.Unlock()
+	if say && !ended {
+		e.Counters.NearFull.Add(1)
+		e.Log.Warn("the queue of a session is near its bound", "client", s.ID, "messages", messages, "bytes", bytes, "bound", bound)
+	}
+	if purge && !e.Background(func(t *Turn) { e.purge(s) }) {
+		s.Mu.Lock()
+		s.purging = false
+		s.Mu.Unlock()
+	}
+}
+
+// purge deletes expired messages that are on disk only, a page at a time.
+func (e *Env) purge(s *Session) {
+	s.Mu.Lock()
+	sid, m := s.SID, s.Routed.Middle
+	s.Mu.Unlock()
+	earliest := int64(0)
+	var err error
+	for from := m.From; from < m.To && err == nil; {
+		var gone []queue.ExpiredRow
+		var first int64
+		var next uint64
+		gone, first, next, err = e.Pages.Expired(sid, from, m.To, purgeAtOnce, e.Now())
+		if first != 0 && (earliest == 0 || first < earliest) {
+			earliest = first
+		}
+		from = next
+		s.Mu.Lock()
+		q := &s.Routed
+		if s.Ended || s.SID != sid {
+			s.purging = false
+			s.Mu.Unlock()
+			return
+		}
+		for _, r := range gone {
+			if s.loading || r.Seq < q.Middle.From || r.Seq >= q.Middle.To || r.Seq < q.SentTo {
+				continue // it will be dropped before it is sent, or may have been sent before
+			}
+			s.deleteRow(r.Seq)
+			if r.Number != 0 {
+				e.Payloads.Release(e.Journal, r.Number)
+			}
+			q.Middle.Count--
+			q.Middle.Bytes -= int64(r.Size)
+			s.Charges(q).Level(q, -1, -int64(r.Size))
+			e.Counters.Expired.Add(1)
+		}
+		s.Mu.Unlock()
+	}
+	if err != nil && !errors.Is(err, journal.ErrClosed) {
+		e.Log.Error("cannot read the queue of a session to delete what has expired", "client", s.ID, "error", err)
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.purging = false
+	if q := &s.Routed; q.Middle.Expires == m.Expires {
+		q.Middle.Expires = earliest
+	}
+}
+
+// Weight makes one figure of messages and bytes, on the scale of MaxTotalQueuedBytes.
+func (e *Env) Weight(messages int, load int64) int64 {
+	l := &e.Limits
+	return max(load, int64(float64(messages)*float64(l.MaxTotalQueuedBytes)/float64(l.MaxTotalQueued)))
+}
+
+func (s *Session) Refuses(t *Turn, sub *Subscription, level int64) bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if sub.QoS == 0 || s.Ended || s.Peer == nil && !s.Persistent() {
+		return false
+	}
+	q := &s.Routed
+	load, _ := s.Fullness(q)
+	return s.Env.Weight(q.Messages, load) > level || s.whenFull() == limits.Reject && s.full(t, q)
+}
+
+// Ask notes what the client chose; s.Mu is held.
+func (s *Session) Ask(asked byte) {
+	if limits.QueueFulls[s.asked] == limits.Reject {
+		s.Env.Rejecting.Add(-1)
+	}
+	if s.asked = asked; limits.QueueFulls[asked] == limits.Reject {
+		s.Env.Rejecting.Add(1)
+	}
+}

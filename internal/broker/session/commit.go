@@ -1,0 +1,168 @@
+package session
+
+import (
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+)
+
+// save is a message that routing has put into a queue and that belongs on disk.
+type save struct {
+	Session *Session // nil: the queue is the group's backlog
+	group   Group    // whose backlog it is in, or by which it came to Session; nil: by none
+	SID     uint64   // as it was then; a session that ended meanwhile has none
+	Seq     uint64
+	Slot    queue.Slot // with a reference to its message
+}
+
+// PublishRows is what goes to disk in the same batch as a publish's messages.
+type PublishRows struct {
+	Received uint64 // sid of the session from which a QoS 2 publish is under way; 0: none
+	ID       uint16
+	Retained *message.Message // stored under its topic; one without payload deletes
+	Will     uint64           // number of the row of the will that this was; 0: it has none
+	owed     []byte           // key of a replay's row; nil: none
+	owedRow  []byte
+
+	Mute       bool // the publisher can't be told that a message isn't retained
+	Unretained bool // by Router.Publish: the message was to be retained, and there was no room
+}
+
+// How a publish gets to disk.
+//
+// Routing puts a message into each matching queue, under one session's lock
+// after the other. Which queues these were is only known at the end, and all
+// their rows must be in one batch, together with what says that a QoS 2 publish
+// has been received: if one could be there without the other, the publish would
+// be lost, or done twice, after a crash. So routing only notes what is to be
+// saved and marks the slots as unsaved, which keeps them from being sent; Commit
+// then writes all of it at once, and visits the sessions a second time to send.
+// A message that goes to several queues is written once, and their rows refer to it.
+
+// Commit journals what this turn has put into queues, and the rows of with (nil: none),
+// in one batch. It returns the batch to wait for, 0 if there is nothing to journal. No
+// lock of a session is held.
+func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
+	if len(t.Saves) == 0 && len(t.Deletes) == 0 && (with == nil || with.empty()) {
+		return 0
+	}
+	wall := e.Wall()
+	number := uint64(0)
+	if len(t.Saves) > 1 && sameMessage(t.Saves) {
+		number = e.Payloads.Add(len(t.Saves), int(t.Saves[0].Slot.Message.Size()))
+		t.row = t.Saves[0].Slot.Message.AppendRow(rows.AppendPayload(t.row[:0]), wall)
+	}
+	a := e.Journal.Begin()
+	if number != 0 {
+		a.Set(rows.PayloadKey(number), t.row)
+	}
+	for i := range t.Saves {
+		sv := &t.Saves[i]
+		t.row = sv.Slot.AppendRow(t.row[:0], 0, number, wall)
+		t.key = rows.AppendQueueKey(t.key[:0], sv.SID, sv.Seq)
+		a.Set(t.key, t.row)
+	}
+	for _, key := range t.Deletes {
+		a.Delete(key)
+	}
+	if with != nil {
+		t.row = with.append(a, t.row, wall)
+	}
+	batch := a.End(nil)
+	t.Deletes = t.Deletes[:0]
+
+	saves := t.Saves
+	t.Saves = nil
+	for i := range saves {
+		sv := &saves[i]
+		if sv.Session == nil {
+			sv.group.Committed(t, sv.Seq, batch)
+		} else {
+			sv.Session.saved(t, sv, batch, number)
+		}
+		sv.Slot.Message.Release()
+		*sv = save{}
+	}
+	if t.Saves == nil {
+		t.Saves = saves[:0]
+	}
+	// A message whose session has ended meanwhile went back to its group, or its row is
+	// still to be deleted: both are journaled in another batch.
+	return max(batch, e.Commit(t, nil))
+}
+
+func sameMessage(saves []save) bool {
+	for i := range saves {
+		if saves[i].Slot.Message != saves[0].Slot.Message || saves[i].Session == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *PublishRows) empty() bool {
+	return w.Received == 0 && w.Retained == nil && w.Will == 0 && w.owed == nil
+}
+
+func (w *PublishRows) append(a journal.Append, row []byte, wall int64) []byte {
+	if w.Received != 0 {
+		a.Set(rows.ReceivedKey(w.Received, w.ID), rows.ReceivedRow())
+	}
+	if m := w.Retained; m != nil {
+		key := rows.RetainedKey(m.Topic())
+		if len(m.Payload()) == 0 {
+			a.Delete(key)
+		} else {
+			row = m.AppendRetainedRow(row[:0], wall)
+			a.Set(key, row)
+		}
+	}
+	if w.Will != 0 {
+		a.Delete(rows.WillKey(w.Will))
+	}
+	if w.owed != nil {
+		a.Set(w.owed, w.owedRow)
+	}
+	return row
+}
+
+// SaveBacklog notes that a message of a shared subscription's backlog is to be journaled
+// with the turn's next commit. sid is the backlog's number.
+func (t *Turn) SaveBacklog(g Group, sid, seq uint64, m *message.Message) {
+	m.Keep()
+	t.Saves = append(t.Saves, save{group: g, SID: sid, Seq: seq, Slot: queue.Slot{Message: m, QoS: m.QoS}})
+}
+
+// saved notes that a slot's row is in the batch, and sends what can be sent. If
+// the session has gone meanwhile, a message of a shared subscription goes back to
+// its group: TakeBack has passed it over.
+func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
+	group := sv.group
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	q := &s.Routed
+	it := q.SlotAt(sv.Seq)
+	if it == nil || it.Batch != queue.Unsaved || s.SID != sv.SID {
+		t.Deletes = append(t.Deletes, rows.QueueKey(sv.SID, sv.Seq)) // the session has ended
+		if number != 0 && s.Env.Payloads.Drop(number) {
+			t.Deletes = append(t.Deletes, rows.PayloadKey(number))
+		}
+		if group != nil {
+			sv.Slot.Message.Keep()
+			group.Requeue(t, sv.Slot.Message)
+		}
+		return
+	}
+	it.Batch, it.Saved, it.Number = batch, true, number
+	if group != nil && s.Peer == nil && group.HasMembers() {
+		group.Requeue(t, s.handBack(t, it))
+		q.Trim()
+		return
+	}
+	s.Pump(t)
+	s.Evict()
+	if s.Peer != nil {
+		t.MarkDirty(s.Peer)
+	}
+}

@@ -1,0 +1,15 @@
+// Package session is what the broker keeps for one client: subscriptions, the deliveries
+// under way and waiting, what has been received at QoS 2, the will. It outlives the
+// connection when the client asked for that.
+//
+//   - A [Session] sends to its client what its Receive Maximum and the output allow
+//     (session.go), keeps a bounded part of its queue in memory (window.go), and says what
+//     happens when the queue is full (bounds.go).
+//   - It takes a message of a shared subscription, a [Group], if it has room, and hands
+//     back what it did not send (shared.go).
+//   - [Env.Commit] journals what routing has put into queues (commit.go).
+//   - A [Turn] is the work between two moments at which a goroutine has nothing to do: it
+//     remembers which connections got output, so that each is flushed once.
+//
+// The broker decides which messages a session gets, when it begins and when it ends.
+package session

@@ -1,0 +1,298 @@
+package share
+
+import (
+	"sync/atomic"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+)
+
+// Group is a shared subscription, $share/{name}/{filter}: each message goes
+// to one member [MQTT-4.8.2-4].
+//
+// A message goes to the next member in turn that is connected and whose queue has
+// room. When there is none it waits in the group's own backlog, once, for the
+// first that comes back or has acknowledged something. The backlog is a queue on
+// disk, of which hardly more than the ends are in memory (package share). What
+// a member had not been sent when it left goes back to the group, and so does
+// what it had been sent at QoS 1 and not acknowledged, if another member can take it.
+type Group struct {
+	Filter string
+	Proxy  *session.Subscription // stands for the group in the index of filters
+
+	members atomic.Pointer[[]*session.Subscription] // replaced under mu
+	turn    atomic.Uint64
+
+	Mu lockrank.Mutex[lockrank.Group]
+	Backlog
+	Dispatching bool // a goroutine empties the backlog
+	again       bool // and is to look once more before it stops
+}
+
+// New is a shared subscription without members.
+func New(env *session.Env, key, filter string) *Group {
+	g := &Group{Filter: filter}
+	g.Begin(env, key, g)
+	g.Proxy = &session.Subscription{Group: g, Filter: filter}
+	g.members.Store(&[]*session.Subscription{})
+	return g
+}
+
+// Join makes sub a member. The caller lets one goroutine at a time join or leave.
+func (g *Group) Join(sub *session.Subscription) {
+	sub.Group, sub.Share.Filter = g, sub.Filter
+	old := *g.members.Load()
+	members := append(append(make([]*session.Subscription, 0, len(old)+1), old...), sub)
+	g.members.Store(&members)
+}
+
+// Leave ends a membership, and says how many members are left.
+func (g *Group) Leave(sub *session.Subscription) (left int) {
+	old := *g.members.Load()
+	members := make([]*session.Subscription, 0, len(old))
+	for _, m := range old {
+		if m != sub {
+			members = append(members, m)
+		}
+	}
+	g.members.Store(&members)
+	return len(members)
+}
+
+// Deliver gives the message to one member, or keeps it until one is there.
+func (g *Group) Deliver(t *session.Turn, o *message.Outgoing) {
+	g.Mu.Lock()
+	waiting := g.Messages > 0 || g.Dispatching
+	g.Mu.Unlock()
+	if !waiting && g.Offer(t, o) {
+		return
+	}
+	if o.QoS == 0 || !g.anyTaker() {
+		g.env.Counters.Dropped.Add(1)
+		return
+	}
+	g.Add(t, t.MessageOf(o)) // dispatched when it is saved
+}
+
+// Offer tries the members in turn until one that is connected takes it.
+func (g *Group) Offer(t *session.Turn, o *message.Outgoing) bool {
+	members := *g.members.Load()
+	if len(members) == 0 {
+		return false
+	}
+	first := g.turn.Add(1)
+	for i := range members {
+		m := members[(first+uint64(i))%uint64(len(members))]
+		if m.Session.Offer(t, m, o) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyTaker says whether a member may take a message later: when it comes back, or has
+// room again.
+func (g *Group) anyTaker() bool {
+	return g.any(func(s *session.Session) bool { return !s.Ended && (s.Persistent() || s.Peer != nil) })
+}
+
+func (g *Group) AnyDurable() bool {
+	return g.any(func(s *session.Session) bool { return !s.Ended && s.Persistent() })
+}
+
+// any says whether a member's session is as is asks, with its lock held.
+func (g *Group) any(is func(*session.Session) bool) bool {
+	for _, m := range *g.members.Load() {
+		m.Session.Mu.Lock()
+		yes := is(m.Session)
+		m.Session.Mu.Unlock()
+		if yes {
+			return true
+		}
+	}
+	return false
+}
+
+// Refuses says whether a publish to the group is to be refused, if those are that hold
+// more than level.
+func (g *Group) Refuses(level int64) bool {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.env.Weight(g.Messages, g.Load()) > level || g.env.Limits.QueueFull == limits.Reject && g.Full()
+}
+
+// HasMembers says whether there is a member left for messages that are handed back.
+func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
+
+// makeRoom deals with a backlog at its bound: it says whether a message more may
+// come. g.Mu is held.
+func (g *Group) makeRoom(t *session.Turn) bool {
+	l := &g.env.Limits
+	if l.QueueFull == limits.DropOldest {
+		if g.Load() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued {
+			return true // Shed follows
+		}
+		// Shed can't drop messages that are not saved yet, and that many of them are
+		// in front: the new message is dropped in their place.
+		g.env.Counters.Dropped.Add(1)
+		return false
+	}
+	for _, member := range *g.members.Load() {
+		t.EndSession(member.Session)
+	}
+	return false
+}
+
+// Add puts a message, of which it takes over the reference, behind the backlog.
+func (g *Group) Add(t *session.Turn, m *message.Message) {
+	attended := g.anyConnectedBut(nil)
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.Attended = attended
+	if g.Ended || g.Full() && !g.makeRoom(t) {
+		m.Release()
+		return
+	}
+	g.save(t, g.Append(m), m)
+	g.Shed(&t.Deletes)
+}
+
+// save notes that a message of the backlog is to be journaled; g.Mu is held.
+func (g *Group) save(t *session.Turn, seq uint64, m *message.Message) {
+	t.SaveBacklog(g, g.Number(), seq, m)
+}
+
+// Committed notes that a message's row is in the batch, and passes on what can be.
+func (g *Group) Committed(t *session.Turn, seq uint64, batch journal.Seq) {
+	g.Mu.Lock()
+	g.Saved(seq, batch)
+	g.Mu.Unlock()
+	if g.pass(t) && g.mayLoad(t) {
+		g.loadInBackground() // the caller may hold locks that must not wait for the disk
+	}
+	g.Mu.Lock()
+	g.Evict()
+	g.Mu.Unlock()
+}
+
+// First gives the first message of the backlog with a reference, if it is saved and
+// in memory.
+func (g *Group) First() (seq uint64, m *message.Message) {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.Peek()
+}
+
+// Pop takes the message that first gave out of the backlog, if it is still there: it
+// is the first, unless others were handed back meanwhile. Its row goes with the
+// turn's next commit.
+func (g *Group) Pop(t *session.Turn, seq uint64) bool {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.Take(&t.Deletes, seq)
+}
+
+// Requeue puts messages, whose references it takes over, before the backlog, in
+// order, to be journaled.
+func (g *Group) Requeue(t *session.Turn, messages ...*message.Message) {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Ended {
+		for _, m := range messages {
+			m.Release()
+		}
+		return
+	}
+	first := g.Prepend(messages)
+	for i, m := range messages {
+		g.save(t, first+uint64(i), m)
+	}
+}
+
+// Dispatch empties the backlog as long as a member takes it, and reads it back from
+// the disk for that. No lock is held.
+func (g *Group) Dispatch(t *session.Turn) {
+	for g.pass(t) && g.mayLoad(t) {
+		if t.MustNotBlock {
+			g.loadInBackground()
+			return
+		}
+		if !g.loadMessages(t) {
+			return
+		}
+	}
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.Evict() // what has been read and no member took
+}
+
+// pass passes on what is in memory of the first messages, as long as a member takes
+// them, and says whether it has come to one that is on disk only. One goroutine does
+// it at a time, so that the order holds; it looks once more if another came while it
+// found no taker.
+func (g *Group) pass(t *session.Turn) (lacks bool) {
+	g.Mu.Lock() // and no Unlock is deferred: a panic of dispatchOne would come upon it without the lock
+	if g.Dispatching {
+		g.again = true
+		g.Mu.Unlock()
+		return false
+	}
+	g.Dispatching = true
+	for more := true; more && g.Ready(); {
+		g.again = false
+		g.Mu.Unlock()
+		taken := g.dispatchOne(t)
+		g.Mu.Lock()
+		more = taken || g.again
+	}
+	g.Dispatching = false
+	lacks = g.Lacks()
+	g.Mu.Unlock()
+	return lacks
+}
+
+// dispatchOne passes the first message on: its row in the member's queue and the
+// end of the one that it had are in the same batch.
+func (g *Group) dispatchOne(t *session.Turn) bool {
+	seq, m := g.First()
+	if m == nil {
+		return false
+	}
+	expired := m.ExpiresAt != 0 && message.SecondsLeft(m.ExpiresAt, g.env.Now()) == 0
+	o := m.Outgoing()
+	defer o.Done()
+	if !expired && !g.Offer(t, &o) {
+		return false
+	}
+	g.Pop(t, seq)
+	g.env.Commit(t, nil)
+	return true
+}
+
+// TakeBack collects what a member that left, or lost its connection, was not
+// sent, and gives it to the others.
+func (g *Group) TakeBack(t *session.Turn, sub *session.Subscription) {
+	others := g.anyConnectedBut(sub.Session)
+	if messages := sub.Session.HandBack(t, sub, others); len(messages) > 0 {
+		g.Requeue(t, messages...)
+	}
+	g.Mu.Lock()
+	g.Attended = others
+	g.Evict()
+	g.Mu.Unlock()
+	g.env.Commit(t, nil)
+}
+
+func (g *Group) anyConnectedBut(s *session.Session) bool {
+	return g.any(func(other *session.Session) bool { return other != s && other.Peer != nil })
+}
+
+// Discard ends the group: it lets go of the backlog, in memory and on disk.
+func (g *Group) Discard() {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.End()
+}

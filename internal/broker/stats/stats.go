@@ -1,0 +1,38 @@
+// Package stats counts what the broker does.
+package stats
+
+import "sync/atomic"
+
+// Counters count what the broker did since it started; Queued, QueuedBytes
+// and Subscriptions are levels. Each may be read at any time.
+type Counters struct {
+	PacketsIn          atomic.Int64 // packets received
+	PacketsPaced       atomic.Int64 // of these, packets of clients that sent more than their share, whose readers took turns
+	MessagesIn         atomic.Int64 // PUBLISH packets received
+	MessagesOut        atomic.Int64 // PUBLISH packets sent
+	Connects           atomic.Int64 // connections accepted
+	Refused            atomic.Int64 // connections refused in CONNACK
+	Takeovers          atomic.Int64 // connections closed because their client came again
+	NotOwned           atomic.Int64 // connections refused because the session belongs to another owner
+	Reauthenticated    atomic.Int64 // times that a client has authenticated again on its connection
+	IdentitiesExpired  atomic.Int64 // connections closed because the client's token or certificate had expired
+	IdentitiesRevoked  atomic.Int64 // connections closed because the client's user is gone or has another password
+	KeepAliveTimeouts  atomic.Int64 // connections closed because nothing was heard
+	SessionsExpired    atomic.Int64
+	SessionsDisplaced  atomic.Int64 // sessions ended to make room for others: away, with nothing queued
+	SessionsOverflowed atomic.Int64 // sessions ended because their queue was full
+	NearFull           atomic.Int64 // times that a session's queue, or all together, came within a fifth of the bound
+	Dropped            atomic.Int64 // messages dropped: QoS 0 to a full output, or the oldest of a full queue
+	Expired            atomic.Int64 // messages dropped because their expiry interval passed
+	TooLarge           atomic.Int64 // messages dropped because the receiver takes no packet that large
+	Rejected           atomic.Int64 // publishes refused at a bound
+	Unauthorized       atomic.Int64 // publishes refused for lack of permission
+	WillsUnauthorized  atomic.Int64 // wills not published for lack of permission
+	SubscriptionsEnded atomic.Int64 // subscriptions ended because they were allowed no more
+	Wills              atomic.Int64 // wills published
+	Relieved           atomic.Int64 // connections closed because they held most when memory was at its bound
+	Panics             atomic.Int64 // connections closed because of a defect
+	Queued             atomic.Int64 // QoS 1 and 2 messages kept in sessions' queues: not those that were sent and would not be sent again
+	QueuedBytes        atomic.Int64 // their bytes
+	Subscriptions      atomic.Int64
+}

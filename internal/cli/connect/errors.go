@@ -1,0 +1,63 @@
+package connect
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+)
+
+// Unreachable explains a failure to connect in one line that says what to do.
+func Unreachable(address string, timeout time.Duration, err error) error {
+	var refused *client.ConnectError
+	var dns *net.DNSError
+	var op *net.OpError
+	var hostname x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s: %w", address, refused)
+	case errors.Is(err, client.ErrInvalidOption), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("cannot reach %s: connection refused; is a server running? start one with: holdfast serve", address)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Errorf("cannot reach %s: no such host", address)
+	case errors.As(err, &authority):
+		return fmt.Errorf("cannot reach %s: its certificate is not trusted; name the file with its authority's certificate: --cafile", address)
+	case errors.As(err, &hostname):
+		return fmt.Errorf("cannot reach %s: its certificate is for another host: %w", address, hostname)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("cannot reach %s: no answer within %v", address, timeout)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("cannot reach %s: the server closed the connection; does it speak MQTT 5 there, and does it want TLS (--tls, --cafile)?", address)
+	case errors.As(err, &op):
+		return fmt.Errorf("cannot reach %s: %w", address, op.Err)
+	}
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause // the message names the address already
+	}
+	return fmt.Errorf("cannot reach %s: %w", address, err)
+}
+
+// Explain removes the operation's name from an error of package client: the command's
+// name precedes it already.
+func Explain(err error) error {
+	var e *client.Error
+	if errors.As(err, &e) {
+		name := protocol.Quote(e.Key)
+		if errors.Is(e.Err, client.ErrSyntax) && e.Op != "scan" && len(e.Key) > protocol.DefaultMaxKey {
+			return fmt.Errorf("%s: %w: a key has at most %d bytes, unless the server's --max-key-size says otherwise", name, e.Err, protocol.DefaultMaxKey)
+		}
+		return fmt.Errorf("%s: %w", name, e.Err)
+	}
+	return err
+}

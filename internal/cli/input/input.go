@@ -1,0 +1,103 @@
+// Package input reads what a command is given on standard input or in a file: lines,
+// or all of it. It knows neither keys nor messages.
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+)
+
+// MaxBytes bounds what is read as one value or message. It is more than an MQTT packet
+// can carry [MQTT-2.1.4].
+const MaxBytes = 268_435_455
+
+// maxKeyLineBytes bounds a line that holds a key or a client ID: more than the longest
+// of them takes in any encoding.
+const maxKeyLineBytes = 1 << 20
+
+// NonEmptyLines gives the lines of a reader that are not empty. They end with a line
+// feed, or with NUL. An error comes last.
+func NonEmptyLines(r io.Reader, null bool) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for line, err := range Lines(r, null, maxKeyLineBytes) {
+			if (len(line) > 0 || err != nil) && !yield(string(line), err) {
+				return
+			}
+		}
+	}
+}
+
+// Lines gives the lines of a reader, empty ones among them, of up to most bytes. An
+// error comes last.
+func Lines(r io.Reader, null bool, most int) iter.Seq2[[]byte, error] {
+	end, name := byte('\n'), "a line feed"
+	if null {
+		end, name = 0, "NUL"
+	}
+	return func(yield func([]byte, error) bool) {
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, most)
+		lines.Split(func(data []byte, atEOF bool) (advance int, line []byte, err error) {
+			if i := bytes.IndexByte(data, end); i >= 0 {
+				return i + 1, data[:i], nil
+			}
+			if atEOF && len(data) > 0 {
+				return len(data), data, nil
+			}
+			return 0, nil, nil
+		})
+		for lines.Scan() {
+			if !yield(bytes.Clone(lines.Bytes()), nil) {
+				return
+			}
+		}
+		switch err := lines.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			yield(nil, fmt.Errorf("standard input: more than %d bytes without %s", most, name))
+		case err != nil:
+			yield(nil, fmt.Errorf("standard input: %w", err))
+		}
+	}
+}
+
+// UntilError gives what comes before an error, and puts that into err.
+func UntilError(lines iter.Seq2[string, error], err *error) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line, e := range lines {
+			if e != nil {
+				*err = e
+				return
+			}
+			if !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// File gives the contents of a file, or of standard input if file is "-". flag is the
+// flag that names the file, for errors.
+func File(flag, file string, stdin io.Reader) ([]byte, error) {
+	in, name := stdin, "standard input"
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		defer f.Close()
+		in, name = f, file
+	}
+	value, err := io.ReadAll(io.LimitReader(in, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", flag, name, err)
+	}
+	if len(value) > MaxBytes {
+		return nil, fmt.Errorf("%s: %s: more than %d bytes, which MQTT cannot carry", flag, name, MaxBytes)
+	}
+	return value, nil
+}

@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package lock
+
+import "syscall"
+
+// endWithParent has no equivalent here.
+func endWithParent(*syscall.SysProcAttr) {}

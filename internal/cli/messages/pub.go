@@ -1,0 +1,236 @@
+package messages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
+)
+
+// publication is what a pub command line asks for.
+type publication struct {
+	topic, message, file string
+	lines, null          bool
+	qos                  qosValue
+	retain, utf8         bool
+	expiry               time.Duration
+	contentType          string
+	responseTopic        string
+	correlation          string
+	properties           []string
+}
+
+// NewPubCommand makes the command pub.
+func NewPubCommand(c *connect.Flags) *cobra.Command {
+	p := publication{qos: 1}
+	cmd := c.Command(&cobra.Command{
+		Use:   "pub [flags] TOPIC [MESSAGE]",
+		Short: "Publish messages",
+		Long: `Publish a message to a topic: MESSAGE or --message, byte for byte, the contents of
+a file with -f (- is standard input), or each line of standard input with -l.
+
+At QoS 1, the default, and 2 the command ends when the server has acknowledged every
+message, hence stored it if a session waits for it. Many messages of -l are under way
+at a time, in order.
+
+Exit status: 0 published, 2 error. After an error nothing more is published.`,
+		Example: `  holdfast pub plant/7/temperature 21.5
+  holdfast pub --retain --expiry 1h plant/7/state online
+  holdfast pub -t plant/7/log -l <events.txt`,
+		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, c, args) },
+	})
+	f := cmd.Flags()
+	f.StringVarP(&p.topic, "topic", "t", "", "the `topic`, instead of TOPIC")
+	f.StringVarP(&p.message, "message", "m", "", "the message, instead of MESSAGE; it may be empty")
+	f.StringVarP(&p.file, "file", "f", "", "publish the contents of this `file`, - for standard input")
+	f.BoolVarP(&p.lines, "stdin-lines", "l", false, "publish each line of standard input as a message")
+	f.BoolVarP(&p.null, "null", "0", false, "with -l: messages end with NUL instead of a line feed")
+	p.qos.addFlag(cmd, "quality of service: 0, 1 or 2")
+	f.BoolVarP(&p.retain, "retain", "r", false, "the server keeps the message for later subscribers; an empty message deletes the kept one")
+	f.DurationVar(&p.expiry, "expiry", 0, "the message expires after this time, rounded up to seconds")
+	f.BoolVar(&p.utf8, "utf8", false, "say that the message is text in UTF-8; the server checks it")
+	f.StringVar(&p.contentType, "content-type", "", "`type` of the content, for example application/json")
+	f.StringVar(&p.responseTopic, "response-topic", "", "`topic` for a response")
+	f.StringVar(&p.correlation, "correlation-data", "", "`data` that the response carries as well")
+	f.StringArrayVarP(&p.properties, "user-property", "D", nil, "user `NAME=VALUE`; may be given several times")
+	cmd.MarkFlagsMutuallyExclusive("message", "file", "stdin-lines")
+	return cmd
+}
+
+func (p *publication) run(cmd *cobra.Command, c *connect.Flags, args []string) error {
+	messages, err := p.messages(cmd, args)
+	if err != nil {
+		return err
+	}
+	if err := c.Prepare(cmd); err != nil {
+		return err
+	}
+	l, err := openLink(cmd.Context(), c, newSession(), &paho.Connect{CleanStart: true}, nil)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	n, err := p.publishAll(cmd.Context(), c, l, messages)
+	if err != nil && (n > 0 || p.lines) {
+		return fmt.Errorf("%w; %s had been acknowledged before", err, output.Counted(int64(n), "message"))
+	}
+	return err
+}
+
+// messages says what to publish. It takes p.topic from the arguments.
+func (p *publication) messages(cmd *cobra.Command, args []string) (iter.Seq2[[]byte, error], error) {
+	given := cmd.Flags().Changed
+	if !given("topic") {
+		if len(args) == 0 {
+			return nil, fmt.Errorf("no topic is given; usage: %s", cmd.UseLine())
+		}
+		p.topic, args = args[0], args[1:]
+	}
+	if err := p.check(given); err != nil {
+		return nil, err
+	}
+	one := func(message []byte) iter.Seq2[[]byte, error] {
+		return func(yield func([]byte, error) bool) { yield(message, nil) }
+	}
+	switch {
+	case p.lines:
+		return input.Lines(cmd.InOrStdin(), p.null, input.MaxBytes), flags.NothingLeft(cmd, args)
+	case given("file"):
+		message, err := input.File("--file", p.file, cmd.InOrStdin())
+		if err != nil {
+			return nil, err
+		}
+		return one(message), flags.NothingLeft(cmd, args)
+	case given("message"):
+		return one([]byte(p.message)), flags.NothingLeft(cmd, args)
+	case len(args) > 0:
+		return one([]byte(args[0])), flags.NothingLeft(cmd, args[1:])
+	}
+	return nil, fmt.Errorf("no message is given: give MESSAGE, --message, -f FILE, or -l for the lines of standard input; usage: %s", cmd.UseLine())
+}
+
+func (p *publication) check(given func(string) bool) error {
+	switch {
+	case !topic.ValidName([]byte(p.topic)):
+		return fmt.Errorf("topic %q: want UTF-8 that is not empty, without +, # and NUL, for example plant/7/temperature", p.topic)
+	case given("response-topic") && !topic.ValidName([]byte(p.responseTopic)):
+		return fmt.Errorf("--response-topic %q: want UTF-8 that is not empty, without +, # and NUL, for example plant/7/answers", p.responseTopic)
+	case given("expiry") && (p.expiry <= 0 || p.expiry > math.MaxUint32*time.Second):
+		return fmt.Errorf("--expiry %v: want a duration from 1s to %ds", p.expiry, int64(math.MaxUint32))
+	case p.null && !p.lines:
+		return errors.New("--null is for -l only")
+	}
+	for _, property := range p.properties {
+		if _, _, ok := strings.Cut(property, "="); !ok {
+			return fmt.Errorf("--user-property %q: want NAME=VALUE", property)
+		}
+	}
+	return nil
+}
+
+// packet is the message to send.
+func (p *publication) packet(payload []byte) *paho.Publish {
+	m := &paho.Publish{QoS: byte(p.qos), Retain: p.retain, Topic: p.topic, Payload: payload, Properties: &paho.PublishProperties{
+		ContentType: p.contentType, ResponseTopic: p.responseTopic,
+	}}
+	if p.correlation != "" {
+		m.Properties.CorrelationData = []byte(p.correlation)
+	}
+	if p.utf8 {
+		m.Properties.PayloadFormat = new(byte(1))
+	}
+	if p.expiry > 0 {
+		m.Properties.MessageExpiry = new(uint32((p.expiry + time.Second - 1) / time.Second))
+	}
+	for _, property := range p.properties {
+		name, value, _ := strings.Cut(property, "=")
+		m.Properties.User = append(m.Properties.User, paho.UserProperty{Key: name, Value: value})
+	}
+	return m
+}
+
+// pubWindow is how many messages are under way at a time, if the server takes so many.
+const pubWindow = 1000
+
+// publishAll publishes messages in order and returns how many were acknowledged.
+func (p *publication) publishAll(ctx context.Context, c *connect.Flags, l *link, messages iter.Seq2[[]byte, error]) (acknowledged int, err error) {
+	begin := func(payload []byte) (<-chan error, error) {
+		m := p.packet(payload)
+		if size := packetSize(m); l.maxPacket > 0 && size > int64(l.maxPacket) {
+			return nil, fmt.Errorf("the message makes a packet of %d bytes, the server takes %d", size, l.maxPacket)
+		}
+		return l.publish(ctx, m, c.Timeout)
+	}
+	err = pipeline.Run(ctx, pubWindow, messages, l.ended, begin, func(err error) error {
+		if err == nil {
+			acknowledged++
+		}
+		return err
+	})
+	return acknowledged, l.why(err)
+}
+
+// why replaces errConnectionLost by the reason for the end of the connection.
+func (l *link) why(err error) error {
+	if !errors.Is(err, errConnectionLost) {
+		return err
+	}
+	select {
+	case cause := <-l.ended:
+		return fmt.Errorf("%w: %w", errConnectionLost, cause)
+	case <-time.After(time.Second):
+		return err
+	}
+}
+
+// packetSize is the length of a message's packet.
+func packetSize(m *paho.Publish) int64 {
+	var n countingWriter
+	_, _ = m.Packet().WriteTo(&n)
+	return int64(n)
+}
+
+type countingWriter int64
+
+func (n *countingWriter) Write(p []byte) (int, error) {
+	*n += countingWriter(len(p))
+	return len(p), nil
+}
+
+// qosValue is a flag for a quality of service.
+type qosValue byte
+
+// Set implements pflag.Value.
+func (q *qosValue) Set(s string) error {
+	if s != "0" && s != "1" && s != "2" {
+		return errors.New("want " + q.Want())
+	}
+	*q = qosValue(s[0] - '0')
+	return nil
+}
+
+// Want implements flags.Wanter.
+func (q *qosValue) Want() string { return "0, 1 or 2" }
+
+func (q *qosValue) String() string { return string('0' + rune(*q)) }
+
+// Type implements pflag.Value.
+func (q *qosValue) Type() string { return "QOS" }
+
+func (q *qosValue) addFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().VarP(q, "qos", "q", usage)
+	_ = cmd.RegisterFlagCompletionFunc("qos", cobra.FixedCompletions([]string{"0", "1", "2"}, cobra.ShellCompDirectiveNoFileComp))
+}

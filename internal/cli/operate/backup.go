@@ -1,0 +1,45 @@
+package operate
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+)
+
+// NewBackupCommand makes the command backup.
+func NewBackupCommand() *cobra.Command {
+	data, copies := server.Default().DataDir, false
+	cmd := &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Copy the data of a running server",
+		Long: `Copy the data of a running server into DIR, as it is at one moment. Everything
+that was acknowledged before is in it; clients notice nothing. The server writes
+the copy, so DIR is a directory of its machine that it may write to; it must not
+exist, be empty, or hold a backup that was cut off. On the same file system files
+are linked rather than copied, unless --copy is given: take DIR to another disk if
+it is to outlive this one, with any program that copies files.
+
+A list of all files with their SHA-256 is part of the backup (BACKUP); holdfast
+check --data DIR and holdfast restore verify it. No server starts on a backup.
+
+The data of a stopped server can be copied like any directory.`,
+		Example: `  holdfast backup /backups/today
+  holdfast backup --data /var/lib/holdfast /backups/today`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bar := newProgressLine(cmd.ErrOrStderr(), "copied")
+			done, err := server.Backup(cmd.Context(), data, args[0], copies, bar.show)
+			bar.end()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s\n", args[0], done.Files, formatBytes(done.Bytes))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", data, "`DIR` with the data of the running server")
+	cmd.Flags().BoolVar(&copies, "copy", false, "copy every file, and link none to the server's own")
+	return cmd
+}

@@ -1,0 +1,86 @@
+// Package lives is what all actors of a crash test share: a life of the broker, which
+// ends with a kill, and a connection that records what a library would hide.
+package lives
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// epoch is what recorded times count from.
+var epoch = time.Now()
+
+// Now is the time since epoch in nanoseconds, on the monotonic clock.
+func Now() int64 { return int64(time.Since(epoch)) }
+
+// Life is one run of the broker as its clients see it: from when it accepts
+// connections until its process has ended.
+type Life struct {
+	Addr   string
+	Number int
+	Settle bool // actors finish what is under way, read all of their data, and return
+
+	Patience time.Duration
+
+	KilledAt atomic.Int64  // when SIGKILL was sent; 0 before
+	Dead     chan struct{} // closed when the process has ended
+	DiedAt   atomic.Int64  // when the process had ended; set before Dead is closed
+
+	Work     Trigger // counts requests and messages acknowledged
+	News     Trigger // counts connections made and messages that came
+	Attended Trigger // counts subscribers that are ready
+}
+
+// Trigger fires when it has counted to a number. Armed with 0 it has fired.
+type Trigger struct {
+	left  atomic.Int64
+	Fired chan struct{} // closed when it has fired
+}
+
+// Arm sets how often Count is to be called until the trigger fires.
+func (t *Trigger) Arm(n int64) {
+	t.left.Store(n)
+	t.Fired = make(chan struct{})
+	if n == 0 {
+		close(t.Fired)
+	}
+}
+
+// Count counts.
+func (t *Trigger) Count() {
+	if t.left.Add(-1) == 0 {
+		close(t.Fired)
+	}
+}
+
+// Ended is called by an actor whose connection has ended. It waits until the broker has
+// ended. An error means that the connection ended before the broker was killed, or that
+// the broker broke the protocol.
+func (l *Life) Ended(who string, cause error) error {
+	at := Now()
+	if errors.Is(cause, ErrBroken) || errors.Is(cause, errRefused) {
+		return fmt.Errorf("%s, life %d: %w", who, l.Number, cause)
+	}
+	late := time.NewTimer(2 * l.Patience) // the life's own end comes first
+	defer late.Stop()
+	select {
+	case <-l.Dead:
+		if at < l.KilledAt.Load() {
+			return fmt.Errorf("%s, life %d: the connection ended %v before the kill: %w",
+				who, l.Number, time.Duration(l.KilledAt.Load()-at), cause)
+		}
+		return nil
+	case <-late.C:
+		return fmt.Errorf("%s, life %d: the broker lives, and the connection ended: %w", who, l.Number, cause)
+	}
+}
+
+// Actor is one client over all lives. Live is called once for each life, and
+// returns when that has ended or, in a life that settles, when the actor has
+// nothing more to do or to check. An error is a broken promise. Calls do not overlap, and
+// between two of them only the run uses the actor.
+type Actor interface {
+	Live(l *Life) error
+}

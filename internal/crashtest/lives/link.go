@@ -1,0 +1,163 @@
+package lives
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
+)
+
+// maxPacket bounds what a link accepts, in bytes.
+const maxPacket = 1 << 20
+
+// SessionExpiry is how long sessions live without a connection, in seconds.
+const SessionExpiry = 24 * 3600
+
+// Link is one MQTT 5 connection of one goroutine: packets in, packets out, and
+// nothing automatic. A test's own client records what a library would hide: which
+// packet identifier came when, with DUP or without, and what was acknowledged
+// at the moment the broker died.
+type Link struct {
+	*wire.Conn
+	Out []byte // to be sent by Flush
+}
+
+// Packet is what came; Body is a view, valid until the next one is read.
+type Packet struct {
+	Type   mqtt.Type
+	Header byte
+	Body   []byte
+}
+
+// errRefused is a CONNACK or DISCONNECT with an error.
+var errRefused = errors.New("connection refused by the broker")
+
+// Dial connects a client. The caller looks whether the CONNACK says that there is a
+// session.
+func Dial(addr string, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
+	nc, err := net.DialTimeout("tcp", addr, harness.Patience)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Version, c.RequestProblemInfo = mqtt.V5, true
+	if c.ReceiveMaximum == 0 {
+		c.ReceiveMaximum = 65535
+	}
+	k := &Link{Conn: wire.New(nc, maxPacket)}
+	k.Out = mqtt.AppendConnect(k.Out, &c)
+	p, err := k.Exchange()
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	var ack mqtt.Connack
+	if err := ack.Decode(mqtt.V5, p.Body); err != nil || p.Type != mqtt.CONNACK {
+		nc.Close()
+		return nil, nil, fmt.Errorf("%w: %v in answer to CONNECT (%v)", ErrBroken, p.Type, err)
+	}
+	if ack.Code.Failed() {
+		nc.Close()
+		return nil, nil, fmt.Errorf("%w: %v %s", errRefused, ack.Code, ack.ReasonString)
+	}
+	return k, &ack, nil
+}
+
+// ErrBroken is about what no broker may send, not even right before a kill.
+var ErrBroken = errors.New("the broker broke the protocol")
+
+// Exchange flushes and reads the next packet.
+func (k *Link) Exchange() (Packet, error) {
+	if err := k.Flush(); err != nil {
+		return Packet{}, err
+	}
+	return k.Read()
+}
+
+// Flush sends what is in Out.
+func (k *Link) Flush() error {
+	if len(k.Out) == 0 {
+		return nil
+	}
+	_, err := k.Write(k.Out)
+	k.Out = k.Out[:0]
+	return err
+}
+
+// Read blocks until a whole packet has come, or the connection has ended: at the latest
+// at the end of the life, which is bounded.
+func (k *Link) Read() (Packet, error) { return k.take(k.Next(time.Time{})) }
+
+// ReadFor is Read with a timeout; ok is false if no packet has come until then.
+func (k *Link) ReadFor(d time.Duration) (p Packet, ok bool, err error) {
+	p, err = k.take(k.Next(time.Now().Add(d)))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return Packet{}, false, nil
+	}
+	return p, err == nil, err
+}
+
+// take makes an error of what a client must not get, and of a DISCONNECT.
+func (k *Link) take(read wire.Packet, err error) (Packet, error) {
+	switch {
+	case errors.Is(err, wire.ErrMalformed):
+		return Packet{}, fmt.Errorf("%w: %w", ErrBroken, err)
+	case err != nil:
+		return Packet{}, err
+	case read.Type() == mqtt.DISCONNECT:
+		var d mqtt.Disconnect
+		_ = d.Decode(mqtt.V5, read.Body)
+		return Packet{}, fmt.Errorf("%w: DISCONNECT %v %s", errRefused, d.Code, d.ReasonString)
+	}
+	return Packet{Type: read.Type(), Header: read.Header, Body: read.Body}, nil
+}
+
+// Ack queues an acknowledgement.
+func (k *Link) Ack(t mqtt.Type, id uint16, code mqtt.ReasonCode) {
+	k.Out = mqtt.AppendAck(k.Out, mqtt.V5, t, id, code, "")
+}
+
+// Subscribe subscribes to one filter and waits for the SUBACK, whose reason code it
+// returns. Packets that come before the SUBACK go to other.
+func (k *Link) Subscribe(filter string, qos byte, other func(Packet) error) (mqtt.ReasonCode, error) {
+	const id = 65535
+	k.Out = mqtt.AppendSubscribe(k.Out, mqtt.V5, &mqtt.Subscribe{
+		PacketID: id, Subscriptions: []mqtt.Subscription{{Filter: []byte(filter), QoS: qos}},
+	})
+	for {
+		p, err := k.Exchange()
+		if err != nil {
+			return 0, err
+		}
+		if p.Type != mqtt.SUBACK {
+			if err := other(p); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		var ack mqtt.Suback
+		if err := ack.Decode(mqtt.V5, p.Body); err != nil || ack.PacketID != id || len(ack.Codes) != 1 {
+			return 0, fmt.Errorf("%w: SUBACK (%v)", ErrBroken, err)
+		}
+		return ack.Codes[0], nil
+	}
+}
+
+// Goodbye sends DISCONNECT and waits until the broker closes the connection: it has read
+// everything then.
+func (k *Link) Goodbye(d mqtt.Disconnect) error {
+	k.Out = mqtt.AppendDisconnect(k.Out, mqtt.V5, &d)
+	if err := k.Flush(); err != nil {
+		return err
+	}
+	for {
+		if _, err := k.Read(); err != nil {
+			k.Close()
+			return nil
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"math"
+	"sync"
+
+	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Call is one command and the reply to it, with the memory that running it takes: to be
+// used for one command after the other, by one goroutine at a time. The zero value is
+// ready for use.
+type Call struct {
+	Command statestore.Command
+
+	decision
+}
+
+// Reply is what Do has left. It is good until the next Do or Clear, and so are its
+// bytes, unless it says that they are lasting.
+func (c *Call) Reply() *statestore.Reply { return &c.res.Reply }
+
+// Clear lets go of what the reply refers to, and of unusually large memory: to be called
+// when the reply has been used.
+func (c *Call) Clear() {
+	if c.Command.Verb == statestore.Get { // nearly all of the rest is as it was
+		c.stored, c.res.Reply, c.res.Entry = statestore.Entry{}, statestore.Reply{}, nil
+		c.value = kept(c.value, maxKeptValue)
+	} else {
+		c.decision.clear()
+	}
+}
+
+// decision is what the rules look at and what they decide, for one command or one
+// expiry, until the change is made.
+type decision struct {
+	e   *Local
+	env statestore.Env
+	res statestore.Result
+
+	stored statestore.Entry // what the rules look at; a view of the table, or of value
+	value  []byte           // a copy of what the table had
+	owner  uint32           // that a changed key gets
+	row    []byte           // the key as it is on disk
+
+	remembering
+}
+
+// maxKeptRow and maxKeptValue bound the memory that an idle decision or change holds on
+// to.
+const (
+	maxKeptRow   = 4 << 10
+	maxKeptValue = table.MaxSlot
+)
+
+func kept(b []byte, most int) []byte {
+	if cap(b) > most {
+		return nil
+	}
+	return b[:0]
+}
+
+// decisions are for what no command asks for.
+var decisions = sync.Pool{New: func() any { return new(decision) }}
+
+func (e *Local) newDecision() *decision {
+	d := decisions.Get().(*decision)
+	d.e = e
+	return d
+}
+
+// release gives a decision of newDecision back.
+func (d *decision) release() {
+	d.clear()
+	decisions.Put(d)
+}
+
+// clear lets go of everything but memory to be used again.
+func (d *decision) clear() {
+	row, memoRow, indexRow, value := d.row, d.memoRow, d.indexRow, d.value
+	*d = decision{} // in place: a composite of what stays would be made elsewhere and copied
+	d.row, d.memoRow, d.indexRow = kept(row, maxKeptRow), kept(memoRow, maxKeptRow), kept(indexRow, maxKeptRow)
+	d.value = kept(value, maxKeptValue)
+}
+
+// read makes a copy of the record's entry, but for its token, and returns it; nil if
+// there is none. The shard's lock is held; the copy needs none.
+func (d *decision) read(sh *shard, r table.Record) *statestore.Entry {
+	if !r.Live() {
+		return nil
+	}
+	sh.table.Entry(r, &d.stored)
+	if !r.Lasting() {
+		d.value = append(d.value[:0], d.stored.Value...)
+		d.stored.Value = d.value
+	}
+	return &d.stored
+}
+
+// look fills the environment that every rule needs.
+func (d *decision) look() {
+	e := d.e
+	d.env.Node = e.o.NodeID
+	d.env.MaxSkewMs = e.o.MaxSkew.Milliseconds()
+	d.env.KeepMs = e.o.Remember.Milliseconds()
+	d.env.MaxKeepMs = e.o.MaxRemember.Milliseconds()
+	d.env.NowMs, d.env.CutMs = e.now()
+	d.env.WallMs = e.clock.WallMs()
+}
+
+// decide runs the rules of a write, with the last version and the quota, which
+// all keys share, under their lock. Last version and quota include the change from here
+// on; the table has it a moment later (carryOut), still under the shard's lock.
+// by is the session that writes, nil for expiry.
+func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, rules func(*decision, *statestore.Entry)) {
+	e := d.e
+	d.look()
+	var stored *statestore.Entry
+	if r.Live() {
+		sh.table.FencedEntry(r, &d.stored)
+		stored = &d.stored
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d.env.Last = e.last
+	e.findRoom(&d.env.Room, r, by)
+	rules(d, stored)
+	if !d.res.Changed {
+		return
+	}
+	e.issued(d, by)
+	d.owner = 0
+	if d.res.Entry != nil {
+		var o *quota.Owner
+		if by != nil {
+			o = e.ownerOf(by)
+		}
+		if o != nil {
+			d.owner = o.Number
+		}
+		e.quota.Add(o, size(key, d.res.Entry))
+	}
+	if stored != nil {
+		e.quota.Remove(e.quota.ByNumber(r.Owner()), size(key, stored))
+	}
+	if d.res.MemoChanged {
+		d.indexMs = max(d.indexDeadline(d.res.Memo), e.sweptMs)
+		if !d.found {
+			e.quota.Memos++
+		}
+	}
+}
+
+// issued takes over the last version, and notes the client if its timestamp is what
+// puts the versions far ahead of the wall clock. mu is held.
+func (e *Local) issued(d *decision, by *session) {
+	before := e.last.Wall
+	e.last = d.res.Last
+	if by != nil && e.last.Wall > before && e.last.Wall > uint64(max(0, d.env.WallMs)+aheadWarning.Milliseconds()) {
+		e.aheadBy = by.origin.ID
+		e.expiry.wake()
+	}
+}
+
+// diskDeadline turns the deadline into the time of the wall clock.
+func (d *decision) diskDeadline(entry *statestore.Entry) int64 {
+	if entry == nil || entry.DeadlineMs == 0 {
+		return 0
+	}
+	left, wall := max(0, entry.DeadlineMs-d.env.NowMs), max(1, d.env.WallMs)
+	if left > math.MaxInt64-wall {
+		return math.MaxInt64
+	}
+	return wall + left
+}
+
+// indexDeadline is the same for what is remembered. It is read again while the
+// server runs, so while the clocks agree it is the deadline itself, and not off
+// by the millisecond between the looks at them.
+func (d *decision) indexDeadline(memo *statestore.Memo) int64 {
+	step := d.env.WallMs - d.env.NowMs
+	if -2 <= step && step <= 2 || memo.DeadlineMs > math.MaxInt64-max(0, step) {
+		step = 0
+	}
+	return max(1, memo.DeadlineMs+step)
+}
+
+// ownerOf returns the session's client as an owner of keys; nil if there are too many, or
+// the session is closed. mu is held.
+func (e *Local) ownerOf(s *session) *quota.Owner {
+	if s.owner == nil && !s.closed.Load() {
+		s.owner = e.quota.Join(s.origin.ID)
+	}
+	return s.owner
+}
+
+// findRoom fills room with what the store and the client of the session, nil for none, may
+// still grow by changing the record r. mu is held.
+func (e *Local) findRoom(room *statestore.Room, r table.Record, by *session) {
+	*room = statestore.Room{}
+	var held *quota.Owner
+	if by != nil {
+		if held = by.owner; held == nil { // it has written nothing yet, but the client may have, before
+			held = e.quota.ByID(by.origin.ID)
+		}
+	}
+	e.quota.Room(room, r, by != nil, held)
+	switch {
+	case e.journal.Scarce():
+		room.Disk = statestore.DiskScarce
+	case e.journal.Low():
+		room.Disk = statestore.DiskLow
+	}
+}

@@ -1,0 +1,82 @@
+package rows
+
+import (
+	"fmt"
+
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Inventory is what Check found on disk.
+type Inventory struct {
+	Keys       int64
+	Bytes      int64 // of keys and values
+	Remembered int64 // messages
+}
+
+// Check reads every row of the engine's in a journal that is open for reading,
+// and calls report for each that a start would trip over. An error means that
+// not all could be read.
+func Check(j *journal.Journal, report func(what string)) (inv Inventory, err error) {
+	last, err := DecodeMeta(j.Meta())
+	if err != nil {
+		report(err.Error())
+	}
+	nodes := map[string]string{}
+	err = j.Iterate([]byte(KeyPrefix), []byte(AfterKeys), func(row, value []byte) bool {
+		key := row[len(KeyPrefix):]
+		var entry statestore.Entry
+		err := DecodeEntry(value, nodes, &entry)
+		switch {
+		case err != nil:
+			report(fmt.Sprintf("key %q: %v", key, err))
+			return true
+		case len(key) == 0:
+			report("there is a key of no length")
+		case entry.Version.Compare(last) > 0:
+			report(fmt.Sprintf("key %q has version %v, which is later than the last one issued, %v", key, entry.Version, last))
+		}
+		inv.Keys++
+		inv.Bytes += int64(len(key) + len(entry.Value))
+		return true
+	})
+	if err != nil {
+		return inv, err
+	}
+	inv.Remembered, err = checkRemembered(j, last, report)
+	return inv, err
+}
+
+// checkRemembered reads the messages, and holds them against the index of their
+// deadlines: one without the other is never forgotten, or counted for nothing.
+func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what string)) (messages int64, err error) {
+	err = j.Iterate([]byte(MemoPrefix), []byte(AfterMemos), func(row, value []byte) bool {
+		m, err := DecodeMemo(value, 0)
+		if err != nil {
+			report(fmt.Sprintf("remembered message %q: %v", row[len(MemoPrefix):], err))
+			return true
+		}
+		if m.What.Version.Compare(last) > 0 {
+			report(fmt.Sprintf("remembered message %q has version %v, which is later than the last one issued, %v", row[len(MemoPrefix):], m.What.Version, last))
+		}
+		messages++
+		return true
+	})
+	if err != nil {
+		return messages, err
+	}
+	var indexed int64
+	err = j.Iterate([]byte(IndexPrefix), []byte(AfterIndex), func(row, _ []byte) bool {
+		if _, _, _, err := SplitIndexRow(row); err != nil {
+			report(fmt.Sprintf("deadline of a remembered message, %q: %v", row, err))
+			return true
+		}
+		indexed++
+		return true
+	})
+	if err == nil && indexed != messages {
+		report(fmt.Sprintf("%d messages are remembered, and there are deadlines for %d", messages, indexed))
+	}
+	return messages, err
+}

@@ -1,0 +1,88 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Summary is what the summaries of all runs begin with.
+type Summary struct {
+	Broker  string  `json:"broker"`
+	Seed    uint64  `json:"seed"`
+	Seconds float64 `json:"seconds"`
+	// Violations are the promises that were broken, in words.
+	Violations []string `json:"violations"`
+}
+
+// Failed says whether the broker broke a promise.
+func (s *Summary) Failed() bool { return len(s.Violations) > 0 }
+
+// Head says what ran.
+func (s *Summary) Head() string { return fmt.Sprintf("%s, seed %d", s.Broker, s.Seed) }
+
+// Broken says how many promises were broken.
+func (s *Summary) Broken() string { return fmt.Sprintf("%d promises broken", len(s.Violations)) }
+
+// shown is how many violations List shows.
+const shown = 30
+
+// List has a line for each promise that was broken, up to a bound.
+func (s *Summary) List() string {
+	var b strings.Builder
+	for i, v := range s.Violations {
+		if i == shown {
+			fmt.Fprintf(&b, "\n  … and %d more", len(s.Violations)-shown)
+			break
+		}
+		fmt.Fprintf(&b, "\n  BROKEN: %s", v)
+	}
+	return b.String()
+}
+
+// Result is a run's whole summary.
+type Result interface {
+	fmt.Stringer
+	Failed() bool
+}
+
+// Report ends a command: it prints the result (nil: there is none) for people on standard
+// error, and as JSON into a file ("-": standard output; "": nowhere), and returns the
+// exit status: 0 nothing was found, 1 a promise was broken, 2 the run itself failed.
+func Report(command string, r Result, failure error, file string) int {
+	if failure != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", command, failure)
+	}
+	if r == nil {
+		return 2
+	}
+	fmt.Fprintln(os.Stderr, r)
+	if err := writeJSON(r, file); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", command, err)
+		return 2
+	}
+	switch {
+	case failure != nil:
+		return 2
+	case r.Failed():
+		return 1
+	}
+	return 0
+}
+
+func writeJSON(r Result, file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if file == "-" {
+		_, err = os.Stdout.Write(text)
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}

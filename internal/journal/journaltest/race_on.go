@@ -1,0 +1,5 @@
+//go:build race
+
+package journaltest
+
+const raceEnabled = true

@@ -1,0 +1,239 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// cluster is what the members of a replicated log have: it survives the journals that write
+// to it. Batches are numbered with gaps, as by a log that has entries of its own as well.
+type cluster struct {
+	mu      sync.Mutex
+	entries []entry // guarded by mu
+	last    uint64  // guarded by mu
+	trimmed uint64  // guarded by mu: what Trim was told
+	lost    error   // guarded by mu: no quorum any more
+}
+
+type entry struct {
+	number uint64
+	rows   []byte
+}
+
+// member is a Log of a cluster. What is committed is acknowledged by another goroutine, some
+// of it after what was committed later has been received.
+type member struct {
+	*cluster
+	t         testing.TB
+	o         LogOptions
+	begun     atomic.Bool
+	calls     atomic.Int32 // of Commit under way
+	syncs     atomic.Int32
+	proposals chan proposal
+	ended     sync.WaitGroup
+}
+
+type proposal struct {
+	rows []byte
+	done chan<- result
+}
+
+type result struct {
+	number uint64
+	err    error
+}
+
+func (c *cluster) open(t testing.TB, opened *member) func(LogOptions) (Log, error) {
+	return func(o LogOptions) (Log, error) {
+		*opened = member{cluster: c, t: t, o: o, proposals: make(chan proposal)}
+		return opened, nil
+	}
+}
+
+func (m *member) Replay(fn func(number uint64, rows []byte) error) error {
+	if m.begun.Load() {
+		m.t.Error("Replay after Begin")
+	}
+	m.mu.Lock()
+	entries := slices.Clone(m.entries)
+	m.mu.Unlock()
+	for _, e := range entries {
+		if e.number <= m.o.Applied {
+			continue
+		}
+		if err := fn(e.number, e.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *member) Begin() error {
+	m.begun.Store(true)
+	m.mu.Lock()
+	m.last++ // the entry that a new leader begins with
+	m.mu.Unlock()
+	m.ended.Go(func() {
+		for p := range m.proposals {
+			go m.acknowledge(p)
+		}
+	})
+	return nil
+}
+
+func (m *member) acknowledge(p proposal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost != nil {
+		p.done <- result{err: m.lost}
+		return
+	}
+	m.last += 1 + uint64(len(m.entries)%3)
+	m.entries = append(m.entries, entry{m.last, p.rows})
+	p.done <- result{number: m.last}
+}
+
+func (m *member) Commit(rows []byte) (uint64, error) {
+	if !m.begun.Load() || m.calls.Add(1) > 1 {
+		m.t.Error("Commit before Begin, or beside another one")
+	}
+	defer m.calls.Add(-1)
+	done := make(chan result)
+	m.proposals <- proposal{bytes.Clone(rows), done}
+	r := <-done
+	return r.number, r.err
+}
+
+func (m *member) Sync() error {
+	m.syncs.Add(1)
+	return nil
+}
+
+func (m *member) Trim(applied uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trimmed = applied
+	m.entries = slices.DeleteFunc(m.entries, func(e entry) bool { return e.number <= applied })
+	return nil
+}
+
+func (m *member) Check() error { return nil }
+
+func (m *member) Close() error {
+	if m.begun.Load() {
+		close(m.proposals)
+		m.ended.Wait()
+	}
+	return nil
+}
+
+// The pipeline runs on another log than the files of this machine: waiters are called in
+// order, what was acknowledged is there after the machine's disk has lost all that was not
+// in tables, and the log is trimmed by its own numbers.
+func TestAnotherLog(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewCrashableMem()
+	c, m := &cluster{}, &member{}
+	j := mustOpen(t, Options{FS: disk, Log: c.open(t, m)})
+	if !m.o.Sync || m.o.Applied != 0 {
+		t.Errorf("a new log was opened with %+v", m.o)
+	}
+	want := map[string]string{}
+	var called []Seq // by the committer
+	write := func(n int) {
+		for range n {
+			key := fmt.Sprintf("k%04d", len(want))
+			want[key] = key
+			a := j.Begin()
+			a.Set([]byte(key), []byte(key))
+			a.End(orderWaiter{&called})
+		}
+		j.WaitDurable()
+	}
+	for range 50 {
+		write(3)
+	}
+
+	// When its disk forgets what is not in tables, the log has it.
+	lives := 0
+	restart := func() {
+		t.Helper()
+		awaitComplete(j, j.Last())
+		if !slices.IsSorted(called) || len(called) == 0 {
+			t.Errorf("waiters were called in the order %v", called)
+		}
+		called = nil
+		crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, j)
+		disk = crashed
+		j = mustOpen(t, Options{FS: disk, Log: c.open(t, m)})
+		if got := content(t, j); !sameRows(got, want) {
+			t.Errorf("after restart %d there are %d rows of %d", lives, len(got), len(want))
+		}
+		lives++
+	}
+	restart()
+	write(10)
+
+	// When it is in tables, the log may drop it.
+	if err := errors.Join(j.Flush(), j.TrimLog()); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	if c.trimmed != c.last || len(c.entries) != 0 {
+		t.Errorf("trimmed up to %d of %d, %d entries left", c.trimmed, c.last, len(c.entries))
+	}
+	c.mu.Unlock()
+	write(10)
+	restart()
+	if m.o.Applied != c.trimmed {
+		t.Errorf("the log was asked for what is above %d, want %d", m.o.Applied, c.trimmed)
+	}
+	mustClose(t, j)
+}
+
+type orderWaiter struct{ called *[]Seq }
+
+func (w orderWaiter) Durable(s Seq) { *w.called = append(*w.called, s) }
+
+// A log that can't commit any more ends the journal; nothing of that batch is acknowledged.
+func TestALogThatLosesItsQuorum(t *testing.T) {
+	t.Parallel()
+	c, m := &cluster{}, &member{}
+	fatal := make(chan error, 1)
+	j := mustOpen(t, Options{FS: vfs.NewMem(), Log: c.open(t, m), Fatal: func(err error) { fatal <- err }})
+	putAndWait(j, "k1", "acknowledged")
+	lost := errors.New("the leader has changed")
+	c.mu.Lock()
+	c.lost = lost
+	c.mu.Unlock()
+	put(j, "k2", "v", waiterFunc(func() { t.Error("a batch without a quorum was acknowledged") }))
+	if err := <-fatal; !errors.Is(err, lost) || !strings.Contains(err.Error(), "batch 2") {
+		t.Errorf("Fatal(%v)", err)
+	}
+	if err := j.Close(); !errors.Is(err, lost) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// With a durability other than Sync the log is told, and synced at the interval.
+func TestAnotherLogAtAnInterval(t *testing.T) {
+	t.Parallel()
+	c, m := &cluster{}, &member{}
+	j := mustOpen(t, Options{FS: vfs.NewMem(), Log: c.open(t, m), Durability: SyncEvery(MinSyncInterval)})
+	if m.o.Sync {
+		t.Error("the log was asked to sync each batch")
+	}
+	for n := 0; m.syncs.Load() < 2; n++ {
+		putAndWait(j, fmt.Sprint("k", n), "v")
+	}
+	mustClose(t, j)
+}

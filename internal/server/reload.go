@@ -1,0 +1,195 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
+)
+
+// Reloader is something of the configuration that is read again while the server runs: on
+// Server.Reload, which SIGHUP calls, and when one of its files has changed.
+type Reloader struct {
+	Name  string          // for the log, such as "policy"
+	Files func() []string // those that it is read from, at the moment
+	// Reload reads the files and puts what they say in force. After an error, which names
+	// file and line, everything is as it was. It is called by one goroutine at a time.
+	Reload func() error
+}
+
+// DefaultReloadInterval is how often files are looked at.
+const DefaultReloadInterval = 2 * time.Second
+
+// reloading has the reloaders, and what their files looked like when they were read.
+type reloading struct {
+	mu    lockrank.Mutex[lockrank.Reloading] // held while files are read
+	watch []*watched                         // set before the server's goroutines begin
+}
+
+// watched is a reloader and its files.
+type watched struct {
+	Reloader
+	read    []fileState // when they were read last
+	changed []fileState // what the last look found, if it was something else
+}
+
+// fileState tells whether a file has changed. A file that another has been renamed to is
+// another file, even if length and time are the same.
+type fileState struct {
+	name    string
+	info    os.FileInfo // nil: it can't be looked at
+	missing bool
+}
+
+func stateOf(names []string) (states []fileState) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		states = append(states, fileState{name: name, info: info, missing: errors.Is(err, fs.ErrNotExist)})
+	}
+	return states
+}
+
+func sameState(a, b fileState) bool {
+	if a.name != b.name || a.missing != b.missing || (a.info == nil) != (b.info == nil) {
+		return false
+	}
+	return a.info == nil || os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime())
+}
+
+// Reload reads again whatever can be: certificates, passwords, keys of tokens, the
+// policy; and it opens the audit log again. What can't be read stays as it is; the error
+// names all of it.
+func (s *Server) Reload() error {
+	s.reloading.mu.Lock()
+	defer s.reloading.mu.Unlock()
+	errs := []error{s.audit.Reopen()}
+	for _, w := range s.reloading.watch {
+		errs = append(errs, s.reload(w))
+	}
+	return errors.Join(errs...)
+}
+
+// Reloads says whether there is anything that Reload reads.
+func (s *Server) Reloads() bool { return len(s.reloading.watch) > 0 || s.audit != nil }
+
+// reload reads one reloader's files; reloading.mu is held.
+func (s *Server) reload(w *watched) error {
+	w.read, w.changed = stateOf(w.Files()), nil // before it is read: a change after that counts
+	err := readable(w.read)
+	if err == nil {
+		err = w.Reload()
+	}
+	s.audit.Reloaded(w.Name, w.Files(), err)
+	if err != nil {
+		s.log.Error("keeping the old "+w.Name+": the new one cannot be used", "error", err)
+		return fmt.Errorf("%s: %w", w.Name, err)
+	}
+	s.log.Info("the "+w.Name+" was read again", "files", w.Files())
+	s.broker.Recheck()
+	return nil
+}
+
+// readable refuses what is no file: opening a pipe would wait for its writer, and with it
+// all that is to be read, and the end of the server.
+func readable(states []fileState) error {
+	for _, f := range states {
+		if f.info != nil && !f.info.Mode().IsRegular() {
+			return fmt.Errorf("%s: this is not a regular file", f.name)
+		}
+	}
+	return nil
+}
+
+// watchFiles looks for files that have changed until the server stops. A file counts as
+// changed when it has been the same at two looks: one that is being written may be
+// readable, and say less than it will.
+func (s *Server) watchFiles() {
+	interval := s.config.ReloadInterval
+	if interval == 0 {
+		interval = DefaultReloadInterval
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.lookAtFiles()
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+func (s *Server) lookAtFiles() {
+	s.reloading.mu.Lock()
+	defer s.reloading.mu.Unlock()
+	for _, w := range s.reloading.watch {
+		now := stateOf(w.Files())
+		switch {
+		case slices.EqualFunc(now, w.read, sameState):
+			w.changed = nil
+		case !slices.EqualFunc(now, w.changed, sameState):
+			w.changed = now
+		default:
+			_ = s.reload(w) // it is in the log
+		}
+	}
+}
+
+// startReloading begins to watch the files of the configuration, which were read when
+// they looked as s.reloading has noted.
+func (s *Server) startReloading() {
+	if len(s.reloading.watch) == 0 {
+		return
+	}
+	s.serving.Add(1)
+	go func() {
+		defer failstop.End(s.log, "the look at the configuration's files")
+		s.watchFiles()
+		s.serving.Done()
+	}()
+}
+
+// addReloader notes how the files look that a reloader reads.
+func (s *Server) addReloader(r Reloader) {
+	s.reloading.watch = append(s.reloading.watch, &watched{Reloader: r, read: stateOf(r.Files())})
+}
+
+// openConfiguration reads the policy file, if there is one, makes the permissions of it,
+// and notes what is to be read again.
+func (s *Server) openConfiguration() error {
+	for _, r := range s.config.Reload {
+		s.addReloader(r)
+	}
+	file := s.config.Policy
+	if file == "" {
+		return nil
+	}
+	if s.config.May != nil {
+		return errors.New("there are a policy file and other permissions; give one of them")
+	}
+	guard := policy.NewGuard(nil)
+	reload := func() error {
+		p, err := policy.Read(file)
+		if err != nil {
+			return err
+		}
+		for _, w := range p.Warnings {
+			s.log.Warn("the policy allows what may be a mistake", "line", w.In(file))
+		}
+		guard.Use(p)
+		return nil
+	}
+	s.addReloader(Reloader{Name: "policy", Files: func() []string { return []string{file} }, Reload: reload})
+	s.config.May = guard
+	return reload()
+}
+
+var _ access.Permissions = (*policy.Guard)(nil)

@@ -1,0 +1,62 @@
+// Command soak lets clients come and go at the built program for an hour, and says
+// whether what the process holds stays flat.
+//
+//	go run ./internal/soak/soak -for 1h -clients 2000 -chart docs/performance/soak.svg
+//
+// The exit status is 1 if it does not.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/soak"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	var o soak.Options
+	var chart string
+	flag.DurationVar(&o.For, "for", 0, "how long; 0: an hour")
+	flag.IntVar(&o.Clients, "clients", 0, "clients at a time; 0: 2,000")
+	flag.DurationVar(&o.Life, "life", 0, "the longest life of a connection; 0: two minutes")
+	flag.DurationVar(&o.Pause, "pause", 0, "of a client between two operations; 0: two seconds")
+	flag.DurationVar(&o.Sample, "sample", 0, "between two looks at the process; 0: 10 seconds")
+	flag.Uint64Var(&o.Seed, "seed", 1, "seed")
+	flag.StringVar(&chart, "chart", "", "file to draw the curves into, as an SVG")
+	flag.Parse()
+	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, remove, err := harness.TempDir()
+	if err == nil {
+		defer remove()
+		o.Dir = dir
+		o.Binary, err = process.Build(dir, process.Holdfast)
+	}
+	var report *soak.Report
+	if err == nil {
+		report, err = soak.Run(ctx, o)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "soak: %v\n", err)
+		return 2
+	}
+	fmt.Print(report)
+	if chart != "" {
+		if err := os.WriteFile(chart, report.Chart(), 0o644); err != nil {
+			fmt.Fprintf(os.Stderr, "soak: %v\n", err)
+			return 2
+		}
+	}
+	if len(report.Problems) > 0 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,380 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+)
+
+const (
+	// DefaultSegmentBytes is where the next segment begins.
+	DefaultSegmentBytes = 8 << 20
+	// MaxSegments is how many segments make the log long, so that it wants the database to
+	// write tables. They are what a start has to read.
+	MaxSegments = 3
+	// maxKeptFrame bounds the memory that the log holds on to.
+	maxKeptFrame = 1 << 20
+)
+
+// Rows of the database that are the log's.
+var (
+	MaskKey   = []byte("m|disguise")
+	LoggedKey = []byte("m|logged")
+)
+
+// ErrRemoved: the current segment has no name any more, so what is written to it is lost.
+var ErrRemoved = errors.New("the log was deleted while the server ran (was the data directory?): what came after that is not acknowledged")
+
+// ErrMoved: the current segment isn't where a start would look for it.
+var ErrMoved = errors.New("the data directory was deleted, moved or replaced while the server ran")
+
+// Options of Read.
+type Options struct {
+	FS  vfs.FS
+	Dir string
+	// SegmentBytes is where the next segment begins. 0: DefaultSegmentBytes.
+	SegmentBytes int64
+	// Sync has Commit wait for its fsync.
+	Sync bool
+	// NoRoom is called when a batch finds no room on the disk. True: some was made, so the
+	// batch is tried again.
+	NoRoom func() bool
+	// Long is called when the log is long: tables should be written, so that it can be
+	// trimmed. It must not block.
+	Long func()
+}
+
+// Log is the write-ahead log in a data directory. One goroutine calls Replay, Begin, Commit
+// and Close; Sync, Trim and Check may be called by any, after Begin.
+type Log struct {
+	o     Options
+	found recovered // until Begin
+
+	mask Mask
+	last uint64 // number of the batch written last; the committer's
+	size int64  // of what the current segment holds; the committer's
+	// extent is up to where the current segment's file has been written; the
+	// committer's.
+	extent int64
+	tight  bool             // the current segment could not be extended once; the committer's
+	frame  []byte           // scratch of the committer
+	named  datadir.Presence // scratch, guarded by syncing
+
+	syncing  lockrank.Mutex[lockrank.Syncing] // held over an fsync, and while a segment is closed
+	file     vfs.File                         // the current segment; nil until Begin; the committer changes it, with syncing held
+	failed   error                            // guarded by syncing: of the first fsync that failed
+	mu       lockrank.Mutex[lockrank.Log]
+	written  uint64    // guarded by mu: last
+	synced   uint64    // guarded by mu: up to here batches are known to be on the disk
+	segments []segment // guarded by mu: those needed, oldest first; the current one is last
+	spare    bool      // guarded by mu: there is a segment to be used again
+}
+
+// Read reads the log in a directory, from where state says that the tables end. It changes
+// nothing, also where there is damage (see Damage).
+func Read(o Options, state State) (*Log, error) {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	found, err := recoverLog(o.FS, o.Dir, state)
+	if err != nil {
+		return nil, err
+	}
+	return &Log{
+		o: o, found: found,
+		mask: found.Mask, last: found.last, written: found.last, synced: found.last, segments: found.segments,
+	}, nil
+}
+
+// Damage is what Read found missing or wrong in what is needed. What Replay gives then ends
+// before it, and Begin must not be called.
+func (l *Log) Damage() []datadir.Damage { return l.found.damage }
+
+// Mended is what Read made whole at the end, in memory. Begin writes it.
+func (l *Log) Mended() []datadir.Damage { return l.found.mended }
+
+// Last is the number of the last batch.
+func (l *Log) Last() uint64 { return l.last }
+
+// Replay calls fn with each batch that tables may not have, in their order. rows are valid
+// until Begin.
+func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
+	for _, f := range l.found.batches {
+		if err := fn(f.Number, f.Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Begin begins the first segment of this run, after the batches that were found. Of those
+// the disk may not have all: a process that was killed between its write and its fsync
+// leaves the rest in the operating system's memory.
+func (l *Log) Begin() error {
+	fsys, found := l.o.FS, l.found
+	if n := len(found.segments); n > 0 { // those before it were synced before it was begun
+		if err := found.secure(fsys, l.o.Dir, found.segments[n-1]); err != nil {
+			return fmt.Errorf("%s could not be synced: %w", found.segments[n-1].name(), err)
+		}
+	}
+	// There is a segment at every moment. One of the same name is replaced.
+	next := SegmentName(l.last + 1)
+	obsolete := slices.DeleteFunc(slices.Clone(found.obsolete), func(name string) bool { return name == next })
+	var kept []string
+	if n := len(obsolete); n > 0 && len(found.segments) == 0 {
+		obsolete, kept = obsolete[:n-1], obsolete[n-1:]
+	}
+	if err := l.removeAll(append(obsolete, spareSegment)); err != nil { // may hold what was never acknowledged
+		return err
+	}
+	s, err := l.nameNext()
+	if err == nil {
+		err = l.open(s)
+	}
+	if err == nil {
+		err = l.removeAll(kept)
+	}
+	if err != nil {
+		return err
+	}
+	found.mark(fsys, l.o.Dir, s.first)
+	if len(l.segments) > MaxSegments { // each start begins one, however little it writes
+		l.o.Long()
+	}
+	l.found = recovered{}
+	return nil
+}
+
+// removeAll removes files of the data directory that may not be there.
+func (l *Log) removeAll(names []string) error {
+	for _, name := range names {
+		if err := l.o.FS.Remove(l.o.FS.PathJoin(l.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameNext gives the next segment its name in the directory. All before it are on the disk
+// by then, see recoverLog. If it fails nothing is changed.
+func (l *Log) nameNext() (segment, error) {
+	fsys, s := l.o.FS, segment{first: l.last + 1}
+	spare := fsys.PathJoin(l.o.Dir, spareSegment)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.spare {
+		if err := makeSegment(fsys, spare); err != nil {
+			return s, err
+		}
+	}
+	l.spare = true
+	if err := fsys.Rename(spare, fsys.PathJoin(l.o.Dir, s.name())); err != nil {
+		return s, err
+	}
+	l.spare = false
+	return s, nil
+}
+
+// open makes s the current segment.
+func (l *Log) open(s segment) error {
+	fsys := l.o.FS
+	f, err := fsys.OpenReadWrite(fsys.PathJoin(l.o.Dir, s.name()), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = datadir.SyncDir(fsys, l.o.Dir)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	l.file, l.size, l.extent, l.tight = f, 0, info.Size(), false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments = append(l.segments, s)
+	return nil
+}
+
+// Commit writes a batch's rows and returns its number, one above that of the batch before.
+// With Options.Sync the batch is on the disk then.
+func (l *Log) Commit(rows []byte) (number uint64, err error) {
+	if err := l.write(rows); err != nil {
+		return 0, err
+	}
+	if l.o.Sync {
+		err = l.Sync()
+	}
+	return l.last, err
+}
+
+// write writes a batch behind those before it.
+func (l *Log) write(rows []byte) error {
+	if l.size > 0 && l.size+int64(FrameHeader+len(rows)) > l.o.SegmentBytes {
+		if err := l.beginNext(); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	synced := l.synced
+	l.mu.Unlock()
+	l.last++
+	l.frame = l.mask.AppendFrame(l.frame[:0], l.last, synced, rows)
+	if l.tight {
+		l.frame = markTight(l.frame)
+	}
+	if err := l.writeAt(l.frame, l.size); err != nil {
+		return err
+	}
+	l.size += int64(len(l.frame))
+	switch err := l.extend(); {
+	case datadir.IsNoRoom(err):
+		l.tight = true
+	case err != nil:
+		return err
+	}
+	if cap(l.frame) > maxKeptFrame {
+		l.frame = nil
+	}
+	l.mu.Lock()
+	l.written = l.last
+	l.mu.Unlock()
+	return nil
+}
+
+// extend keeps room ahead: for the next frames not to change the file's length, and
+// for what is yet to be written when other programs have filled the disk.
+func (l *Log) extend() error {
+	l.extent = max(l.extent, l.size)
+	if l.extent-l.size >= RoomAhead {
+		return nil
+	}
+	by := max(RoomAhead, min(l.extent, maxExtent))
+	_, err := l.file.WriteAt(zeros[:by], l.extent)
+	if err == nil {
+		l.extent += by
+	}
+	return err
+}
+
+// writeAt tries again when the disk is full and Options.NoRoom has made room.
+func (l *Log) writeAt(p []byte, at int64) error {
+	n, err := l.file.WriteAt(p, at)
+	if datadir.IsNoRoom(err) && l.o.NoRoom() {
+		_, err = l.file.WriteAt(p[n:], at+int64(n))
+	}
+	return err
+}
+
+// Sync makes everything that was written durable, if it isn't. After it has failed once it
+// does not succeed again: the next fsync would not write what that one didn't (see secure).
+func (l *Log) Sync() error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	target, synced := l.written, l.synced
+	l.mu.Unlock()
+	if l.failed == nil && synced < target {
+		l.failed = l.file.SyncData()
+		if l.failed == nil && !l.named.HasName(l.file) {
+			l.failed = ErrRemoved
+		}
+	}
+	if l.failed != nil {
+		return l.failed
+	}
+	l.mu.Lock()
+	l.synced = target
+	l.mu.Unlock()
+	return nil
+}
+
+// beginNext ends the current segment, and has tables written if there are many. If the disk
+// has no room for another the current one goes on.
+func (l *Log) beginNext() error {
+	if err := l.Sync(); err != nil {
+		return err
+	}
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	s, err := l.nameNext()
+	if datadir.IsNoRoom(err) {
+		return nil
+	}
+	full, end, room := l.file, l.size, l.extent-l.size
+	l.mu.Lock()
+	l.segments[len(l.segments)-1].large = l.extent > max(2*l.o.SegmentBytes, maxExtent)
+	l.mu.Unlock()
+	if err == nil {
+		err = l.open(s)
+	}
+	if err != nil {
+		return fmt.Errorf("%s could not be begun: %w", s.name(), err)
+	}
+	if room >= FrameHeader {
+		_ = writeMark(full, l.mask.appendMark(nil, s.first), end) // nothing is lost without it
+	}
+	l.mu.Lock()
+	many := len(l.segments) > MaxSegments
+	l.mu.Unlock()
+	if many {
+		l.o.Long()
+	}
+	return full.Close()
+}
+
+// Trim removes the segments whose batches up to applied are in tables. One is kept
+// to be used again.
+func (l *Log) Trim(applied uint64) error {
+	fsys := l.o.FS
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.segments) > 1 && l.segments[1].first <= applied+1 {
+		s := l.segments[0]
+		name := fsys.PathJoin(l.o.Dir, s.name())
+		var err error
+		if s.old || s.large || l.spare {
+			err = fsys.Remove(name)
+		} else {
+			err = fsys.Rename(name, fsys.PathJoin(l.o.Dir, spareSegment))
+			l.spare = err == nil
+		}
+		if err != nil {
+			return err
+		}
+		l.segments = l.segments[1:]
+	}
+	return nil
+}
+
+// Check returns ErrMoved if the current segment isn't where a start would look for it.
+func (l *Log) Check() error {
+	l.syncing.Lock() // the file is not closed meanwhile
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	name := l.segments[len(l.segments)-1].name()
+	l.mu.Unlock()
+	if !datadir.IsAt(l.file, l.o.FS.PathJoin(l.o.Dir, name)) {
+		return ErrMoved
+	}
+	return nil
+}
+
+// Close makes everything durable and closes the file. The last frame is an empty one that
+// says so: without it damage to the frame before could not be told from a torn end.
+func (l *Log) Close() error {
+	if l.file == nil { // never begun
+		return nil
+	}
+	err := l.Sync()
+	if err == nil && l.write(nil) == nil {
+		_ = l.Sync() // nothing is lost without it
+	}
+	return errors.Join(err, l.file.Close())
+}
