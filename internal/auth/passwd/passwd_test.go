@@ -102,7 +102,7 @@ func TestUnknownUsersCostAsMuchAsKnownOnes(t *testing.T) {
 	f := parse(t, alice, strings.Replace(alice, "alice:$7$101$", "dora:$7$1000$", 1))
 	seen := map[int]bool{}
 	for i := range 200 {
-		user := fmt.Sprint("nobody", i)
+		user := fmt.Sprint("unknown", i)
 		first, again := f.dummy(user), f.dummy(user)
 		if first.iterations != again.iterations {
 			t.Fatalf("%s costs %d iterations, then %d", user, first.iterations, again.iterations)
@@ -164,7 +164,7 @@ func write(t *testing.T, content string) (path string) {
 func TestLoadRefusesFilesThatOthersCanRead(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("there are no such modes")
+		t.Skip("Windows has no permissions for group and others")
 	}
 	path := write(t, alice)
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
@@ -249,7 +249,7 @@ func TestEditFollowsALink(t *testing.T) {
 	path := write(t, alice+"\n")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(path, link); err != nil {
-		t.Skip(err)
+		t.Skip("the system makes no symbolic link for this user: ", err)
 	}
 	if err := Set(link, "bob", []byte("x"), MinIterations); err != nil {
 		t.Fatal(err)
