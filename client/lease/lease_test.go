@@ -199,7 +199,7 @@ func TestAcquireWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Who gives up while its request is under way leaves nothing behind.
+// An Acquire that is given up while its request is under way leaves no lock behind.
 func TestAcquireGivenUp(t *testing.T) {
 	t.Parallel()
 	address := testserver.Start(t).Addr
@@ -223,7 +223,7 @@ func TestBrokenLease(t *testing.T) {
 				t.Fatalf("%+v, %v", d, err)
 			}
 		},
-		"set":                   func(t *testing.T, c *client.Client) { mustSet(t, c, "l", "somebody else") },
+		"set":                   func(t *testing.T, c *client.Client) { mustSet(t, c, "l", "another holder") },
 		"deleted and had again": func(t *testing.T, c *client.Client) { _, _ = c.Del(within(t), "l"); acquire(t, c, "l") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,11 +247,11 @@ func TestReleaseOfWhatSomebodyElseHolds(t *testing.T) {
 	t.Parallel()
 	c := dial(t, testserver.Start(t).Addr)
 	l := acquire(t, c, "l", lease.WithTTL(forever))
-	mustSet(t, c, "l", "somebody else")
+	mustSet(t, c, "l", "another holder")
 	if err := l.Release(within(t)); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("release: %v, want ErrLost", err)
 	}
-	mustBeHeldBy(t, c, "l", "somebody else")
+	mustBeHeldBy(t, c, "l", "another holder")
 }
 
 func TestReleaseWithUnknownOutcome(t *testing.T) {

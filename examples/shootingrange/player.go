@@ -165,7 +165,7 @@ func (p *player) scores(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !found || len(v.Hits) == 0:
-		p.say("nobody has hit anything yet\n")
+		p.say("no player has hit the target yet\n")
 	}
 	for _, name := range sortedKeys(v.Hits) {
 		p.say("%4d  %s\n", v.Hits[name], name)

@@ -333,7 +333,7 @@ func TestTheSessionOfTheREADME(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(session), "\n")
 	x := start(t, append(strings.Fields(lines[0]), "-address", testserver.Start(t).Addr)...)
 	typed := regexp.MustCompile(`^(fire \d+|again|score|quit)$`)
-	shown := regexp.MustCompile(`^(\d+: you (missed, the target is (higher|lower)|HIT the target)| +\d+  ann|nobody has hit anything yet)$`)
+	shown := regexp.MustCompile(`^(\d+: you (missed, the target is (higher|lower)|HIT the target)| +\d+  ann|no player has hit the target yet)$`)
 	for _, line := range lines[2:] {
 		if typed.MatchString(line) {
 			x.enter(t, line)
@@ -361,7 +361,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		}
 	}
 	x := start(t, "-address", testserver.Start(t).Addr, "-player", "ann")
-	for line, want := range map[string]string{"fire": "A position from 0 to 99", "fire 100": "is no position", "again": "fire first", "score": "nobody has hit"} {
+	for line, want := range map[string]string{"fire": "A position from 0 to 99", "fire 100": "is no position", "again": "fire first", "score": "no player has hit"} {
 		x.enter(t, line)
 		if got := x.read(t); !strings.Contains(got, want) {
 			t.Errorf("%q: it said %q", line, got)

@@ -18,31 +18,33 @@ import (
 type Size int
 
 const (
-	Small Size = iota // with small bounds, in a second or two
-	Full              // with default settings
+	Small Size = iota // against small bounds, in a second or two
+	Full              // against the default settings
 )
 
-// Attack is something that a few clients can do to a server.
+// Attack is what a few malicious clients do to a server, and what must hold meanwhile and
+// afterwards.
 type Attack struct {
-	Name string // of its row
+	Name string // of its row in the report
 	What string // what the attackers do, at full size
 
 	SmallFlags  []string   // of holdfast serve at small size
-	FullFlags   []string   // at full size, where the default follows from the machine
-	Descriptors [2]int     // limit of the server's open files, by size; 0: that of this process
-	Ceiling     [2]int64   // MiB of resident memory that the server must stay below, by size
-	Longest     [2]seconds // that a round trip of the bystander may take, by size
-	LinesPerSec float64    // that the server may log; 0: maxLines
-	OverWS      bool       // the newcomer comes over WebSocket as well
-	Keeps       bool       // what the attackers leave behind stays, as it should: sessions, their queues
-	FromOutside bool       // what must hold only holds if attackers are not on this machine: see Isolated
+	FullFlags   []string   // of holdfast serve at full size, for settings whose default depends on the machine
+	Descriptors [2]int     // the server's limit of open files, by size; 0: that of this process
+	Ceiling     [2]int64   // bound of the server's resident memory in MiB, by size
+	Longest     [2]seconds // bound of a round trip of the bystander, by size
+	LinesPerSec float64    // bound of the lines that the server logs a second; 0: maxLines
+	OverWS      bool       // the newcomer also connects over WebSocket
+	Keeps       bool       // the server rightly keeps what the attackers left: sessions, their queues
+	FromOutside bool       // a newcomer must be served only if attackers are not on this machine: see Isolated
 
-	// Prepare makes what the attack needs, before anything is measured; may be nil.
+	// Prepare prepares the server for the attack, before the first measurement; may be nil.
 	Prepare func(t *Target) error
-	// Launch attacks, and returns when the attack stands or its time is over. The
-	// connections that it opened stay open until everything has been measured.
+	// Launch attacks. It returns when all attackers do what they do, or when they have done
+	// it, or when their time is over. The connections that it opened stay open until the
+	// measurement ends.
 	Launch func(t *Target) error
-	// Check says what else must hold once the attackers have left; may be nil.
+	// Check checks what else must hold once the attackers have left; may be nil.
 	Check func(t *Target) error
 }
 
@@ -50,10 +52,10 @@ type seconds float64
 
 func (s seconds) duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
 
-// maxLines is how many lines a second a server may log, whatever clients do.
+// maxLines is how many lines a second a server may log, if the attack says nothing else.
 const maxLines = 100
 
-// Target is what an attack has in front of it.
+// Target is the server under attack, as the attackers see it.
 type Target struct {
 	Addr      string // where ordinary clients connect
 	WebSocket string
@@ -61,13 +63,13 @@ type Target struct {
 
 	attacked, attackedWS string // where attackers connect
 
-	ctx  context.Context // ends when the attack is to be broken off
+	ctx  context.Context // ends when the attack must stop
 	mu   sync.Mutex
-	open []*link // guarded by mu
-	left bool    // the attackers have left: guarded by mu
+	open []*link // guarded by mu: the attackers' connections
+	left bool    // guarded by mu: the attackers have left
 }
 
-// pick gives the value for the target's size.
+// pick returns the value for the target's size.
 func pick[T any](t *Target, small, full T) T {
 	if t.Size == Full {
 		return full
@@ -75,15 +77,14 @@ func pick[T any](t *Target, small, full T) T {
 	return small
 }
 
-// Addresses of the bystander and of others that mean well, and of the attackers: in
-// a network of its own (OwnNetwork) one that is no loopback address.
+// Addresses from which clients connect. OwnNetwork sets attacker to outside.
 var (
-	loopback = net.IPv4(127, 0, 0, 1)
-	outside  = net.IPv4(198, 51, 100, 1) // RFC 5737
+	loopback = net.IPv4(127, 0, 0, 1)    // the bystander, newcomers
+	outside  = net.IPv4(198, 51, 100, 1) // not a loopback address, from RFC 5737
 	attacker = net.IPv4(127, 0, 0, 2)
 )
 
-// Isolated says whether attackers come from outside of the loopback network.
+// Isolated says whether attackers have an address outside of the loopback network.
 func Isolated() bool { return attacker.Equal(outside) }
 
 // dialFrom connects to addr from one of this machine's addresses.
@@ -92,7 +93,7 @@ func dialFrom(from net.IP, addr string, limit time.Duration) (net.Conn, error) {
 	return d.Dial("tcp", addr)
 }
 
-// attackLimit is how long an attacker waits for anything.
+// attackLimit is the time limit of each operation of an attacker.
 const attackLimit = 20 * time.Second
 
 var errLeft = errors.New("the attackers have left")
@@ -114,7 +115,7 @@ func (t *Target) dial(addr string) (*link, error) {
 	return k, nil
 }
 
-// enter is dial for a client that has connected.
+// enter dials, and connects as an MQTT client.
 func (t *Target) enter(id string, expiry uint32) (*link, error) {
 	k, err := t.dial(t.attacked)
 	if err != nil {
@@ -123,8 +124,8 @@ func (t *Target) enter(id string, expiry uint32) (*link, error) {
 	return k, k.connect(id, expiry, attackLimit)
 }
 
-// enterDeaf is enter for a client that will not read: what is sent to it stays with
-// the server.
+// enterDeaf is enter for a client that will not read. Its receive buffer is small, so that
+// messages to it stay with the server.
 func (t *Target) enterDeaf(id string) (*link, error) {
 	k, err := t.enter(id, 0)
 	if err != nil {
@@ -144,9 +145,8 @@ func (t *Target) leave() {
 	t.open = nil
 }
 
-// each runs do for 0 to n-1, so many at a time, until the attack is broken off,
-// and says how many succeeded. An attacker that the server turns away is a
-// success of the server's, so errors end nothing.
+// each calls do with 0 to n-1 on atOnce goroutines, until the attack must stop. It returns
+// how many calls succeeded. Errors do not end it: the server may rightly refuse attackers.
 func (t *Target) each(n, atOnce int, do func(i int) error) (done int) {
 	var next, succeeded atomic.Int64
 	var wg sync.WaitGroup
@@ -167,7 +167,7 @@ func (t *Target) each(n, atOnce int, do func(i int) error) (done int) {
 	return int(succeeded.Load())
 }
 
-// hold waits while the attackers do nothing, or what they do in the background.
+// hold waits for d, or until the attack must stop. The attackers' connections stay open.
 func (t *Target) hold(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -177,50 +177,49 @@ func (t *Target) hold(d time.Duration) {
 
 // Options of Run.
 type Options struct {
-	Binary  string   // the built program
+	Binary  string   // path of the built program
 	Flags   []string // more flags of holdfast serve
 	Size    Size
-	Ceiling int64 // MiB of resident memory at which the server is killed, to protect the machine
-	Dir     string
+	Ceiling int64  // MiB of resident memory at which the server is killed, to protect the machine
+	Dir     string // in which Run makes a temporary directory; empty: that of the system
 }
 
-// Result is what was measured, and what did not hold.
+// Result is what Run measured, and what did not hold.
 type Result struct {
 	Name        string
 	What        string
-	Quiet       Service // beforehand
-	Attacked    Service // while under attack
-	Idle        int64   // bytes of resident memory beforehand
-	Peak        int64   // while under attack
-	Left        int64   // when the attackers had left and the server had come to rest
-	Rest        time.Duration
-	AtRest      bool          // within restIn
-	Charged     [2]int64      // bytes that clients were charged with, as $SYS says: beforehand, and when they had left
-	Took        time.Duration // the attack
-	Lines       int           // logged during it
-	Newcomer    string        // what kept a new client out: empty if nothing
-	Operator    string        // what kept the control socket from answering
-	Stopped     time.Duration
-	StoppedIn   bool     // within stopIn of SIGTERM
-	Ended       string   // how the server ended before its time: empty if it did not
-	Broken      []string // what did not hold
-	lastWords   string
+	Quiet       Service       // of the bystander, before the attack
+	Attacked    Service       // of the bystander, during the attack
+	Idle        int64         // bytes of resident memory before the attack
+	Peak        int64         // the most bytes of resident memory during the attack
+	Left        int64         // bytes of resident memory after the attackers had left and the server had come to rest
+	Rest        time.Duration // from the attackers' leaving until the server was at rest
+	AtRest      bool          // the server came to rest within restIn
+	Charged     [2]int64      // bytes that clients were charged with, from $SYS: before the attack, and after the attackers had left
+	Took        time.Duration // duration of the attack
+	Lines       int           // log lines during the attack
+	Newcomer    string        // error of a new client; empty: none
+	Operator    string        // error of a command on the control socket; empty: none
+	Stopped     time.Duration // from SIGTERM until the server had ended
+	StoppedIn   bool          // the server ended within stopIn of SIGTERM
+	Ended       string        // how the server ended during the measurement; empty: it did not
+	Broken      []string      // what did not hold
+	lastOutput  string        // of the server
 	attackError error
 }
 
 // stopIn is how long the program may take to end; it gives its clients 10 s.
 const stopIn = 15 * time.Second
 
-// Run starts the program, attacks it, and reports. An error means that nothing
-// could be measured, or that ctx has ended meanwhile, so that part of the attack is
-// missing.
+// Run starts the program, attacks it, and measures. An error means that the measurement
+// failed, or that ctx ended before the attack was complete.
 func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	dir, err := os.MkdirTemp(o.Dir, "holdfast-abuse-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	flags := append([]string{"--sys-interval", "1s"}, a.FullFlags...) // to see soon what clients are charged with
+	flags := append([]string{"--sys-interval", "1s"}, a.FullFlags...) // short, for Result.Charged
 	if o.Size == Small {
 		flags = append([]string{"--sys-interval", "100ms"}, a.SmallFlags...)
 	}
@@ -242,15 +241,17 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s was interrupted: %w", a.Name, err)
 	}
-	r.lastWords = s.Output()
+	r.lastOutput = s.Output()
 	r.judge(a, o.Size)
 	return r, nil
 }
 
-// longestAttack breaks an attack off, by size.
+// longestAttack is the time limit of an attack, by size.
 var longestAttack = [2]time.Duration{20 * time.Second, 3 * time.Minute}
 
-func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff func()) error {
+// measure attacks the server, stops it, and fills in the result. stopAttack ends the
+// attack early.
+func (r *Result) measure(a *Attack, t *Target, s *server, o Options, stopAttack func()) error {
 	if a.Prepare != nil {
 		if err := a.Prepare(t); err != nil {
 			return fmt.Errorf("prepare: %w", err)
@@ -270,12 +271,12 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 	r.Idle = s.resident()
 	r.Charged[0] = charged(t.Addr)
 
-	watch := watchMemory(s, o.Ceiling<<20, breakOff)
+	peak := watchMemory(s, o.Ceiling<<20, stopAttack)
 	lines, begun := s.Lines(), time.Now()
 	b.begin()
-	visits := r.visitWhile(a, t, s)
+	endVisits := r.startVisits(a, t, s)
 	r.attackError = a.Launch(t)
-	visits()
+	endVisits()
 	r.Took, r.Lines = time.Since(begun), s.Lines()-lines
 	if t.Size == Full && errors.Is(t.ctx.Err(), context.DeadlineExceeded) {
 		r.Broken = append(r.Broken, fmt.Sprintf("the attack was not complete after %v", longestAttack[t.Size]))
@@ -283,7 +284,7 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 	t.leave()
 	r.Attacked = b.end()
 	r.rest(t, s)
-	r.Peak = watch()
+	r.Peak = peak()
 	if b.err != nil {
 		r.Broken = append(r.Broken, fmt.Sprintf("the bystander was not served: %v", b.err))
 	}
@@ -305,13 +306,14 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, breakOff fu
 	return nil
 }
 
-// visitWhile lets a newcomer and an operator come again and again during the
-// attack. The function that it returns lets them come a last time, which counts.
-func (r *Result) visitWhile(a *Attack, t *Target, s *server) (last func()) {
+// startVisits starts a goroutine in which new clients connect and an operator uses the
+// control socket, again and again. end ends the goroutine and makes a last visit, whose
+// outcome is in the result.
+func (r *Result) startVisits(a *Attack, t *Target, s *server) (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	limit := pick(t, 5*time.Second, 10*time.Second)
 	n := 0
-	once := func() {
+	visitOnce := func() {
 		n++
 		r.Newcomer, r.Operator = "", ""
 		if err := visit(t.Addr, fmt.Sprintf("newcomer-%d", n), limit); err != nil {
@@ -332,26 +334,27 @@ func (r *Result) visitWhile(a *Attack, t *Target, s *server) (last func()) {
 			case <-stop:
 				return
 			case <-time.After(pick(t, 250*time.Millisecond, time.Second)):
-				once()
+				visitOnce()
 			}
 		}
 	}()
-	return func() { close(stop); <-done; once() }
+	return func() { close(stop); <-done; visitOnce() }
 }
 
-// restIn is how long the server may need to come to rest, by size.
+// restIn is the time limit within which the server must come to rest, by size.
 var restIn = [2]time.Duration{3 * time.Second, 20 * time.Second}
 
-// rest waits until the server has come to rest: it uses less than a fifth of a
-// processor, and its memory is near what it was or shrinks no more.
+// rest waits, for restIn at most, until the server has come to rest: it uses less than a
+// fifth of a processor, clients are charged with what they were before the attack, and, at
+// full size, its resident memory is at most half above what it was.
 func (r *Result) rest(t *Target, s *server) {
-	const look = 250 * time.Millisecond
+	const interval = 250 * time.Millisecond
 	begun := time.Now()
 	used := s.processor()
 	for s.Running() && time.Since(begun) < restIn[t.Size] {
-		time.Sleep(look)
+		time.Sleep(interval)
 		now := s.processor()
-		busy := now-used > look/5
+		busy := now-used > interval/5
 		used = now
 		if !busy {
 			r.AtRest = true
@@ -361,22 +364,23 @@ func (r *Result) rest(t *Target, s *server) {
 	r.Rest = time.Since(begun)
 	until := begun.Add(restIn[t.Size])
 	for r.Charged[1] = charged(t.Addr); s.Running() && r.Charged[1] > r.Charged[0]+leftover && time.Now().Before(until); {
-		time.Sleep(look)
+		time.Sleep(interval)
 		r.Charged[1] = charged(t.Addr)
 	}
-	if t.Size == Full { // the runtime takes its time to give memory back
+	if t.Size == Full { // the Go runtime returns memory to the system with a delay
 		for near := r.Idle + r.Idle/2; s.resident() > near && time.Now().Before(until); {
-			time.Sleep(look)
+			time.Sleep(interval)
 		}
 	}
 	r.Left = s.resident()
 }
 
-// leftover is how many bytes more may be charged than before the attack: what the
-// bystander does goes on.
+// leftover is how many bytes more than before the attack may be charged after it, because
+// the bystander goes on working.
 const leftover = 1 << 20
 
-// charged is how many bytes the server says that clients hold; 0 if it doesn't say.
+// charged is how many bytes clients are charged with, from the server's $SYS topic; 0 if
+// the server does not answer.
 func charged(addr string) int64 {
 	const limit = time.Second
 	nc, err := dialFrom(loopback, addr, limit)
@@ -400,9 +404,10 @@ func charged(addr string) int64 {
 	return n
 }
 
-// watchMemory looks at the resident memory, and kills the server where it passes
-// the ceiling. The function that it returns gives the highest seen.
-func watchMemory(s *server, ceiling int64, breakOff func()) (peak func() int64) {
+// watchMemory starts a goroutine that samples the server's resident memory, and kills the
+// server when it reaches the ceiling (in bytes). peak ends the goroutine and returns the
+// highest sample.
+func watchMemory(s *server, ceiling int64, stopAttack func()) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	var most int64
 	go func() {
@@ -412,13 +417,13 @@ func watchMemory(s *server, ceiling int64, breakOff func()) (peak func() int64) 
 			most = max(most, now)
 			if now >= ceiling {
 				s.Kill()
-				breakOff()
+				stopAttack()
 			}
 			select {
 			case <-stop:
 				return
 			case <-s.Ended():
-				breakOff()
+				stopAttack()
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -427,11 +432,11 @@ func watchMemory(s *server, ceiling int64, breakOff func()) (peak func() int64) 
 	return func() int64 { close(stop); <-done; return most }
 }
 
-// judge says what did not hold.
+// judge compares the measurement with the attack's bounds, and fills in Broken.
 func (r *Result) judge(a *Attack, size Size) {
 	broken := func(format string, args ...any) { r.Broken = append(r.Broken, fmt.Sprintf(format, args...)) }
 	if r.Ended != "" {
-		broken("%s; it said last:\n%s", r.Ended, r.lastWords)
+		broken("%s; its last output:\n%s", r.Ended, r.lastOutput)
 	}
 	if ceiling := a.Ceiling[size] << 20; r.Peak > ceiling {
 		broken("%d MiB were resident, more than %d", r.Peak>>20, ceiling>>20)

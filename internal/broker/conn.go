@@ -31,29 +31,29 @@ type Conn struct {
 	keepAlive time.Duration                   // 0: none
 
 	acks       acks.Ring
-	responses  *responseRoute // of the goroutine that writes acknowledgements: it holds the lock of acks, or is the reader and nothing is pending; nil: no response yet
-	placeFreed chan struct{}  // of capacity 1: receiving has fallen since; made by the reader before it sets wantsPlace
-	receiving  atomic.Int32   // QoS 1 and 2 publishes from the client under way: the reader adds, when it must let one wait
-	handshakes int32          // reader: those of them that wait for the client's PUBREL
+	responses  *responseRoute // owned by the goroutine that writes acknowledgements: it holds the lock of acks, or is the reader while no acknowledgement is pending; nil: no response yet
+	placeFreed chan struct{}  // capacity 1: receiving has fallen; the reader makes it before it sets wantsPlace
+	receiving  atomic.Int32   // inflight publishes of the client (QoS 1 and 2); the reader adds one whose acknowledgement must wait
+	handshakes int32          // reader: how many of receiving wait for the client's PUBREL
 
-	untaken         atomic.Int64  // output that the client had not taken when the sweep looked last
-	active          atomic.Int64  // when the sweep saw that, or the client came or connected, on the broker's clock
-	unfinishedSince int64         // the sweep's: when it saw unfinishedSeen first, on the broker's clock
-	unfinishedSeen  uint32        // the sweep's: what it saw of unfinished last
-	unfinished      atomic.Uint32 // which packet the reader waits for the rest of; 0: for none
-	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine looked
+	untaken         atomic.Int64  // bytes of output that the client had not taken when the sweep last checked
+	active          atomic.Int64  // time of that check, or when the connection was accepted or the client connected; on the broker's clock in ms
+	unfinishedSince int64         // sweep: when it first saw unfinishedSeen; on the broker's clock in ms
+	unfinishedSeen  uint32        // sweep: the value of unfinished that it saw last
+	unfinished      atomic.Uint32 // number of the packet of which the reader has read only a part; 0: none
+	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
 	reads           atomic.Uint32 // a readerState
-	handled         uint32        // reader: packets, to tell one unfinished packet from the next
+	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
 	wantsPlace      atomic.Bool   // the reader waits for receiving to fall
 
 	endpoint     Endpoint // reader: the handler's side of this connection
 	aliasIn      []string // reader: topic aliases of the client
 	aliasInBytes int32    // reader: of the topics in aliasIn
-	owed         int32    // reader: work done without waiting for the client, see session/pace.go
+	debt         int32    // reader: units of work for which the client has not made it wait, see session/pace.go
 
 	bridge   bool // the client is a broker that connects as a bridge
-	graceful bool // reader: the client said goodbye, so no will
-	decoding bool // reader: it reads what the client has sent, and has changed nothing for it; see package failstop
+	graceful bool // reader: the client sent DISCONNECT with reason code 0, so its will is not published
+	decoding bool // reader: it decodes a packet for which it has not changed anything yet; a panic then ends the connection only
 	reserved bool // counts among the connections reserved for clients on this machine; guarded by Broker.mu
 }
 
@@ -63,17 +63,17 @@ const (
 	heardRelief                    // package relief, which looks for packets that don't grow
 )
 
-// readerState is what a connection's reader is doing. By it the sweep tells a client that
-// is silent from a client whose bytes the reader has not read yet.
+// readerState is what a connection's reader is doing. The sweep uses it to tell a silent
+// client from a client whose bytes the reader has not read yet.
 type readerState uint32
 
 const (
 	readerListens readerState = iota
 	readerWorks
-	readerWaitsForClient // to take output
+	readerWaitsForClient // until the client has taken output
 )
 
-// drained is called when the output has become empty after it was full.
+// drained is the output's Drained callback: the output was full and has become empty.
 func (c *Conn) drained() {
 	defer failstop.End(c.b.Log, "feeding a drained output")
 	s := c.session
@@ -108,7 +108,7 @@ func (b *Broker) serve(nc net.Conn) {
 		c.leave()
 		return
 	}
-	b.readers.Add(1) // the caller is one of them, so no Wait has returned yet
+	b.readers.Add(1) // the caller still counts in readers, so readers.Wait has not returned
 	go func() {
 		defer failstop.End(b.Log, "end of a connection")
 		c.read(false)
@@ -126,7 +126,7 @@ func (c *Conn) leave() {
 	c.b.removeConn(c)
 }
 
-// dropAliases lets go of the topic aliases, when the reader ends.
+// dropAliases releases the topic aliases, when the reader ends.
 func (c *Conn) dropAliases() {
 	c.Peer.DropAliases()
 	c.b.Memory.Credit(memory.Subscriptions, int64(c.aliasInBytes))
@@ -179,7 +179,7 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		if c.Replaced.Load() {
 			left -= len(c.Transport.Buffered()) - before
 		}
-		if c.heard.Load() != heardSweep|heardRelief { // so that reading costs no look at the clock
+		if c.heard.Load() != heardSweep|heardRelief { // bits instead of a time: a read of the clock would cost more
 			c.heard.Store(heardSweep | heardRelief)
 		}
 		if need, err = c.handleBuffered(); err != nil {
@@ -190,19 +190,19 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 	return true
 }
 
-// noteUnfinished tells the sweep, before the reader waits for input, whether a packet
-// has been begun, and whether it is another one than at the last time.
-func (c *Conn) noteUnfinished(is, another bool) {
+// noteUnfinished tells the sweep, before the reader waits for input, whether the reader
+// has a part of a packet, and whether it has handled a packet since the previous call.
+func (c *Conn) noteUnfinished(part, handled bool) {
 	switch n := c.unfinished.Load(); {
-	case !is && n != 0:
+	case !part && n != 0:
 		c.unfinished.Store(0)
-	case is && (n == 0 || another):
+	case part && (n == 0 || handled):
 		c.unfinished.Store(c.handled<<1 | 1)
 	}
 }
 
-// handleBuffered handles every whole packet that has been read, then writes
-// once. need is the length of the last packet, if only a part of it has been read.
+// handleBuffered handles every whole packet that has been read, then flushes the output.
+// need is the length of the last packet if only a part of it has been read, otherwise 0.
 func (c *Conn) handleBuffered() (need int, err error) {
 	t := c.b.NewTurn()
 	t.Self = &c.Peer
@@ -211,7 +211,7 @@ func (c *Conn) handleBuffered() (need int, err error) {
 	c.Transport.Flush()
 	c.endPacing(t)
 	t.End()
-	c.Transport.Flush() // what the end of the turn had for this client, too
+	c.Transport.Flush() // also what t.End appended for this client
 	return need, err
 }
 
@@ -266,23 +266,24 @@ func (c *Conn) panicked(p any) error {
 // errDefect ends the connection of a client whose bytes made the decoder panic.
 var errDefect = &mqtt.Error{Code: mqtt.UnspecifiedError, Reason: "the server failed to decode this packet"}
 
-// BeginDecoding says that a Handler decodes bytes of the client's from here to
-// EndDecoding: with no lock held, and before it has changed anything. A panic in
-// between ends the connection and not the process. Within Handle only.
+// BeginDecoding is called by a Handler, within Handle, before it decodes bytes of the
+// client. Until EndDecoding the Handler must hold no lock and change no state, because a
+// panic in that time ends the connection and not the process.
 func (c *Conn) BeginDecoding() { c.decoding = true }
 
-// EndDecoding ends what BeginDecoding began.
+// EndDecoding says that the Handler has decoded the bytes: from here on a panic ends the
+// process.
 func (c *Conn) EndDecoding() { c.decoding = false }
 
-// waitForRoom holds the reader up if the client doesn't take the answers that it asks
-// for, or asks for more than the disk keeps up with. Before the reader waits it flushes
-// what the client has sent to others.
+// waitForRoom makes the reader wait while the client does not take its responses, or
+// while too many of its acknowledgements wait for the disk. Before the reader waits, it
+// flushes the connections that got messages from this client.
 func (c *Conn) waitForRoom(t *session.Turn) error {
 	l := &c.b.Limits
 	if c.acks.Pending() > l.ReceiveMaximum+l.MaxInflight+spareAcks {
 		t.Flush()
 		c.Transport.Flush()
-		c.b.WaitDurable(c.b.Journal.Last()) // whatever an acknowledgement waits for is in there
+		c.b.WaitDurable(c.b.Journal.Last()) // no acknowledgement waits for a later batch
 	}
 	most := l.OutputBuffer
 	if size := c.Transport.Size(); size > tightOutput && c.b.Memory.Tight() {
@@ -313,16 +314,17 @@ func (c *Conn) waitForRoom(t *session.Turn) error {
 	return nil
 }
 
-// While memory is tight, a reader waits until its client has taken all output but
-// tightOutput bytes, and reads about tightInput bytes from it in each tightPause.
+// While memory is tight, a reader waits while its client has more than tightOutput bytes
+// of output, and reads about tightInput bytes from its client in each tightPause.
 const (
 	tightOutput = 4 << 10
 	tightInput  = 4 << 10
 	tightPause  = 2 * time.Millisecond
 )
 
-// spareAcks is how many acknowledgements may wait for the disk beyond those that
-// Receive Maximum and inflight account for: of SUBSCRIBE, of what is sent again.
+// spareAcks is how many acknowledgements may wait for the disk in addition to those that
+// Receive Maximum and MaxInflight bound: those of SUBSCRIBE and UNSUBSCRIBE, and of
+// publishes that the client has sent again.
 const spareAcks = 64
 
 // maxIncoming is the largest packet that the client may send now, in bytes.
@@ -333,21 +335,22 @@ func (c *Conn) maxIncoming() int {
 	return c.b.Limits.MaxPacketSize
 }
 
-// maxConnect bounds a CONNECT, whose sender has proven nothing yet.
+// maxConnect bounds a CONNECT in bytes: its sender is not authenticated yet.
 const maxConnect = 64 << 10
 
-// errPacketMemory ends a connection whose packet can't be taken in.
+// errPacketMemory ends a connection when the pool has no memory for its packet.
 var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}
 
 // errGone ends the reader without a DISCONNECT to the client.
 var errGone = errors.New("connection is gone")
 
-// errStopping ends the reader because another goroutine ends the connection. That one
-// appends the DISCONNECT and then closes the output, which the reader must not do before.
+// errStopping ends the reader because another goroutine ends the connection. That
+// goroutine appends the DISCONNECT and closes the output; the reader must not close the
+// output before the DISCONNECT is in it.
 var errStopping = errors.New("connection is being ended")
 
-// handle handles one packet. An error ends the connection: an *mqtt.Error says
-// with which reason.
+// handle handles one packet. An error ends the connection; an *mqtt.Error has the reason
+// code for the client.
 func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	typ := mqtt.Type(header >> 4)
 	if c.session == nil {
@@ -415,7 +418,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	}
 }
 
-// asks says whether the client awaits an answer to a packet.
+// asks says whether the client awaits an acknowledgement or another answer to a packet.
 func asks(typ mqtt.Type, header byte) bool {
 	switch typ {
 	case mqtt.PUBLISH:
@@ -429,7 +432,7 @@ func asks(typ mqtt.Type, header byte) bool {
 // qosBits are those of the QoS in the header of a PUBLISH.
 const qosBits = 0x06
 
-// handleAck handles the client's part in a delivery, or its PUBREL.
+// handleAck handles the client's PUBACK, PUBREC, PUBREL or PUBCOMP.
 func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, a *mqtt.Ack) {
 	if typ == mqtt.PUBREL {
 		c.pubrel(t, a.PacketID)
@@ -468,14 +471,14 @@ func (c *Conn) disconnected(t *session.Turn, p *mqtt.Disconnect) error {
 	}
 	c.graceful = p.Code == mqtt.NormalDisconnection
 	c.NoteEnding(peer.Ending{By: peer.ByClient, Code: p.Code, Reason: string(p.ReasonString)})
-	// Before the client sees its connection closed: from then on it may rely on
-	// messages waiting for it.
+	// Detach before the connection closes: once the client sees that it is closed, it may
+	// rely on the session to queue messages.
 	c.b.Sessions.Detach(t, c.session, &c.Peer, c.graceful)
 	c.Shut()
 	return errGone
 }
 
-// fail ends the connection because of what the client sent.
+// fail ends the connection because of an error in the client's packets, or of a defect.
 func (c *Conn) fail(err error) {
 	var e *mqtt.Error
 	switch {
@@ -493,9 +496,10 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// takeoverBytes is how much a connection that is taken over still reads: more than
-// a socket's receive buffer holds, so that only a client which goes on sending over
-// the old connection is cut off.
+// takeoverBytes is how many bytes the reader still reads from a connection that is taken
+// over. They are more than a socket's receive buffer holds, so the server handles all
+// that a client sent before the takeover, unless the client goes on sending over the old
+// connection.
 const takeoverBytes = 8 << 20
 
 // leaveSession detaches the connection from its session.
@@ -528,17 +532,19 @@ func (c *Conn) Version() mqtt.Version { return c.Protocol }
 // MaxPacketSize is the largest packet that the client takes, in bytes; 0: any.
 func (c *Conn) MaxPacketSize() int { return int(c.MaxPacket) }
 
-// Now is the broker's clock: milliseconds since it started, never stepping back.
+// Now is the broker's clock in milliseconds. It is monotonic and begins at 1 ms, when
+// the broker starts.
 func (c *Conn) Now() int64 { return c.b.Now() }
 
 // Identity is what the client has proven to be; nil: the server neither authenticates
-// clients nor has a policy. From any goroutine.
+// clients nor has a policy. Safe for concurrent use.
 func (c *Conn) Identity() *access.Identity { return c.identity.Load() }
 
-// Notify sends the client a handler's notification, which it takes over, on this
-// connection or, once it is queued, on a later one of the session. It returns
-// false if the notification is lost: the connection is gone, or its pending
-// notifications have reached their bound. From any goroutine; flushes by itself.
+// Notify sends a handler's notification to the client, and takes over the caller's
+// reference to m. A notification that is queued when the connection is lost goes to a
+// later connection of the session. Notify returns false if the notification is lost: the
+// connection is gone, or its pending notifications have reached their bound. Safe for
+// concurrent use; the caller need not flush.
 func (c *Conn) Notify(m *message.Message) bool {
 	t := c.b.LockDeferred()
 	defer c.b.UnlockDeferred()

@@ -8,8 +8,8 @@
 //     and does everything that they ask for: it matches, enqueues at other
 //     sessions, and acknowledges. Nothing is handed to another goroutine and
 //     nothing is allocated for a message that only passes through.
-//   - A session.Session is what a client ID has: subscriptions, deliveries under way
-//     and waiting. It outlives its connection when the client asked for that. The
+//   - A session.Session is what a client ID has: subscriptions, inflight and
+//     waiting deliveries. It outlives its connection when the client asked for that. The
 //     registry.Registry has all of them, and says when one begins and ends.
 //   - Acknowledgements leave in the order of the packets that they answer
 //     (acks.Ring), some of them only when the journal has made something durable.

@@ -2,23 +2,25 @@ package broker
 
 import "github.com/holdfast-mqtt/holdfast/internal/broker/session"
 
-// beginPacing notes that a reader's turn begins, and what it owes from before.
+// beginPacing begins a reader's turn with the debt of its turns before.
 func (c *Conn) beginPacing(t *session.Turn) {
 	if c.Transport.Waited() {
-		c.owed = max(0, c.owed-session.PaceCredit)
+		c.debt = max(0, c.debt-session.PaceCredit)
 	}
-	t.Worked, t.Owed, t.Asked = 1, int(c.owed), false
+	t.Worked, t.Debt, t.Asked = 1, int(c.debt), false
 }
 
-// pace is called before each packet.
-func (c *Conn) pace(t *session.Turn) { t.Pace(int(c.owed)) }
+// pace lets other readers work if this one has worked for long. The reader calls it before
+// each packet.
+func (c *Conn) pace(t *session.Turn) { t.Pace(int(c.debt)) }
 
-// endPacing ends a reader's turn; what it has appended has been written. Readers in the
-// gate make room for a client that has asked for something and waits for its answers.
+// endPacing ends a reader's turn, after the output has been flushed. If the client waits
+// for its answers, endPacing tells the gate, which then leaves a processor free for such
+// clients.
 func (c *Conn) endPacing(t *session.Turn) {
-	if t.Asked && t.Owed == 0 && !t.InGate() {
+	if t.Asked && t.Debt == 0 && !t.InGate() {
 		c.b.Gate.NoteOther()
 	}
 	t.LeaveGate()
-	c.owed = int32(min(int(c.owed)+t.Worked, session.MaxOwed))
+	c.debt = int32(min(int(c.debt)+t.Worked, session.MaxDebt))
 }

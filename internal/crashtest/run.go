@@ -22,25 +22,24 @@ type Options struct {
 	Program harness.Program
 	Dir     string // for the broker's data and drawn histories; it must exist
 	Seed    uint64
-	Rounds  int           // kills; 0: as many as fit into For
-	For     time.Duration // 0: until Rounds are done
+	Rounds  int           // number of kills; 0: as many as fit into For
+	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
-	Store    bool // store clients, watchers, locks, an archive
-	Sessions bool // roamers
-	Messages bool // publishers, subscribers, shared subscriptions, retained messages, wills
+	Store    bool // run store clients, watchers, lock holders, processors and an archivist
+	Sessions bool // run roamers
+	Messages bool // run publishers, subscribers, shared subscriptions, retainers and testators
 
-	// Patience is how long a life may take, and each thing that an actor waits for;
-	// 0: 30 s.
+	// Patience is the time limit of a life, and of each wait of an actor; 0: 30 s.
 	Patience time.Duration
 
-	// Between is called with the broker's directory while the broker does not run: for
-	// tests of this package, which must notice a disk that has lost data.
+	// Between is called with the broker's directory after each kill, while the broker does
+	// not run. Tests of this package use it to remove data, which the run must notice.
 	Between func(dir string)
 	// Log gets lines of progress; nil: they are dropped.
 	Log func(format string, args ...any)
 }
 
-// How many of each actor there are.
+// How many of each actor a run has, and what they use.
 const (
 	storeClients   = 5
 	watchers       = 2
@@ -49,26 +48,26 @@ const (
 	publishersEach = 2 // at each QoS
 	retainers      = 2
 	testators      = 3
-	chapterKeys    = 5
-	chapterLocks   = 2
-	maxWindow      = 20
+	chapterKeys    = 5  // keys that the store clients use in one chapter
+	chapterLocks   = 2  // locks that the lock holders use in one chapter
+	maxWindow      = 20 // inflight messages of one publisher
 
-	// enough is after how many broken promises a run stops.
-	enough = 25
+	// maxViolations is the number of violations after which a run stops.
+	maxViolations = 25
 )
 
-// run is one run.
+// run is the state of one run.
 type run struct {
 	Options
 	rng   *rand.Rand
-	addr  string
+	addr  string // of the broker, the same in all lives
 	began time.Time
 	sum   Summary
 
-	mu  sync.Mutex // guards sum.Violations during a life
-	num int        // lives so far
+	mu    sync.Mutex // guards sum.Violations during a life
+	lives int        // number of lives so far
 
-	startup time.Duration // how long the last start took
+	startup time.Duration // how long the latest start took
 
 	chapter    *store.Chapter
 	store      []*store.Client
@@ -83,8 +82,8 @@ type run struct {
 	testators  []*messages.Testator
 }
 
-// Run starts the program, lets the actors use it, and kills it, again and again. The
-// error says why it could not go on; what it has found is in the summary.
+// Run repeatedly starts the program, lets the actors use it, and kills it. What it finds
+// is in the summary; the error says why the run could not continue.
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
@@ -99,13 +98,14 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 		return nil, err
 	}
 	r.addr = addr
-	r.cast()
+	r.makeActors()
 	r.began = time.Now()
 	err = r.rounds(ctx)
 	r.count()
 	return &r.sum, err
 }
 
+// rounds kills the broker until the run is over, and settles after every few kills.
 func (r *run) rounds(ctx context.Context) error {
 	var until time.Time
 	if r.For > 0 {
@@ -113,7 +113,7 @@ func (r *run) rounds(ctx context.Context) error {
 	}
 	over := func() bool {
 		return ctx.Err() != nil || r.Rounds > 0 && r.sum.Rounds >= r.Rounds ||
-			!until.IsZero() && time.Now().After(until) || r.failures() >= enough
+			!until.IsZero() && time.Now().After(until) || r.violations() >= maxViolations
 	}
 	if err := r.settle(); err != nil {
 		return err
@@ -136,11 +136,11 @@ func (r *run) rounds(ctx context.Context) error {
 	return nil
 }
 
-// actorRand makes the random numbers of one more actor.
+// actorRand makes a source of random numbers for one actor.
 func (r *run) actorRand() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(), r.rng.Uint64())) }
 
-// cast makes the actors.
-func (r *run) cast() {
+// makeActors makes the actors of the parts that Options names.
+func (r *run) makeActors() {
 	r.chapter = store.NewChapter(0, chapterKeys, chapterLocks)
 	if r.Store {
 		tokens := store.RandomTokens(time.Now().UnixMilli())
@@ -165,11 +165,12 @@ func (r *run) cast() {
 		}
 	}
 	if r.Messages {
-		r.castMessages()
+		r.makeMessageActors()
 	}
 }
 
-func (r *run) castMessages() {
+// makeMessageActors makes the actors of Options.Messages.
+func (r *run) makeMessageActors() {
 	for i := range 2 * publishersEach {
 		r.publishers = append(r.publishers, messages.NewPublisher(i, r.actorRand(), 1+r.rng.IntN(maxWindow)))
 	}
@@ -231,14 +232,15 @@ const (
 	// maxWorkBits bounds the acknowledgements of a life, as a power of two. Most lives
 	// have far fewer, because most defects show soon after a start.
 	maxWorkBits = 12
-	// maxNews bounds the connections and messages of a life that is killed while its
+	// maxArrivals bounds the connections and messages of a life that is killed while its
 	// clients resume.
-	maxNews = 60
-	never   = 1 << 60
+	maxArrivals = 60
+	// never is a count that a life does not reach.
+	never = 1 << 60
 )
 
-// round is one kill: of ten kills, on average, eight happen while clients work, one while
-// the broker starts, and one while clients resume.
+// round makes one kill. Of ten kills, on average, eight happen while clients work, one
+// while the broker starts, and one while clients resume.
 func (r *run) round() error {
 	r.sum.Rounds++
 	switch r.rng.IntN(10) {
@@ -247,7 +249,7 @@ func (r *run) round() error {
 		return r.killStarting()
 	case 1:
 		r.sum.Kills.Resume++
-		return r.live(false, 1+r.rng.Int64N(maxNews), 1+r.rng.Int64N(maxNews))
+		return r.live(false, 1+r.rng.Int64N(maxArrivals), 1+r.rng.Int64N(maxArrivals))
 	default:
 		r.sum.Kills.Sending++
 		return r.live(false, 1+r.rng.Int64N(1<<(4+r.rng.IntN(maxWorkBits-3))), never)
@@ -299,9 +301,10 @@ func (r *run) settle() error {
 	return nil
 }
 
-// live is one life of the broker. It ends with a kill after a number of acknowledgements
-// (work) or of connections and messages (news), or when all actors are done.
-func (r *run) live(settle bool, work, news int64) error {
+// live is one life of the broker. It ends with a kill: after a number of acknowledgements
+// (acks), after a number of connections and messages (arrivals), or when all actors are
+// done.
+func (r *run) live(settle bool, acks, arrivals int64) error {
 	began := time.Now()
 	p, err := r.Program.Start(r.Dir, r.addr)
 	if err != nil {
@@ -312,41 +315,48 @@ func (r *run) live(settle bool, work, news int64) error {
 		return err
 	}
 	r.startup = time.Since(began)
-	r.num++
-	l := &lives.Life{Addr: r.addr, Number: r.num, Settle: settle, Patience: r.Patience, Dead: make(chan struct{})}
-	l.Work.Arm(work)
-	l.News.Arm(news)
+	r.lives++
+	l := &lives.Life{Addr: r.addr, Number: r.lives, Settle: settle, Patience: r.Patience, Dead: make(chan struct{})}
+	l.Acks.Arm(acks)
+	l.Arrivals.Arm(arrivals)
 	l.Attended.Arm(int64(len(r.subs)))
+	r.prepareMessageActors()
 	if err := r.checkRetained(l); err != nil {
 		return err
 	}
-	var living sync.WaitGroup
+	var actors sync.WaitGroup
 	for _, a := range r.actors() {
-		living.Go(func() {
+		actors.Go(func() {
 			if err := a.Live(l); err != nil {
 				r.violate("%v", err)
 			}
 		})
 	}
-	r.awaitKill(l, p, &living)
+	r.awaitKill(l, p, &actors)
 	l.KilledAt.Store(lives.Now())
 	if !p.Kill() {
 		r.violate("life %d: the broker ended by itself; it said:\n%s", l.Number, p.Output())
 	}
 	l.DiedAt.Store(lives.Now())
 	close(l.Dead)
-	living.Wait()
+	actors.Wait()
 	r.between()
 	return nil
 }
 
-func (r *run) checkRetained(l *lives.Life) error {
+// prepareMessageActors makes the records of the last life ready for the next one.
+func (r *run) prepareMessageActors() {
 	for _, p := range append(r.publishers[:len(r.publishers):len(r.publishers)], r.retainers...) {
 		p.Prepare()
 	}
 	for _, s := range r.subs {
 		s.ForgetUnsafe()
 	}
+}
+
+// checkRetained checks the retained messages: before the actors of a settlement begin, and
+// before those of a quarter of the other lives.
+func (r *run) checkRetained(l *lives.Life) error {
 	if len(r.retainers) == 0 || !l.Settle && r.rng.IntN(4) > 0 {
 		return nil
 	}
@@ -354,7 +364,7 @@ func (r *run) checkRetained(l *lives.Life) error {
 	if lost > 0 {
 		r.sum.Messages.RetainedLost += lost
 		for _, p := range r.retainers {
-			p.Highest = 0 // so that it is counted only once
+			p.Highest = 0 // so that the next check does not count the same loss again
 		}
 	}
 	if errors.Is(err, lives.ErrBroken) {
@@ -364,24 +374,24 @@ func (r *run) checkRetained(l *lives.Life) error {
 	return err
 }
 
-// awaitKill returns when it is time to kill.
-func (r *run) awaitKill(l *lives.Life, p *process.Process, living *sync.WaitGroup) {
-	all := make(chan struct{})
+// awaitKill returns when the broker is to be killed, or has ended by itself.
+func (r *run) awaitKill(l *lives.Life, p *process.Process, actors *sync.WaitGroup) {
+	done := make(chan struct{})
 	go func() {
-		living.Wait()
-		close(all)
+		actors.Wait()
+		close(done)
 	}()
 	late := time.NewTimer(r.Patience)
 	defer late.Stop()
 	select {
 	case <-p.Ended():
 		return
-	case <-all:
+	case <-done:
 		return
-	case <-l.Work.Fired:
-	case <-l.News.Fired:
+	case <-l.Acks.Fired:
+	case <-l.Arrivals.Fired:
 	case <-late.C:
-		r.violate("life %d: it has not ended after %v (settling: %v); the broker said:\n%s", l.Number, r.Patience, l.Settle, p.Output())
+		r.violate("life %d: the actors were not done after %v (settling: %v); the broker said:\n%s", l.Number, r.Patience, l.Settle, p.Output())
 		return
 	}
 	// A random pause, so that the kill meets requests in all of their stages.
@@ -393,7 +403,8 @@ func (r *run) awaitKill(l *lives.Life, p *process.Process, living *sync.WaitGrou
 	}
 }
 
-// closeChapter judges the history since the last chapter.
+// closeChapter checks the history of the chapter, and begins the next one with new keys
+// and locks.
 func (r *run) closeChapter() {
 	var ops []history.Operation
 	var seen []history.Sighting
@@ -426,20 +437,20 @@ func (r *run) closeChapter() {
 	}
 }
 
-// violate adds a broken promise to the summary.
+// violate adds a violation to the summary.
 func (r *run) violate(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sum.Violations = append(r.sum.Violations, fmt.Sprintf(format, args...))
 }
 
-func (r *run) failures() int {
+func (r *run) violations() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.sum.Violations)
 }
 
-// count adds up what the actors have counted.
+// count adds the actors' counts to the summary.
 func (r *run) count() {
 	r.sum.Seconds = time.Since(r.began).Seconds()
 	m := &r.sum.Messages

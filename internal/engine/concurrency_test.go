@@ -75,7 +75,7 @@ func TestWatchersUnderLoad(t *testing.T) {
 		events += sink.events.Load()
 	}
 	if events == 0 {
-		t.Error("nobody heard anything")
+		t.Error("no watcher got a notification")
 	}
 	if n := w.e.Stats().Watches; n != 0 {
 		t.Errorf("%d watches are left", n)

@@ -83,9 +83,9 @@ func TestRememberedMessages(t *testing.T) {
 	c.store("OK", "k", "b", "m2", "")
 	c.want("1 a nil", "LOAD k m2")
 
-	changed := other.wait("SET k by-somebody-else").Version
-	if got := c.want("0 by-somebody-else nil", "LOAD k m3").Version; got != changed {
-		t.Errorf("LOAD after somebody else's SET carries %v, want %v", got, changed)
+	changed := other.wait("SET k by-another-client").Version
+	if got := c.want("0 by-another-client nil", "LOAD k m3").Version; got != changed {
+		t.Errorf("LOAD after the SET of another client carries %v, want %v", got, changed)
 	}
 	if got := c.want("conflict", "STORE k c m3 "+first.String()).Version; got != changed {
 		t.Errorf("a STORE that came too late carries %v, want %v", got, changed)
@@ -193,9 +193,9 @@ func TestMessageRepliesWaitForWhatTheyLookedAt(t *testing.T) {
 	}
 }
 
-// Many STOREs at the same time with one version: exactly one is applied. Those of
-// other messages are told that somebody was faster, those of the same message with
-// which version they were applied.
+// Many STOREs at the same time with one version: exactly one is applied. STOREs of other
+// messages are answered that the key has another version, and STOREs of the same message
+// with the version that the applied one produced.
 func TestStoresRace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})

@@ -18,18 +18,17 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
-// patience is how long anything may take, faults having stopped, before it counts as
-// never happening.
+// patience is the time limit of each wait once the faults have stopped.
 const patience = time.Minute
 
-// Options says what a run is like. Zero fields mean their default.
+// Options of a run. A field that is zero has its default.
 type Options struct {
-	Dir      string // empty, for the broker's data
+	Dir      string // for the broker's data; it must exist and be empty
 	Broker   string // path of the built holdfast
 	Seed     uint64
-	Messages int           // logical ones; default 5,000
+	Messages int           // different messages; default 5,000
 	Keys     int           // default one for every 50 messages
-	Window   int           // messages under way at once; default 500
+	Window   int           // messages that are sent and not settled; default 500
 	Pause    time.Duration // mean time between two signals to processes; default 400 ms
 	Log      func(format string, args ...any)
 }
@@ -37,10 +36,10 @@ type Options struct {
 // Summary is what a run has done and found.
 type Summary struct {
 	harness.Summary
-	Messages       int            `json:"messages"`     // logical ones
-	Sent           int            `json:"sent"`         // with the sender's duplicates
-	Publications   int            `json:"publications"` // messages that came
-	Outputs        int            `json:"outputs"`      // different ones of them
+	Messages       int            `json:"messages"`     // different messages sent
+	Sent           int            `json:"sent"`         // messages sent, duplicates included
+	Publications   int            `json:"publications"` // outputs received, duplicates included
+	Outputs        int            `json:"outputs"`      // different outputs received
 	DeadLetters    map[string]int `json:"dead_letters"` // by their reason
 	InstanceKills  int            `json:"instance_kills"`
 	InstancePauses int            `json:"instance_pauses"`
@@ -53,10 +52,10 @@ func (s *Summary) String() string {
 		s.Head(), s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.BrokerKills, s.DeadLetters, s.Broken()) + s.List()
 }
 
-// run is a run under way.
+// run is the state of one run.
 type run struct {
 	Options
-	rng       *rand.Rand // of the goroutine that signals
+	rng       *rand.Rand // used by the goroutine that runs signals
 	addr      string
 	broker    *process.Process
 	instances [3]*instance
@@ -68,20 +67,21 @@ type run struct {
 
 	mu      sync.Mutex
 	changed sync.Cond           // on mu
-	settled map[string]progress // under mu: by message ID
-	open    int                 // under mu: messages that were sent and are not settled
-	ready   map[string]bool     // under mu: instances that get messages, by their topic
-	ended   bool                // under mu: the end marker has come, or the context has ended
+	settled map[string]progress // guarded by mu: by message ID
+	open    int                 // guarded by mu: messages that were sent and are not settled
+	ready   map[string]bool     // guarded by mu: instances that get messages, by their topic
+	ended   bool                // guarded by mu: the context has ended
 }
 
-// progress is which outputs of a message have come; both of them, or a dead letter,
-// settle it.
+// progress says which outputs of a message have come. The message is settled when both
+// have come, or a dead letter.
 type progress struct{ first, second, dead bool }
 
 func (p progress) settled() bool { return p.dead || p.first && p.second }
 
-// Run makes a run. The error says that the run itself failed; what it has found is in the
-// summary.
+// Run sends messages through the instances while it kills and pauses processes, and checks
+// that each message was processed once. What it finds is in the summary; an error means
+// that the run itself failed.
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Messages == 0 {
 		o.Messages = 5000
@@ -106,10 +106,10 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.storm(ctx); err != nil {
+	if err := r.sendWithFaults(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.calm(ctx); err != nil {
+	if err := r.finish(ctx); err != nil {
 		return nil, err
 	}
 	r.summary.Seconds = time.Since(start).Seconds()
@@ -148,7 +148,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	for i := range r.instances {
 		r.instances[i] = &instance{Name: fmt.Sprintf("instance-%d", i), Address: r.addr, Share: "crew", Panics: 0.0005, Faults: faults}
 		if i == 2 {
-			r.instances[i].Share = "" // it gets everything
+			r.instances[i].Share = "" // a subscription of its own, which gets every message
 		}
 		if err = r.startInstance(i); err != nil {
 			return err
@@ -171,7 +171,7 @@ func (r *run) startInstance(i int) (err error) {
 	return err
 }
 
-// end leaves no process behind.
+// end closes the clients' sessions and kills the processes that still run.
 func (r *run) end() {
 	for _, w := range r.workers {
 		if w != nil {
@@ -188,37 +188,38 @@ func (r *run) end() {
 	}
 }
 
-// storm sends all messages while processes die, and waits until all are settled.
-func (r *run) storm(ctx context.Context) error {
+// sendWithFaults sends all messages while it kills and pauses processes, and waits until
+// all messages are settled.
+func (r *run) sendWithFaults(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	sent := make(chan error, 1)
 	go func() { sent <- r.send(ctx) }()
-	calm := make(chan struct{})
-	var stormy sync.WaitGroup
-	stormy.Go(func() {
-		if err := r.signals(calm); err != nil {
+	stop := make(chan struct{})
+	var signals sync.WaitGroup
+	signals.Go(func() {
+		if err := r.signals(stop); err != nil {
 			cancel(err)
 		}
 	})
 	err := <-sent
-	close(calm)
-	stormy.Wait()
+	close(stop)
+	signals.Wait()
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// signals kills and pauses processes until calm is closed.
-func (r *run) signals(calm <-chan struct{}) error {
+// signals kills and pauses processes until stop is closed.
+func (r *run) signals(stop <-chan struct{}) error {
 	wait := func(mean time.Duration) bool {
 		t := time.NewTimer(mean/2 + time.Duration(r.rng.Int64N(int64(mean))))
 		defer t.Stop()
 		select {
 		case <-t.C:
 			return true
-		case <-calm:
+		case <-stop:
 			return false
 		}
 	}
@@ -247,8 +248,8 @@ func (r *run) signals(calm <-chan struct{}) error {
 	return nil
 }
 
-// send sends all messages, with duplicates at once and later, no more than Window
-// being under way, and returns when all are settled.
+// send sends all messages and returns when all are settled. It sends some of them twice in
+// a row, and some again later. At most Window messages are sent and not settled.
 func (r *run) send(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
@@ -284,7 +285,7 @@ func (r *run) send(ctx context.Context) error {
 			if err == nil {
 				break
 			}
-			r.summary.Sent += len(batch) // sent again, which may make duplicates
+			r.summary.Sent += len(batch) // the loop sends them again, which may make duplicates
 		}
 		if n%10_000 == 9_999 {
 			r.Log("%d messages sent", n+1)
@@ -297,7 +298,8 @@ func (r *run) send(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// await waits until something holds, which depends on what is under mu.
+// await waits until holds returns true, and for patience at most. holds reads fields that
+// mu guards. what describes the condition for the error.
 func (r *run) await(ctx context.Context, holds func() bool, what string) error {
 	late := false
 	deadline := time.AfterFunc(patience, func() {
@@ -321,9 +323,9 @@ func (r *run) await(ctx context.Context, holds func() bool, what string) error {
 	return nil
 }
 
-// calm ends the instances, waits for the last thing that they have published, and reads
-// the states.
-func (r *run) calm(ctx context.Context) error {
+// finish ends the instances, waits until the watcher has received all that they published,
+// and reads the states.
+func (r *run) finish(ctx context.Context) error {
 	for i, w := range r.workers {
 		r.workers[i] = nil
 		if err := stopInstance(w); err != nil {
@@ -335,7 +337,7 @@ func (r *run) calm(ctx context.Context) error {
 	if err := r.sender.Publish(ctx, consistent.Message{Topic: "end"}); err != nil {
 		return err
 	}
-	if err := r.await(ctx, func() bool { return marker }, "what was published last arrives"); err != nil {
+	if err := r.await(ctx, func() bool { return marker }, "the watcher has received the last message"); err != nil {
 		return err
 	}
 	c, err := client.Dial(ctx, r.addr)
@@ -361,7 +363,8 @@ func (r *run) calm(ctx context.Context) error {
 	return nil
 }
 
-// watch gets everything that is published.
+// watch records a message that the watcher has received: an output, a dead letter, an
+// instance's sign that it is ready, or the marker at the end.
 func (r *run) watch(d client.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -399,19 +402,21 @@ func (r *run) watch(d client.Delivery) {
 	}
 }
 
-// identify finds which message was processed: the input's ID, and which output it is.
+// identify decodes an output: the ID of the message that was processed, and which of its
+// outputs it is.
 func identify(m *consistent.Message) (id string, which int, err error) {
 	var payload struct {
 		ID    string
 		Which int
 	}
 	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.ID == "" {
-		return "", 0, fmt.Errorf("what was published on %s can't be read: %q", m.Topic, m.Payload)
+		return "", 0, fmt.Errorf("cannot decode the message that was published to %s: %q", m.Topic, m.Payload)
 	}
 	return payload.ID, payload.Which, nil
 }
 
-// kindOf sorts the reasons of dead letters.
+// kindOf groups the reasons of dead letters: a reason that contains a known text counts as
+// that text.
 func kindOf(reason string) string {
 	kinds := []string{"panicked: injected", "not deterministic"}
 	if i := slices.IndexFunc(kinds, func(k string) bool { return strings.Contains(reason, k) }); i >= 0 {
@@ -420,5 +425,5 @@ func kindOf(reason string) string {
 	return reason
 }
 
-// errNothing keeps an empty run from passing.
+// errNothing is the violation of a run in which no output was received.
 var errNothing = errors.New("nothing was published at all")

@@ -13,51 +13,50 @@ import (
 // The pipeline
 //
 // A commit costs an fsync, and an fsync costs the same for one row as for ten
-// thousand. So callers don't commit: they append to the batch that is filling,
-// and one goroutine, the committer, moves batches to disk.
+// thousand. So callers do not commit. They append to the filling batch, and one
+// goroutine, the committer, moves batches to disk.
 //
 //	callers ──append──▶ filling ──seal──▶ sealed ──write, fsync──▶ durable ──call──▶ complete
 //	                       │                            │              │
-//	                 under mu, a memcpy            the log         to Pebble, later and
-//	                                              (package wal)    by others (apply.go)
+//	                 under mu, a memcpy            the log         to Pebble, later,
+//	                                              (package wal)    by the applier (apply.go)
 //
-// The committer takes the filling batch as soon as it has rows, puts an empty one
-// in its place, writes it to the log and waits for the fsync. While the disk works
-// the next batch fills with all that comes meanwhile: batches grow with the load by
-// themselves, and latency stays near one fsync and a half. Then it calls the waiters.
+// The committer takes the filling batch as soon as it has rows, puts an empty batch in its
+// place, writes the taken one to the log and waits for the fsync. Then it calls the
+// waiters. While the disk works, the next batch fills: batches grow with the load, and
+// latency stays near one and a half fsyncs.
 //
-// One batch is on its way at a time, and one goroutine does all of it. With two of
-// each the disk need not wait for the callbacks; but the waiters are then spread
-// over two batches, and an fsync, its wake-ups and a write to each client are paid
-// for half as many rows: SETs and publishes took a tenth to a fifth more of a
-// processor, and there were no more of them in a second, with 1 to 3,200 waiting.
+// One batch at a time is sealed, and one goroutine does all of the work on it. With two
+// batches and two goroutines the disk would not wait for the callbacks. But then each
+// fsync, with its wake-ups and its write to each client, serves half as many rows: SETs and
+// publishes took 10 to 20 % more processor time, and their number per second did not rise,
+// with 1 to 3,200 of them waiting.
 //
-// Who may touch what. Everything about a batch is guarded by Journal.mu, with
-// two exceptions: once sealed, its rows belong to the committer; and so does a
-// list of waiters that it has taken out of the batch. No I/O and no callback
-// happens under mu. Callers hold their own locks (a shard's, a session's) while
-// they append or await; callbacks take those same locks, and that is sound because
-// the committer holds none when it calls.
+// Ownership. Journal.mu guards everything about a batch, with two exceptions: the rows of
+// a sealed batch belong to the committer, and so does a list of waiters that it has taken
+// out of the batch. No I/O and no callback happens under mu. Callers hold their own locks
+// (a shard's, a session's) while they append or await. Callbacks acquire the same locks,
+// which cannot deadlock because the committer holds no lock when it calls them.
 //
-// Complete against a late Await. A waiter registered for batch s must be
-// called, and an answer of false from Await must mean that every callback of s
-// has returned: otherwise a reply given at once could overtake one that is
-// about to be given. So complete only moves while mu is held and the batch's
-// list is seen empty. The committer takes the list, calls it without the lock,
-// and looks again; waiters that came meanwhile are called in the next round, still
-// in the order in which they came. If clients keep asking for what the batch
-// wrote, faster than one goroutine can answer, that would never end; so after a
-// few rounds Admit blocks, and each caller gets in one more waiter at most.
+// Completion and a late Await. A waiter registered for batch s must be called, and Await
+// may return false only when every callback of s has returned: otherwise a reply that is
+// sent at once could overtake one that a callback is about to send. So the committer
+// publishes a batch as complete only while it holds mu and the batch's list of waiters is
+// empty. It takes the list, calls the waiters without mu, and checks the list again; it
+// calls waiters that were added meanwhile in the next round, in their order. If clients
+// kept asking for what the batch wrote, faster than the committer calls waiters, that would
+// never end. So after a few rounds Admit blocks, and each caller adds one more waiter at
+// most.
 //
-// With another Durability than Sync the log returns from Commit when a batch is
-// written (durability.go).
+// With another Durability than Sync, Commit of the log returns when a batch is written
+// (durability.go).
 //
-// Failure. When a commit fails, or does not end within CommitTimeout, memory
-// may hold what the disk does not. The journal stops where it is: no further
-// callback runs, and Fatal is called, once, which by default ends the process.
+// Failure. When a commit fails, or does not end within CommitTimeout, memory may hold
+// changes that the disk does not. The journal then stops: no further callback runs, and it
+// calls Fatal once, which by default ends the process.
 
 // Seq numbers batches, rising by one from 1 within one run of the process.
-// Zero stands for "nothing to wait for": what was loaded at start, for example.
+// Zero means that there is nothing to wait for, for example for rows that the start read.
 type Seq uint64
 
 // A Waiter is called when its batch is durable: in the order of batches, and
@@ -66,15 +65,15 @@ type Seq uint64
 // wait for it. It may append, and it may await.
 type Waiter interface{ Durable(batch Seq) }
 
-// patientRounds is how many lists of late waiters the committer calls before
-// it makes Admit block until there are none.
+// patientRounds is how many lists of late waiters the committer calls before it makes
+// Admit block until the batch has no more waiters.
 const patientRounds = 3
 
 type batch struct {
 	seq     Seq
 	rows    *pebble.Batch
 	waiters []Waiter
-	sealed  time.Duration // when, by uptime
+	sealed  time.Duration // when it was sealed, by uptime
 }
 
 // An Append is the right to add rows to the filling batch, from Begin to End.
@@ -85,15 +84,15 @@ type Append struct {
 	b *batch
 }
 
-// Begin locks the filling batch. Between it and End nothing but the methods of
-// Append may be called: all other writers wait.
+// Begin locks the filling batch. Until End the caller may only call methods of the Append:
+// all other writers wait for it.
 func (j *Journal) Begin() Append {
 	j.mu.Lock()
 	return Append{j: j, b: j.filling}
 }
 
-// Seq is the number that End will return, for a waiter that wants to know it:
-// once End has returned, the waiter may have been called already.
+// Seq is the number that End will return. A waiter that needs the number must get it
+// before End, because the journal may call the waiter before End returns.
 func (a Append) Seq() Seq { return a.b.seq }
 
 // Set adds a row, or replaces it. Both arguments are copied.
@@ -101,8 +100,8 @@ func (a Append) Set(key, value []byte) {
 	_ = a.b.rows.Set(key, value, nil) // fails only on an indexed batch
 }
 
-// SetDeferred adds a row whose key and value the caller fills in place, all of
-// both, before it calls anything else on this Append.
+// SetDeferred adds a row and returns its key and value for the caller to fill. The caller
+// must fill all of both before it calls another method of this Append.
 func (a Append) SetDeferred(keyLen, valueLen int) (key, value []byte) {
 	op := a.b.rows.SetDeferred(keyLen, valueLen)
 	return op.Key, op.Value
@@ -143,9 +142,9 @@ func (a Append) End(w Waiter) Seq {
 	return s
 }
 
-// Await asks for w to be called when batch s is durable. False means that s is
-// complete already, callbacks included, and that w will not be called. A
-// caller that awaits at a client's pace calls Admit in between.
+// Await makes the journal call w when batch s is durable. False means that s is complete
+// already, callbacks included, and that the journal will not call w. A caller that awaits
+// once for each request of a client calls Admit between the requests.
 func (j *Journal) Await(s Seq, w Waiter) bool {
 	if s <= j.Complete() {
 		return false
@@ -156,7 +155,7 @@ func (j *Journal) Await(s Seq, w Waiter) bool {
 		return false
 	}
 	if j.closed && s == j.filling.seq {
-		return true // dropped, like the rows that it would wait for
+		return true // w is never called: Close has dropped the rows of this batch
 	}
 	b := j.batch(s)
 	b.waiters = append(b.waiters, w)
@@ -174,15 +173,15 @@ func (j *Journal) batch(s Seq) *batch {
 	panic(fmt.Sprintf("journal: batch %d was never given out (filling is %d)", s, j.filling.seq))
 }
 
-// Complete is the newest batch that is durable and whose callbacks have all
-// returned; so are all before it.
+// Complete is the newest complete batch: it and all batches before it are durable, and all
+// of their callbacks have returned.
 func (j *Journal) Complete() Seq { return Seq(j.complete.Load()) }
 
 // Applied is the newest batch whose rows, and those of all before it, Probe sees.
 func (j *Journal) Applied() Seq { return Seq(j.appliedTo.Load()) }
 
-// Last is the newest batch that anything was appended to. What Iterate or Get
-// returned was appended in this batch or before it, if Last is asked after.
+// Last is the newest batch that has rows. If the caller calls Last after Iterate or Get,
+// the rows that these returned are in that batch or in an earlier one.
 func (j *Journal) Last() Seq {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -196,10 +195,10 @@ func (j *Journal) last() Seq {
 	return j.filling.seq - 1
 }
 
-// Admit blocks while the filling batch is larger than Options.BatchBytes, or
-// while late waiters keep a batch from completing. Call it before a write and
-// after an Await, with no lock held, and never from a callback: it is how a disk
-// that does not keep up slows down the callers that depend on it, and only those.
+// Admit blocks while the filling batch is larger than Options.BatchBytes, or while late
+// waiters keep a batch from completing. So a disk that does not keep up slows down the
+// callers that depend on it, and only those. Call Admit before a write and after an Await,
+// with no lock held, and never from a callback.
 func (j *Journal) Admit() {
 	if !j.slow.Load() {
 		return
@@ -211,7 +210,7 @@ func (j *Journal) Admit() {
 	}
 }
 
-// relax lets callers of Admit go on, unless there is another reason to hold them.
+// relax lets callers of Admit continue, if neither of the reasons to block holds any more.
 // mu is held.
 func (j *Journal) relax() {
 	if !j.tooLarge && !j.tooLate {
@@ -220,8 +219,8 @@ func (j *Journal) relax() {
 	}
 }
 
-// WaitDurable blocks until everything that was appended before the call is durable,
-// which is when Iterate and Get see it. Not to be called from a callback.
+// WaitDurable blocks until everything that was appended before the call is durable and
+// visible to Iterate and Get. A callback must not call it.
 func (j *Journal) WaitDurable() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -230,8 +229,8 @@ func (j *Journal) WaitDurable() {
 	}
 }
 
-// runCommitter is the committer. It ends when the journal is closed and drained, or
-// has failed.
+// runCommitter is the committer's loop. It ends when the journal is closed and all rows are
+// durable, or when the journal has failed.
 func (j *Journal) runCommitter() {
 	defer close(j.drained)
 	defer failstop.End(j.o.Logger, "the journal's committer")
@@ -256,7 +255,8 @@ func (j *Journal) runCommitter() {
 	}
 }
 
-// seal waits for rows and takes them; nil means that there is no more to do.
+// seal waits for rows and seals their batch. It returns nil when the journal is closed and
+// has no more rows, or has failed.
 func (j *Journal) seal() *batch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -264,7 +264,8 @@ func (j *Journal) seal() *batch {
 		j.work.Wait()
 	}
 	if j.dirty && j.lastRows > 1 {
-		// Other goroutines are at work: one that can run now may be about to append, too.
+		// The last batch had several rows, so other goroutines probably write: one that is
+		// ready to run may be about to append.
 		j.mu.Unlock()
 		runtime.Gosched()
 		j.mu.Lock()
@@ -273,7 +274,7 @@ func (j *Journal) seal() *batch {
 		return nil
 	}
 	if j.closing {
-		j.closed = true // what comes from here on is dropped
+		j.closed = true // End drops later rows
 	}
 	if !j.dirty {
 		return nil
@@ -289,8 +290,8 @@ func (j *Journal) seal() *batch {
 	return b
 }
 
-// addMeta puts the meta record into the batch, if it is not the one on disk.
-// It is read after the batch was sealed, so it covers every row in it.
+// addMeta adds the meta record to the batch, if it differs from the one on disk. It asks
+// for the record after the batch was sealed, so the record covers every row of the batch.
 func (j *Journal) addMeta(b *batch) {
 	f := j.metaFunc.Load()
 	if f == nil {
@@ -304,8 +305,8 @@ func (j *Journal) addMeta(b *batch) {
 	j.metaLast = append(j.metaLast[:0], j.metaNext...)
 }
 
-// callWaiters calls the waiters of a durable batch until there are no more, then
-// publishes the batch as complete. False: the journal has failed meanwhile.
+// callWaiters calls the waiters of a durable batch until it has no more, then publishes
+// the batch as complete. It returns false if the journal has failed meanwhile.
 func (j *Journal) callWaiters(b *batch) bool {
 	for round := 0; ; round++ {
 		j.mu.Lock()
@@ -345,7 +346,7 @@ func (j *Journal) failure() error {
 	return j.err
 }
 
-// fail stops the journal, and says why to Options.Fatal the first time.
+// fail stops the journal. The first call passes the reason to Options.Fatal.
 func (j *Journal) fail(err error) {
 	if j.lastBackground.Load() != nil {
 		err = fmt.Errorf("%w (Pebble's last background error: %w)", err, *j.lastBackground.Load())
@@ -365,9 +366,9 @@ func (j *Journal) fail(err error) {
 	}
 }
 
-// runWatchdog fails the journal when a batch stays under way for too long. On
-// a full disk Pebble retries its flushes forever and writers wait without an
-// error: nothing but the clock tells. Close may wait for them, so it ends last.
+// runWatchdog fails the journal when a batch or a task does not end within CommitTimeout.
+// On a full disk Pebble retries its flushes forever and writers wait without an error, so
+// only the clock shows it. Close may wait for such a writer, so the watchdog ends last.
 func (j *Journal) runWatchdog() {
 	defer failstop.End(j.o.Logger, "the journal's watchdog")
 	limit := j.o.CommitTimeout

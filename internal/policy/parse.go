@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a policy file. They are far above what files have that people write, and keep
-// a generated one from taking the server's memory.
+// Bounds of a policy file. They are far above what a handwritten file needs; they keep a
+// generated file from using up the server's memory.
 const (
 	MaxFileBytes = 8 << 20
 	maxRules     = 20_000
@@ -20,7 +20,8 @@ const (
 	maxText      = 4096    // bytes of a client ID, name, topic or key
 )
 
-// Read reads a policy file. The error is *Problems if the file could be read.
+// Read reads the policy file and parses it. If the server could read the file and its
+// content is not a valid policy, the error is a *Problems.
 func Read(file string) (*Policy, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -37,8 +38,8 @@ func Read(file string) (*Policy, error) {
 	return Parse(file, content)
 }
 
-// Parse makes a Policy of the content of a file, which it calls file in its errors. The
-// error is *Problems.
+// Parse parses the content of a policy file. Errors name the file by the parameter file;
+// they are of the type *Problems.
 func Parse(file string, content []byte) (*Policy, error) {
 	c := &checker{}
 	if len(content) > MaxFileBytes {
@@ -58,41 +59,42 @@ func Parse(file string, content []byte) (*Policy, error) {
 	return p, nil
 }
 
-// file reads the document: the rules, bare or in a resource.
+// file parses the whole document: a list of rules, a mapping with rules and groups, or a
+// resource of the kind BrokerAuthorization that contains them.
 func (c *checker) file(p *Policy, root *yaml.Node) {
 	if root.Kind == yaml.SequenceNode { // the form of Azure's portal
 		c.rules(p, root)
 		return
 	}
-	found := 0 // line of the rules
-	place := func(at *yaml.Node) bool {
-		if found != 0 {
-			c.fail(at.Line, "there are rules on line %d already; a file has them in one place", found)
+	rulesLine := 0 // 0: no rules yet
+	first := func(at *yaml.Node) bool {
+		if rulesLine != 0 {
+			c.fail(at.Line, "line %d has rules already; write all rules of a file in one list", rulesLine)
 			return false
 		}
-		found = at.Line
+		rulesLine = at.Line
 		return true
 	}
 	const known = "rules, groups; or apiVersion, kind, metadata and spec of a BrokerAuthorization"
 	c.mapping(root, "the file", known, func(key string, at, value *yaml.Node) bool {
 		switch key {
 		case "rules":
-			if place(at) {
+			if first(at) {
 				c.rules(p, value)
 			}
 		case "authorizationPolicies":
-			if place(at) {
+			if first(at) {
 				c.policies(p, value)
 			}
 		case "spec", "properties":
-			if place(at) {
+			if first(at) {
 				c.spec(p, value, key)
 			}
 		case "groups":
 			c.groups(p, value)
 		case "kind":
 			if kind, ok := c.text(value, "kind"); ok && kind != "BrokerAuthorization" {
-				c.fail(value.Line, "the kind is %q; a policy is a BrokerAuthorization", kind)
+				c.fail(value.Line, "the kind is %q; it must be BrokerAuthorization", kind)
 			}
 		case "apiVersion", "metadata", "extendedLocation", "id", "name", "type", "systemData":
 		default:
@@ -100,11 +102,12 @@ func (c *checker) file(p *Policy, root *yaml.Node) {
 		}
 		return true
 	})
-	if found == 0 && root.Kind == yaml.MappingNode {
-		c.fail(root.Line, "there are no rules; without any, no client may do anything")
+	if rulesLine == 0 && root.Kind == yaml.MappingNode {
+		c.fail(root.Line, "the file has no rules; without rules, no client may do anything")
 	}
 }
 
+// spec parses the value of spec or, in an Azure resource, of properties.
 func (c *checker) spec(p *Policy, n *yaml.Node, what string) {
 	found := false
 	c.mapping(n, what, "authorizationPolicies", func(key string, _, value *yaml.Node) bool {
@@ -123,6 +126,7 @@ func (c *checker) spec(p *Policy, n *yaml.Node, what string) {
 	}
 }
 
+// policies parses the value of authorizationPolicies.
 func (c *checker) policies(p *Policy, n *yaml.Node) {
 	found := false
 	c.mapping(n, "authorizationPolicies", "rules, groups, cache", func(key string, _, value *yaml.Node) bool {
@@ -132,7 +136,7 @@ func (c *checker) policies(p *Policy, n *yaml.Node) {
 			c.rules(p, value)
 		case "groups":
 			c.groups(p, value)
-		case "cache", "enableCache": // decisions are always cached, and never stale
+		case "cache", "enableCache": // ignored: grants are always compiled once, and never stale
 		default:
 			return false
 		}
@@ -146,7 +150,7 @@ func (c *checker) policies(p *Policy, n *yaml.Node) {
 func (c *checker) rules(p *Policy, n *yaml.Node) {
 	list := c.sequence(n, "rules")
 	if len(list) > maxRules {
-		c.fail(n.Line, "there are %d rules; there may be %d", len(list), maxRules)
+		c.fail(n.Line, "the file has %d rules; at most %d are allowed", len(list), maxRules)
 		return
 	}
 	for _, one := range list {
@@ -183,12 +187,13 @@ func (c *checker) rule(n *yaml.Node) (r rule) {
 		return true
 	})
 	if !allows && n.Kind == yaml.MappingNode {
-		c.fail(n.Line, "this rule allows nothing; it needs brokerResources or stateStoreResources")
+		c.fail(n.Line, "this rule allows nothing; add brokerResources or stateStoreResources")
 	}
 	return r
 }
 
-// principals reads the clients of a rule, or of a group, which has no groups.
+// principals parses which clients a rule is for, or which clients a group has. groups:
+// the mapping may refer to groups, as a rule's may and a group's may not.
 func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals {
 	p := &principals{}
 	known := "clientIds, usernames, attributes, anonymous"
@@ -202,7 +207,7 @@ func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals
 			p.clientIDs = c.texts(value, key)
 			for _, one := range p.clientIDs {
 				if strings.Contains(one.text, "*") {
-					c.warn(one.line, "clientIds of principals are compared as they are: * is no wildcard here, but it is one in the clientIds of a Connect resource")
+					c.warn(one.line, "* is not a wildcard in the clientIds of principals; it is one in the clientIds of a resource with the method Connect")
 				}
 			}
 		case "usernames":
@@ -211,7 +216,7 @@ func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals
 			p.attributes = c.attributes(value)
 		case "anonymous":
 			if text, ok := c.text(value, key); ok && text != "true" {
-				c.fail(value.Line, "anonymous is %q; it is true, or left out", text)
+				c.fail(value.Line, "anonymous is %q; write true, or leave anonymous out", text)
 			}
 			p.anonymous = true
 		case "groups":
@@ -226,11 +231,13 @@ func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals
 		return true
 	})
 	if !any && n.Kind == yaml.MappingNode {
-		c.fail(n.Line, "%s is empty; name clients, or leave principals out of a rule that is for every client", what)
+		c.fail(n.Line, "%s is empty; name clients, or leave principals out if the rule is for every client", what)
 	}
 	return p
 }
 
+// attributes parses a list of sets of attributes. A client matches the list if it has all
+// attributes of one set.
 func (c *checker) attributes(n *yaml.Node) (list []attributes) {
 	for _, one := range c.sequence(n, "attributes") {
 		a := attributes{line: one.Line}
@@ -245,7 +252,7 @@ func (c *checker) attributes(n *yaml.Node) (list []attributes) {
 			return true
 		})
 		if len(a.list) == 0 {
-			c.fail(one.Line, "an item of attributes names none, and every client would have them")
+			c.fail(one.Line, "an item of attributes is empty and would match every client; name an attribute, or remove the item")
 			continue
 		}
 		list = append(list, a)
@@ -278,14 +285,14 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 		c.fail(n.Line, "method is missing; it is Connect, Publish or Subscribe")
 		return
 	}
-	// Azure's portal writes empty lists for what a method has no use for.
+	// Azure's portal writes an empty list where a method does not use the key.
 	if clientIDs != nil && isEmptyList(clientIDs) {
 		clientIDs = nil
 	}
 	switch strings.ToLower(method) {
 	case "connect":
 		if topics != nil && !isEmptyList(topics) {
-			c.fail(topics.Line, "Connect has no topics; write another item with the method Publish or Subscribe")
+			c.fail(topics.Line, "an item with the method Connect cannot have topics; write another item with the method Publish or Subscribe")
 		}
 		res := connectResource{line: n.Line}
 		if clientIDs != nil {
@@ -294,10 +301,10 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 		r.connect = append(r.connect, res)
 	case "publish", "subscribe":
 		if clientIDs != nil {
-			c.fail(clientIDs.Line, "%s has no clientIds; they restrict Connect, and principals choose clients", method)
+			c.fail(clientIDs.Line, "an item with the method %s cannot have clientIds; name clients in the rule's principals", method)
 		}
 		if topics == nil {
-			c.fail(n.Line, "topics is missing: which topics may be used with %s", method)
+			c.fail(n.Line, "topics is missing; list the topic filters that %s is allowed for", method)
 			return
 		}
 		res := topicResource{line: n.Line}
@@ -308,7 +315,7 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 				continue
 			}
 			if strings.Contains(one.text, "*") {
-				c.warn(one.line, "%q: * is no wildcard in a topic; + is one level, # all that follow", one.text)
+				c.warn(one.line, "%q: * is not a wildcard in a topic; + matches one level, # all levels that follow", one.text)
 			}
 			res.topics = append(res.topics, p)
 		}
@@ -323,6 +330,7 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 	}
 }
 
+// keyPatterns parses a list of patterns: of keys, or of client IDs.
 func (c *checker) keyPatterns(items []item, kind keyKind) (patterns []*keyPattern) {
 	for _, one := range items {
 		p, wrong := parseKey(one, kind)
@@ -331,7 +339,7 @@ func (c *checker) keyPatterns(items []item, kind keyKind) (patterns []*keyPatter
 			continue
 		}
 		if kind == globKey && p.openEnded() {
-			c.warn(one.line, "%q: a wildcard follows the token, so a client \"a\" is allowed what is meant for a client \"ab\" as well; put a character between them that no such name has", one.text)
+			c.warn(one.line, "%q: a wildcard directly follows a token, so a client \"a\" may use the keys of a client \"ab\" as well; write a separator between them that no client's name contains", one.text)
 		}
 		patterns = append(patterns, p)
 	}
@@ -373,7 +381,7 @@ func (c *checker) stateStoreResource(r *rule, n *yaml.Node) {
 		c.fail(methodAt.Line, "unknown method %q; it is Read, Write or ReadWrite", method)
 	}
 	if keys == nil {
-		c.fail(n.Line, "keys is missing: which keys may be used")
+		c.fail(n.Line, "keys is missing; list the keys that the rule is for")
 		return
 	}
 	if typeAt == nil {
@@ -413,18 +421,18 @@ func (c *checker) stateStoreResource(r *rule, n *yaml.Node) {
 	r.keys = append(r.keys, res)
 }
 
-// groups reads groups:, a map of names and principals.
+// groups parses the mapping groups: from the name of each group to its principals.
 func (c *checker) groups(p *Policy, n *yaml.Node) {
 	if len(p.groups) > 0 {
-		c.fail(n.Line, "there are groups on line %d already", p.groups[0].line)
+		c.fail(n.Line, "line %d has groups already; write all groups of a file in one mapping", p.groups[0].line)
 		return
 	}
 	if isEmptyList(n) || n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		c.fail(n.Line, "groups is empty; name a group, or leave it out")
+		c.fail(n.Line, "groups is empty; name a group, or leave groups out")
 		return
 	}
 	if len(n.Content)/2 > maxGroups {
-		c.fail(n.Line, "there are %d groups; there may be %d", len(n.Content)/2, maxGroups)
+		c.fail(n.Line, "the file has %d groups; at most %d are allowed", len(n.Content)/2, maxGroups)
 		return
 	}
 	c.mapping(n, "groups", "the names of groups", func(key string, at, value *yaml.Node) bool {
@@ -433,7 +441,8 @@ func (c *checker) groups(p *Policy, n *yaml.Node) {
 	})
 }
 
-// finish checks what refers to something else in the file.
+// finish makes the checks that need the whole file: each rule's groups must be defined.
+// It warns of groups that no rule refers to, and of a policy that lets no client connect.
 func (c *checker) finish(p *Policy) {
 	groups := map[string]*group{}
 	for i := range p.groups {

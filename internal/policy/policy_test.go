@@ -257,12 +257,12 @@ func TestMistakes(t *testing.T) {
 		{"a: b: c", "policy.yaml: this is not YAML: "},
 		{"text", "policy.yaml:1: the file must be a map"},
 		{"rules: []", "policy.yaml:1: rules is empty"},
-		{"groups: {g: {clientIds: [a]}}", "policy.yaml:1: there are no rules"},
-		{"kind: BrokerAuthorization", "policy.yaml:1: there are no rules"},
+		{"groups: {g: {clientIds: [a]}}", "policy.yaml:1: the file has no rules"},
+		{"kind: BrokerAuthorization", "policy.yaml:1: the file has no rules"},
 		{"kind: BrokerListener\nrules: [{brokerResources: [{method: Connect}]}]", `policy.yaml:1: the kind is "BrokerListener"`},
 		{"rules: [{brokerResources: [{method: Connect}]}]\n---\nrules: []", "policy.yaml:3: a second document"},
 		{"rules: &a [{brokerResources: [{method: Connect}]}]", "policy.yaml:1: anchors and aliases"},
-		{"rules: [{brokerResources: [{method: Connect}]}]\nspec: {authorizationPolicies: {rules: []}}", "policy.yaml:2: there are rules on line 1 already"},
+		{"rules: [{brokerResources: [{method: Connect}]}]\nspec: {authorizationPolicies: {rules: []}}", "policy.yaml:2: line 1 has rules already"},
 		{"spec: {}", "policy.yaml:1: spec has no authorizationPolicies"},
 		{"authorizationPolicies: {cache: Enabled}", "policy.yaml:1: authorizationPolicies has no rules"},
 		{"deny: []\nrules: [{brokerResources: [{method: Connect}]}]", `policy.yaml:1: unknown key "deny" in the file; known are rules`},
@@ -278,15 +278,15 @@ func TestMistakes(t *testing.T) {
 		{head + "principals: {usernames: a}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: usernames must be a list"},
 		{head + "principals: {usernames: [\"\"]}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: an item of usernames is empty"},
 		{head + "principals: {usernames: [[a]]}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: an item of usernames must be text"},
-		{head + "principals: {attributes: [{}]}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: an item of attributes names none"},
+		{head + "principals: {attributes: [{}]}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: an item of attributes is empty"},
 		{head + "principals: {attributes: {a: b}}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: attributes must be a list"},
 		{head + "principals: {groups: [g]}\n  brokerResources: [{method: Connect}]", `policy.yaml:3: there is no group "g"`},
 		{head + "brokerResources: [{}]", "policy.yaml:3: method is missing; it is Connect"},
 		{head + "brokerResources: [{method: Consume}]", `policy.yaml:3: unknown method "Consume"; it is Connect`},
 		{head + "brokerResources: [{method: Publish}]", "policy.yaml:3: topics is missing"},
 		{head + "brokerResources: [{method: Publish, topics: []}]", "policy.yaml:3: topics is empty"},
-		{head + "brokerResources: [{method: Connect, topics: [a]}]", "policy.yaml:3: Connect has no topics"},
-		{head + "brokerResources: [{method: Publish, topics: [a], clientIds: [b]}]", "policy.yaml:3: Publish has no clientIds"},
+		{head + "brokerResources: [{method: Connect, topics: [a]}]", "policy.yaml:3: an item with the method Connect cannot have topics"},
+		{head + "brokerResources: [{method: Publish, topics: [a], clientIds: [b]}]", "policy.yaml:3: an item with the method Publish cannot have clientIds"},
 		{head + "brokerResources: [{method: Publish, topics: ['a/#/b']}]", "policy.yaml:3: \"a/#/b\": this is not a topic filter"},
 		{head + "brokerResources: [{method: Publish, topics: ['a+']}]", "policy.yaml:3: \"a+\": this is not a topic filter"},
 		{head + "brokerResources: [{method: Subscribe, topics: [$share/g/a]}]", "policy.yaml:3: \"$share/g/a\": a shared subscription"},
@@ -316,7 +316,7 @@ func TestMistakes(t *testing.T) {
 
 	_, err := Parse("p", []byte("rules:\n- brokerResources:\n  - method: Publsh\n  - method: Connect\n    topics: [a]\nrule: 1\n"))
 	want := "p:3: unknown method \"Publsh\"; it is Connect, Publish or Subscribe\n" +
-		"p:5: Connect has no topics; write another item with the method Publish or Subscribe\n" +
+		"p:5: an item with the method Connect cannot have topics; write another item with the method Publish or Subscribe\n" +
 		"p:6: unknown key \"rule\" in the file; known are rules, groups; or apiVersion, kind, metadata and spec of a BrokerAuthorization"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -356,7 +356,7 @@ func TestBounds(t *testing.T) {
 	}
 	for _, c := range []struct{ what, at, above, want string }{
 		{"rules", "rules:\n" + list(maxRules, "- {brokerResources: [{method: Connect}]}"),
-			"rules:\n" + list(maxRules+1, "- {brokerResources: [{method: Connect}]}"), "there are 20001 rules; there may be 20000"},
+			"rules:\n" + list(maxRules+1, "- {brokerResources: [{method: Connect}]}"), "the file has 20001 rules; at most 20000 are allowed"},
 		{"items", "rules:\n- brokerResources:\n  - method: Publish\n    topics:\n" + numbered(maxEntries-2, "    - t"),
 			"rules:\n- brokerResources:\n  - method: Publish\n    topics:\n" + numbered(maxEntries-1, "    - t"), "more than 200000 items"},
 		{"text", "rules: [{brokerResources: [{method: Publish, topics: [" + strings.Repeat("t", maxText) + "]}]}]",

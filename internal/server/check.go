@@ -45,7 +45,7 @@ func (r *Report) String() string {
 		s += fmt.Sprintf(", %d remembered messages", r.Store.Remembered)
 	}
 	if b.Received > 0 {
-		s += fmt.Sprintf(", %d QoS 2 publishes under way", b.Received)
+		s += fmt.Sprintf(", %d inflight QoS 2 publishes", b.Received)
 	}
 	if b.Orphans > 0 {
 		s += fmt.Sprintf("; %d rows belong to no session and will be deleted at the next start", b.Orphans)

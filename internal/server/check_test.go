@@ -62,7 +62,7 @@ func fill(t *testing.T, addr string) {
 	publisher.AwaitAck(mqtt.PUBREC, id)
 }
 
-const filledWith = "5 keys (33 bytes), 3 sessions, 3 subscriptions, 4 queued messages, 2 retained messages, 1 wills, 2 remembered messages, 1 QoS 2 publishes under way"
+const filledWith = "5 keys (33 bytes), 3 sessions, 3 subscriptions, 4 queued messages, 2 retained messages, 1 wills, 2 remembered messages, 1 inflight QoS 2 publishes"
 
 func checkOf(t *testing.T, fs vfs.FS) *Report {
 	t.Helper()

@@ -158,7 +158,7 @@ func TestReadBuffersAreNotShared(t *testing.T) {
 				}
 				view := c.Buffered()
 				if bytes.Count(view, []byte{mark}) != len(view) {
-					t.Errorf("connection %d reads somebody else's bytes", i)
+					t.Errorf("connection %d reads bytes of another connection", i)
 					return
 				}
 				discard := 1 + rand.IntN(len(view))

@@ -13,31 +13,34 @@ import (
 //	             (mu)                  (mu)             (the writer alone, no lock)
 //
 // Output is appended under mu: small pieces are copied to the end of out, a
-// pooled buffer; a large payload that others share (AppendShared) is referred to,
-// in a queue of chunks that stand before out. At most one goroutine at a time is
-// the writer of a connection: the one that found writing false and set it, under
-// mu. The writer takes all of queue and out as sending, so that appenders
-// begin afresh while it writes; it writes all that it took before it takes again,
-// so bytes leave in the order in which they were appended. Before it resigns it
-// looks, under mu, whether more has come: so a Flush that finds a writer may simply
-// return, its bytes will be taken. A chunk's owner is released by the one that has
-// the chunk at the time: the writer when it has been written or the write has
-// failed, under mu when the output is dropped.
+// pooled buffer. A large payload that several connections share (AppendShared) is not
+// copied: a chunk refers to it. Chunks are in queue, and out comes after them.
 //
-// The writer is first the goroutine that calls Flush, with writes that never wait (push). If
+// At most one goroutine at a time is the writer of a connection: the one that, under
+// mu, found writing false and set it. The writer moves all of queue and out to
+// sending, and appenders start with an empty buffer while it writes. It writes all of
+// sending before it takes more, so bytes leave in the order in which they were
+// appended. Before the writer gives up its role it checks, under mu, for new output.
+// A Flush that finds a writer can therefore return: the writer will take its bytes.
+//
+// The goroutine that removes a chunk releases the chunk's owner. That is the writer,
+// when it has written the chunk or its write has failed, or the goroutine that drops
+// the output, under mu.
+//
+// The goroutine that calls Flush is the first writer; its writes never wait (push). If
 // the socket does not take everything, the role passes to a goroutine of this
-// connection (drain) that waits for room and resigns when nothing is left: while a
-// peer stalls, a Flush costs a lock and a look. Connections on the plain path
-// cannot write without waiting, there the role goes to that goroutine at once.
+// connection (drain), which waits for room and ends when no output is left. While a
+// peer stalls, a Flush therefore only acquires mu and reads writing. Connections on the
+// plain path cannot write without waiting; there the role goes to that goroutine at once.
 //
-// What is waiting is charged to the pool of memory from the moment on at which the
-// socket has not taken all (stalled), or, on the plain path, may not take it (see
-// freeOutput): a connection whose peer reads touches no counter. Shared chunks are not charged here, but by their owner, once for all
-// connections.
+// Output is charged to the pool of memory once the socket has not taken all of it
+// (stalled). On the plain path, which cannot know that in advance, all output beyond
+// freeOutput is charged. So a connection whose peer reads changes no counter. The
+// owner of a shared chunk charges it, once for all connections.
 //
-// The Drained callback runs while its caller is still the writer. A Flush from
-// within it therefore returns at once and its bytes go with the next round of the
-// loop: no recursion, however long the queue that Drained feeds from.
+// The Drained callback runs while its caller is still the writer. A Flush within it
+// therefore returns at once, and the next round of the writer's loop writes its bytes:
+// there is no recursion, however long the queue that Drained feeds from.
 
 const (
 	// outRoom is the room that Out guarantees: small packets never make append
@@ -45,24 +48,24 @@ const (
 	outRoom = 512
 	// firstOut is the size of the first output buffer of a connection.
 	firstOut = 2 << 10
-	// pushRounds bounds how long a caller of Flush serves a connection whose
-	// Drained refills it; then its own goroutine goes on.
+	// pushRounds bounds how often a caller of Flush writes for a connection whose
+	// Drained callback refills it; after that, the connection's own goroutine writes.
 	pushRounds = 4
 	// plainChunk bounds one blocking write of the plain path, so that Size falls
 	// as the peer reads.
 	plainChunk = 64 << 10
-	// freeOutput is how much of a connection's waiting output is not charged on the
+	// freeOutput is how many bytes of a connection's output are not charged on the
 	// plain path, which cannot tell a peer that stalls from one that reads.
 	freeOutput = 2 << 10
-	// maxGathered is how many chunks one system call writes at the most.
+	// maxGathered bounds the chunks that one system call writes.
 	maxGathered = 8
 )
 
-// Owner is who owns bytes that were appended by reference.
+// Owner owns bytes that were appended by reference.
 type Owner interface {
-	// Release is called once when the connection doesn't need the bytes any more,
-	// perhaps with its output lock held: it must neither block nor call the
-	// connection.
+	// Release is called once, when the connection no longer needs the bytes. The
+	// caller may hold the connection's output lock, so Release must neither block nor
+	// call the connection.
 	Release()
 }
 
@@ -73,7 +76,8 @@ type chunk struct {
 	next  *chunk
 }
 
-// release lets go of the chunk, which becomes the next one, or empty.
+// release releases the chunk's bytes and replaces the chunk by its successor, or by an
+// empty chunk if there is none.
 func (k *chunk) release() {
 	if k.owner != nil {
 		k.owner.Release()
@@ -87,16 +91,17 @@ func (k *chunk) release() {
 	}
 }
 
-// Lock locks the output. Between Lock and Unlock: Out, SetOut, Append, Grow, and
-// nothing that could wait.
+// Lock locks the output. Between Lock and Unlock the caller may call Out, SetOut,
+// Append, AppendShared and Grow, and nothing that could wait.
 func (c *Conn) Lock() { c.mu.Lock() }
 
-// Unlock unlocks the output. Follow it with Flush or FlushSoon, now or when the
-// input is drained.
+// Unlock unlocks the output. The caller must call Flush or FlushSoon later, at the
+// latest when it has handled all input that it has read.
 func (c *Conn) Unlock() { c.mu.Unlock() }
 
-// Out is the output so far, to append to; hand the result to SetOut before the
-// Unlock. There is room for 512 bytes; call Grow first for more. Needs the lock.
+// Out returns the output so far for the caller to append to. The caller passes the
+// result to SetOut before it calls Unlock. There is room for 512 bytes; call Grow first
+// for more. Needs the lock.
 func (c *Conn) Out() []byte {
 	if cap(c.out)-len(c.out) < outRoom {
 		return c.grow(outRoom)
@@ -104,9 +109,9 @@ func (c *Conn) Out() []byte {
 	return c.out
 }
 
-// SetOut makes p, which must be what Out returned with bytes appended, the
-// output. It owns p: keep no view of it. Needs the lock. After Shut, Close or a
-// failed write what was appended is dropped.
+// SetOut replaces the output by p, which must be the result of Out with bytes appended.
+// The connection owns p from then on: the caller must keep no slice of it. After Shut,
+// Close or a failed write SetOut drops p. Needs the lock.
 func (c *Conn) SetOut(p []byte) {
 	moved := unsafe.SliceData(p) != unsafe.SliceData(c.out)
 	if c.shut || c.broken {
@@ -120,7 +125,7 @@ func (c *Conn) SetOut(p []byte) {
 	}
 	c.size.Add(int64(len(p) - len(c.out)))
 	c.out = p
-	if len(p) == 0 { // the encoder had nothing to say
+	if len(p) == 0 { // the caller appended nothing
 		putBuffer(p)
 		c.out = nil
 	}
@@ -144,10 +149,10 @@ func (c *Conn) Append(p []byte) {
 	}
 }
 
-// AppendShared appends p without copying it: p must not change until owner, of
-// which it takes over one reference, is released. It is for payloads that are so
-// large that referring to them costs less than a copy (some 16 KiB), above all
-// when many connections get the same. Needs the lock.
+// AppendShared appends p without copying it. It takes over one reference to owner, and p
+// must not change until that is released. It is for payloads from about 16 KiB on, where
+// a reference costs less than a copy, above all if many connections get the same
+// payload. Needs the lock.
 func (c *Conn) AppendShared(p []byte, owner Owner) {
 	if c.shut || c.broken || len(p) == 0 {
 		owner.Release()
@@ -167,7 +172,7 @@ func (c *Conn) queueOut() {
 	case len(c.out) > 0:
 		c.enqueue(&chunk{p: c.out})
 		c.queued += int32(len(c.out))
-	case c.out != nil: // Out was called and nothing appended
+	case c.out != nil: // the caller of Out appended nothing
 		putBuffer(c.out)
 	}
 	c.out = nil
@@ -183,8 +188,8 @@ func (c *Conn) enqueue(k *chunk) {
 	c.last = k
 }
 
-// charge charges the pool with what is waiting, or, if nothing stalls, with
-// nothing. Needs the lock.
+// charge charges the pool with the output that waits; if the connection is not stalled,
+// with nothing. Needs the lock.
 func (c *Conn) charge() {
 	waiting := int32(0)
 	if c.stalled {
@@ -199,7 +204,8 @@ func (c *Conn) charge() {
 	}
 }
 
-// stall charges what is waiting, as the writer has not got rid of it. For the writer.
+// stall marks the connection as stalled, because the socket has not taken all output,
+// and charges the output that waits. Only the writer calls it.
 func (c *Conn) stall() {
 	c.mu.Lock()
 	c.stalled = true
@@ -208,8 +214,8 @@ func (c *Conn) stall() {
 	c.mu.Unlock()
 }
 
-// copied counts the bytes of pooled buffers that the writer has still to write.
-// For the writer.
+// copied counts the bytes in pooled buffers that are still to be written. Only the
+// writer calls it.
 func (c *Conn) copied() (n int32) {
 	if c.sending.owner == nil {
 		n = -int32(c.sent)
@@ -225,9 +231,9 @@ func (c *Conn) copied() (n int32) {
 	return n
 }
 
-// Grow makes room for n more bytes from pooled memory, where append would
-// allocate. n must be what is about to be appended, not a claim of the peer's.
-// Needs the lock.
+// Grow makes room for n more bytes in a pooled buffer, so that append does not allocate.
+// n must be the number of bytes that the caller is about to append, not a length that
+// the peer has sent. Needs the lock.
 func (c *Conn) Grow(n int) {
 	if cap(c.out)-len(c.out) < n && !c.shut && !c.broken {
 		c.grow(n)
@@ -256,26 +262,26 @@ func (c *Conn) grow(n int) []byte {
 // Size is how many bytes of output the socket has not yet taken.
 func (c *Conn) Size() int { return int(c.size.Load()) }
 
-// Full reports whether Size has reached the output limit. If so, Drained will be
-// called when the output is empty.
+// Full reports whether Size has reached the output limit. If so, the writer will call
+// Drained when the output is empty.
 func (c *Conn) Full() bool {
 	if c.size.Load() < int64(c.outputLimit) {
 		return false
 	}
 	c.arm()
-	// Armed first, looked second; the writer lowers size first and looks at
-	// armed second: one of the two sees the other.
+	// This goroutine sets armed, then reads size. The writer lowers size, then reads
+	// armed. So at least one of the two sees what the other has written.
 	return c.size.Load() >= int64(c.outputLimit)
 }
 
-// WantDrained asks for a call of Drained when the output is empty. It returns
-// false, and nothing will be called, if it is empty already.
+// WantDrained makes the writer call Drained when the output is empty. If it is empty
+// already, WantDrained returns false and Drained is not called.
 func (c *Conn) WantDrained() bool {
 	c.arm()
 	if c.size.Load() > 0 {
 		return true
 	}
-	// If another goroutine has disarmed it, then Drained is being called.
+	// If another goroutine has cleared armed, that goroutine is calling Drained.
 	return !c.armed.CompareAndSwap(true, false)
 }
 
@@ -285,12 +291,13 @@ func (c *Conn) arm() {
 	}
 }
 
-// Flush writes what is there, now and without ever waiting. What the socket does
-// not take leaves later, carried by a goroutine of this connection.
+// Flush writes the output and never waits. A goroutine of this connection writes later
+// what the socket does not take now.
 func (c *Conn) Flush() { c.flush(true) }
 
-// FlushOnly is Flush for a caller on whose goroutine Drained must not run, because
-// it holds locks or others wait for it: a goroutine of this connection runs it then.
+// FlushOnly is Flush for a caller on whose goroutine Drained must not run, because the
+// caller holds locks or other goroutines wait for it. A goroutine of this connection
+// then runs Drained.
 func (c *Conn) FlushOnly() { c.flush(false) }
 
 func (c *Conn) flush(mayDrain bool) {
@@ -308,8 +315,8 @@ func (c *Conn) flush(mayDrain bool) {
 	c.write(mayDrain)
 }
 
-// FlushSoon has one of the flushers call Flush. It costs next to nothing when
-// that is due already.
+// FlushSoon queues the connection for one of the flushers, which calls Flush. If the
+// connection is queued already, FlushSoon costs one atomic operation.
 func (c *Conn) FlushSoon() {
 	if c.flushers == nil {
 		c.Flush()
@@ -318,8 +325,8 @@ func (c *Conn) FlushSoon() {
 	c.flushers.soon.push(c)
 }
 
-// FlushBulk is FlushSoon for one of very many connections that are notified at once.
-// Connections that were queued by FlushSoon don't wait for them, c included.
+// FlushBulk is FlushSoon for one of very many connections that are notified at once. It
+// uses a queue of its own, so that connections queued by FlushSoon do not wait for them.
 func (c *Conn) FlushBulk() {
 	if c.flushers == nil {
 		c.Flush()
@@ -338,13 +345,13 @@ func (c *Conn) write(mayDrain bool) {
 	}
 }
 
-// push is the writer that never waits, nor calls Drained unless it may.
+// push is the writer whose writes never wait. It calls Drained only if mayDrain is true.
 func (c *Conn) push(mayDrain bool) {
 	for range pushRounds {
 		if c.sending.p == nil && !c.take(mayDrain) {
 			return
 		}
-		// Control, unlike Write, prepares nothing for a wait that never comes.
+		// Control, unlike Write, does not prepare the network poller for a wait.
 		err := c.raw.Control(c.pushable)
 		if err == nil {
 			err = c.writeErr
@@ -361,15 +368,15 @@ func (c *Conn) push(mayDrain bool) {
 	go c.drain()
 }
 
-// drain is the writer that waits for room. It may begin in the middle of a
-// buffer that push could not finish.
+// drain is the writer that waits for room in the socket. It may begin in the middle of a
+// buffer of which push has written a part.
 func (c *Conn) drain() {
 	writable := c.writeReady
 	for {
 		if c.sending.p == nil && !c.take(true) {
 			return
 		}
-		c.stall() // before the write: it may wait, and then what waits is charged meanwhile
+		c.stall() // before the write, which may wait: the output must be charged meanwhile
 		var n int
 		var err error
 		if c.raw != nil {
@@ -388,9 +395,9 @@ func (c *Conn) drain() {
 	}
 }
 
-// take gives the writer everything that was appended. If there is nothing, or only
-// Drained to be called and the caller may not, it is no longer the writer, and take
-// returns false.
+// take moves all appended output to sending, after calling Drained if that is due. It
+// returns false if there is no output, or if Drained is due and mayDrain is false: then
+// the caller is no longer the writer.
 func (c *Conn) take(mayDrain bool) bool {
 	c.mu.Lock()
 	for {
@@ -416,7 +423,7 @@ func (c *Conn) take(mayDrain bool) bool {
 		c.drained()
 		c.mu.Lock()
 	}
-	putBuffer(c.out) // Out was called and nothing appended
+	putBuffer(c.out) // the caller of Out appended nothing
 	c.out = nil
 	c.writing = false
 	c.stalled = false
@@ -430,7 +437,8 @@ func (c *Conn) take(mayDrain bool) bool {
 	return false
 }
 
-// takeOut is take without more ado: false if there is nothing. Needs the lock.
+// takeOut moves all appended output to sending and returns false if there is none.
+// Needs the lock.
 func (c *Conn) takeOut() bool {
 	if len(c.out) == 0 && c.queue == nil || c.closed {
 		return !c.closed && c.tls != nil && c.tls.wire.pending()
@@ -452,16 +460,16 @@ func (c *Conn) takeOut() bool {
 	return true
 }
 
-// learn lets the next output begin with a buffer that would have held this one:
-// a connection with large or many answers takes one buffer, not a ladder of
-// them. It forgets slowly.
+// learn makes the next output begin with a buffer as large as the last n bytes of output
+// needed, so that a connection with large or many responses does not go through buffers
+// of each smaller size. The size class falls by at most one each time.
 func (c *Conn) learn(n int) {
 	class := int8(bufferClass(min(n, plainChunk)))
 	c.outClass = max(class, c.outClass-1)
 }
 
-// wrote notes that the socket took n bytes and reports whether all that the writer
-// took is written.
+// wrote notes that the socket took n bytes and reports whether all of sending is
+// written.
 func (c *Conn) wrote(n int) (done bool) {
 	c.size.Add(-int64(n))
 	for c.sent += n; c.sending.p != nil && c.sent >= len(c.sending.p); {
@@ -472,8 +480,8 @@ func (c *Conn) wrote(n int) (done bool) {
 	return c.sending.p == nil
 }
 
-// wake wakes WaitOutput if its time has come. The order matters as in Full: size
-// was lowered before waiting is looked at.
+// wake wakes WaitOutput if Size is below its limit. The order matters as in Full: the
+// caller has lowered size before wake reads waiting.
 func (c *Conn) wake() {
 	if !c.waiting.Load() {
 		return
@@ -485,7 +493,7 @@ func (c *Conn) wake() {
 	c.mu.Unlock()
 }
 
-// fail ends the writer after a write error.
+// fail drops all output and ends the role of the writer, after a write error.
 func (c *Conn) fail(err error) {
 	for c.sending.p != nil {
 		c.size.Add(-int64(len(c.sending.p) - c.sent))
@@ -513,7 +521,8 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// dropOutput drops what no writer has taken, and wakes who waits. Needs the lock.
+// dropOutput drops the output that no writer has taken, and wakes WaitOutput. Needs the
+// lock.
 func (c *Conn) dropOutput() {
 	c.size.Add(-int64(len(c.out)))
 	putBuffer(c.out)
@@ -531,11 +540,11 @@ func (c *Conn) dropOutput() {
 	}
 }
 
-// pushRaw writes what the socket takes now.
+// pushRaw writes what the socket takes without a wait.
 func (c *Conn) pushRaw(fd uintptr) { c.writeReady(fd) }
 
-// writeReady is called by RawConn.Write, first at once; false means: wait until
-// the socket may have room and call again.
+// writeReady writes what the socket takes without a wait. RawConn.Write calls it, and
+// calls it again when the socket may have room if it has returned false.
 func (c *Conn) writeReady(fd uintptr) bool {
 	var n int
 	var again bool

@@ -421,7 +421,7 @@ func TestOutputBuffersAreNotShared(t *testing.T) {
 				t.Error(err)
 			}
 			if bytes.Count(got, []byte{mark}) != total {
-				t.Errorf("connection %d sent somebody else's bytes", i)
+				t.Errorf("connection %d sent bytes of another connection", i)
 			}
 		})
 	}

@@ -38,11 +38,11 @@ type Limits struct {
 	ConnectTimeout         time.Duration // from accepting a connection to its CONNECT; default 10 s
 	TakeoverWait           time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
 	PacketTimeout          time.Duration // from the first byte of a packet to its last; default 2 minutes. Beyond: DISCONNECT 0x8D
-	ReceiveMaximum         int           // QoS 1 and 2 publishes from one client under way at once; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
+	ReceiveMaximum         int           // inflight publishes (QoS 1 and 2) from one client; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
 	TopicAliasMaximum      int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
-	MaxInflight            int           // QoS 1 and 2 deliveries to one client under way at once, whatever its Receive Maximum; default 1,024
+	MaxInflight            int           // inflight deliveries (QoS 1 and 2) to one client, whatever its Receive Maximum; default 1,024
 	MaxInflightV3          int           // the same for clients before MQTT 5, which can't say how many they take; default 20
-	MaxQueued              int           // messages waiting for one session, those under way included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
+	MaxQueued              int           // messages waiting for one session, inflight ones included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
 	MaxQueuedBytes         int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
 	MaxTotalQueued         int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
 	MaxTotalQueuedBytes    int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start

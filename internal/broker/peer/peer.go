@@ -26,7 +26,7 @@ type Peer struct {
 	Client     string                 // identifier
 	Since      int64                  // when CONNECT was accepted, on the wall clock in ms
 	MaxPacket  uint32                 // largest packet the client takes; 0: any
-	ReceiveMax int32                  // QoS 1 and 2 deliveries that may be under way
+	ReceiveMax int32                  // how many deliveries may be inflight
 	Reader     sync.WaitGroup         // until the reader is gone and the session detached
 	ended      atomic.Pointer[Ending] // nil: not known yet
 

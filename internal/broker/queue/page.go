@@ -15,23 +15,24 @@ type Reader struct {
 	Wall    int64 // what to add to the broker's clock to get the wall clock, in ms
 }
 
-// Page is a part of a queue that is to be read from disk.
+// Page is a part of a queue that is to be read from disk: the messages of Seqs or, if Seqs
+// is empty, those with From <= sequence number < To.
 type Page struct {
-	Sid      uint64
-	Strays   []uint64 // sequence numbers of deliveries to be sent again; none: what waits
-	From, To uint64   // of what waits
-	Messages int      // at the most
-	Bytes    int64    // after which the page ends
+	SID      uint64
+	Seqs     []uint64 // sequence numbers of messages to read one by one
+	From, To uint64   // a range of sequence numbers
+	Messages int      // of a range: how many messages Read reads at most
+	Bytes    int64    // of a range: Read ends with the message that reaches this
 }
 
-// Loaded is a message read from disk.
+// Loaded is a message that Read has read.
 type Loaded struct {
 	Seq uint64
 	It  Slot  // with the message
 	Err error // why there is no message
 }
 
-// Read reads a page; whole: there is nothing behind it.
+// Read reads a page. whole: it has read all of the page's messages.
 func (r *Reader) Read(p *Page) (found []Loaded, whole bool, err error) {
 	read := func(seq uint64, value []byte) int {
 		l := Loaded{Seq: seq}
@@ -47,9 +48,9 @@ func (r *Reader) Read(p *Page) (found []Loaded, whole bool, err error) {
 		}
 		return int(l.It.Message.Size())
 	}
-	if len(p.Strays) > 0 {
-		for _, seq := range p.Strays {
-			value, there, err := r.Journal.Get(rows.QueueKey(p.Sid, seq))
+	if len(p.Seqs) > 0 {
+		for _, seq := range p.Seqs {
+			value, there, err := r.Journal.Get(rows.QueueKey(p.SID, seq))
 			if err != nil {
 				return found, false, err
 			}
@@ -61,7 +62,7 @@ func (r *Reader) Read(p *Page) (found []Loaded, whole bool, err error) {
 	}
 	whole = true
 	bytes := int64(0)
-	err = r.Journal.Iterate(rows.QueueKey(p.Sid, p.From), rows.QueueKey(p.Sid, p.To), func(key, value []byte) bool {
+	err = r.Journal.Iterate(rows.QueueKey(p.SID, p.From), rows.QueueKey(p.SID, p.To), func(key, value []byte) bool {
 		bytes += int64(read(rows.QueueSeq(key), value))
 		whole = len(found) < p.Messages && bytes < p.Bytes
 		return whole
@@ -69,7 +70,7 @@ func (r *Reader) Read(p *Page) (found []Loaded, whole bool, err error) {
 	return found, whole, err
 }
 
-// Message gives the message of a row, which may be in a row of its own.
+// Message makes the message of a queue's row, or of the p row that it refers to.
 func (r *Reader) Message(q *rows.Queued) (*message.Message, error) {
 	stored := q.Message
 	if q.Number != 0 {
@@ -90,6 +91,7 @@ func (r *Reader) Message(q *rows.Queued) (*message.Message, error) {
 	return m, nil
 }
 
+// Release releases the messages that are still in found.
 func Release(found []Loaded) {
 	for _, l := range found {
 		if l.It.Message != nil {
@@ -105,8 +107,9 @@ type ExpiredRow struct {
 	Size   int    // bytes of the message
 }
 
-// Expired looks at some rows of a queue, at most so many, and gives those that have
-// expired by now, when the first of the others expires (0: none does), and where to go on.
+// Expired reads at most most rows of a queue. It returns the rows whose messages have
+// expired by now, the earliest expiry of the others (0: none expires), and the sequence
+// number at which to continue; to: all are read. Times are on the broker's clock in ms.
 func (r *Reader) Expired(sid, from, to uint64, most int, now int64) (gone []ExpiredRow, earliest int64, next uint64, err error) {
 	looked := 0
 	next = to
@@ -118,7 +121,7 @@ func (r *Reader) Expired(sid, from, to uint64, most int, now int64) (gone []Expi
 		looked++
 		q, err := rows.DecodeQueued(value)
 		if err != nil || q.Released {
-			return true // the goroutine that reads it to send it will say so
+			return true // the goroutine that loads it for sending reports the error
 		}
 		m := q.Message
 		if q.Number != 0 {
@@ -142,7 +145,7 @@ func (r *Reader) Expired(sid, from, to uint64, most int, now int64) (gone []Expi
 	return gone, earliest, next, err
 }
 
-// Numbers gives the numbers of the p rows that a part of a queue refers to.
+// Numbers returns the numbers of the p rows that a part of a queue refers to.
 func (r *Reader) Numbers(sid, from, to uint64) (numbers []uint64, err error) {
 	err = r.Journal.Iterate(rows.QueueKey(sid, from), rows.QueueKey(sid, to), func(_, value []byte) bool {
 		if q, err := rows.DecodeQueued(value); err == nil && q.Number != 0 {

@@ -8,9 +8,10 @@ import (
 
 // Queue is one of a session's two queues of deliveries.
 //
-// Every message has a sequence number, under which its row is on disk. The packet
-// identifier is computed from it, without a search or a write, and a message that is sent
-// again, also after a restart, has the same identifier.
+// Every message has a sequence number, which is part of the key of its row. Its packet
+// identifier is computed from the sequence number. So the broker neither searches for a
+// free identifier nor writes it to disk, and a message that is sent again has the same
+// identifier, also after a restart.
 //
 //	strays      front                      middle          back
 //	·   · ·   --|------------|---------|---------------|----------|-->  sequence
@@ -22,60 +23,61 @@ import (
 // The front is a ring, since acknowledgements come in the order of deliveries
 // [MQTT-4.6.0-2]. A delivery that stays unacknowledged while later ones are acknowledged
 // is moved from the ring to the strays (Trim), so that the ring holds little more than
-// twice what is under way. When a connection ends, all deliveries under way become
+// twice the inflight deliveries. When a connection ends, all inflight deliveries become
 // strays (Rewind). The client's Receive Maximum bounds the number of strays.
 //
-// When the sequence comes around to the identifier of a stray, the message gets
-// another identifier, which isn't in use. That identifier is written to the message's row,
-// and on disk before the message is sent. The message is a stray as soon as it is sent.
+// When the sequence comes around to the identifier of a stray, the message gets another
+// identifier, which isn't in use. That identifier is written to the message's row, and the
+// message is sent when the row is on disk. It is a stray as soon as it is sent.
 //
-// A long queue has in memory what is sent next, and what has just come; the
-// middle costs nothing but a count. Only a session's queue on disk has a middle
+// Of a long queue, the messages that are sent next and the newest ones are in memory; the
+// middle takes no memory besides a count. Only a session's queue on disk has a middle
 // and a back.
 type Queue struct {
 	base, Span  uint16 // first packet identifier, and how many there are
 	*deliveries        // noDeliveries until the first message comes
 }
 
-// deliveries is what a queue has from its first message on: idle clients are many,
-// and never get one.
+// deliveries is the part of a queue that exists from its first message on. Most clients
+// are idle and never get a message.
 type deliveries struct {
 	Front  ring
 	Next   uint64           // head <= next <= end: those before it were sent on this connection
 	Live   int              // slots before next that aren't done
 	Strays map[uint16]*Slot // by packet identifier
-	Resend []*Slot          // strays to be sent again on this connection, oldest first; may have become done
+	Resend []*Slot          // strays to be sent again on this connection, oldest first; some may be done by now
 	Tail   uint64           // sequence number of the next message to come
 	*deep                   // shallow, if the queue is in memory only
 
-	Messages int   // held: those under way or waiting, in memory or not
-	Bytes    int64 // of them
-	InMemory int64 // bytes of messages in memory, those under way included
-	small    int64 // of those, the small ones, with their slots
-	charged  int64 // of small
+	Messages int   // inflight or waiting, in memory or not
+	Bytes    int64 // of Messages
+	InMemory int64 // bytes of messages in memory, inflight ones included
+	small    int64 // the part of InMemory that is small messages, and their slots
+	charged  int64 // the part of small that is charged to the pool
 }
 
 // noDeliveries is the deliveries of queues that have had no message. It is never
 // written to.
 var noDeliveries = &deliveries{deep: shallow}
 
-// deep is what only a queue on disk has.
+// deep is the part of a queue that only a queue on disk has.
 type deep struct {
 	Middle      OnDisk
 	Back        ring
-	Unevictable int64 // of InMemory, what had to stay when that was last looked at
+	Unevictable int64 // how much of InMemory the last eviction could not release
 
-	SentTo    uint64 // messages before it may have been sent by an earlier run
-	Marked    uint64 // messages before it may be sent: that they may have been is on disk
-	Mark      uint64 // the same, once MarkBatch is on disk
+	SentTo    uint64 // messages before it may have been sent by an earlier process
+	Marked    uint64 // the mark on disk: messages before it may be sent
+	Mark      uint64 // the mark once MarkBatch is on disk
 	MarkBatch journal.Seq
 
-	// Packet identifiers of strays that are done, while a crash would bring them
-	// back: the deletion of their rows is not on disk. Another message that had one
-	// of them would be taken for the stray, or the stray for it.
+	// Packet identifiers of strays that are done, but whose rows would come back in a
+	// crash, because the deletion is not on disk yet. If another message got such an
+	// identifier, the client could take one of the two for the other.
 	Cooling []Cooling
 }
 
+// Cooling is a packet identifier that must not be used again until a batch is on disk.
 type Cooling struct {
 	ID    uint16
 	Batch journal.Seq // in which the row was deleted
@@ -84,17 +86,17 @@ type Cooling struct {
 // shallow is the deep of queues that are in memory only. It is never written to.
 var shallow = new(deep)
 
-// OnDisk stands for messages that are on disk only: some of the sequence numbers
-// from from to to.
+// OnDisk stands for messages that are on disk only. Their sequence numbers are in
+// From <= seq < To; not each number in that range has a message.
 type OnDisk struct {
 	From, To uint64
 	Count    int
 	Bytes    int64
 	Order    uint64 // Slot.Order of the newest
-	Expires  int64  // when the first of them expires, or earlier, on the broker's clock in ms; 0: never
+	Expires  int64  // no message expires before this, on the broker's clock in ms; 0: none ever expires
 }
 
-// ExpiresAt notes when a message expires that is added, 0: never.
+// ExpiresAt notes when a message that is added expires; 0: never.
 func (m *OnDisk) ExpiresAt(ms int64) {
 	if ms != 0 && (m.Expires == 0 || ms < m.Expires) {
 		m.Expires = ms
@@ -121,14 +123,14 @@ func (m *OnDisk) AddBefore(seq uint64, size int64) {
 	m.Bytes += size
 }
 
-// Packet identifiers of the two queues of a session: what was routed to it, and
-// what a handler sends it directly.
+// Packet identifiers of the two queues of a session: Routed, for messages that were
+// published to topics, and Direct, for messages that a handler sends to this client.
 const (
 	RoutedBase, RoutedSpan = 1, 32767
 	DirectBase, DirectSpan = 32768, 32768
 )
 
-// New is an empty queue in memory, with packet identifiers of its own.
+// New makes an empty queue in memory, with span packet identifiers from base on.
 func New(base, span uint16) Queue {
 	return Queue{base: base, Span: span, deliveries: noDeliveries}
 }
@@ -140,7 +142,7 @@ func (q *Queue) Unused() bool { return q.deliveries == noDeliveries }
 // Clear empties the queue. The caller has released the messages.
 func (q *Queue) Clear() { q.deliveries = noDeliveries }
 
-// Open gives the queue room for deliveries, if it has none yet.
+// Open allocates the queue's deliveries, if it has none yet.
 func (q *Queue) Open() {
 	if q.Unused() {
 		q.deliveries = &deliveries{deep: shallow}
@@ -157,6 +159,7 @@ func (q *Queue) Start(seq uint64) {
 	q.Back.Reset(seq)
 }
 
+// PacketID is the packet identifier that follows from a sequence number.
 func (q *Queue) PacketID(seq uint64) uint16 { return q.base + uint16(seq%uint64(q.Span)) }
 
 // Waiting is how many messages wait in memory.
@@ -171,7 +174,8 @@ func (q *Queue) Empty() bool {
 // Long says whether messages wait elsewhere than in the front.
 func (q *Queue) Long() bool { return q.Middle.Count > 0 || q.Back.len() > 0 }
 
-// Push adds a slot at the tail.
+// Push adds a slot at the tail: to the front if inFront is true and the front can take
+// it, otherwise to the back.
 func (q *Queue) Push(it Slot, inFront bool) *Slot {
 	q.Open()
 	it.Seq = q.Tail
@@ -191,8 +195,8 @@ func (q *Queue) Push(it Slot, inFront bool) *Slot {
 	return r.At(it.Seq)
 }
 
-// SlotAt gives the slot in memory that waits with a sequence number, or is under
-// way in the ring; nil: there is none.
+// SlotAt returns the slot with a sequence number that is in the front or in the back; nil:
+// there is none.
 func (q *Queue) SlotAt(seq uint64) *Slot {
 	switch {
 	case q.Front.has(seq):
@@ -203,12 +207,12 @@ func (q *Queue) SlotAt(seq uint64) *Slot {
 	return nil
 }
 
-// MaxGap is how many sequence numbers without a message the ring passes over by
-// slots that are done.
+// MaxGap bounds the consecutive sequence numbers without a message for which the ring has
+// slots in the state Done.
 const MaxGap = 64
 
-// skipTo makes seq the next number of the front. It says false if messages wait
-// before it, and there are too many numbers in between.
+// skipTo makes seq the next sequence number of the front. It returns false if that is not
+// possible: the gap is larger than MaxGap, and messages wait in the front.
 func (q *Queue) skipTo(seq uint64) bool {
 	if seq-q.Front.End > MaxGap {
 		if q.Next != q.Front.End {
@@ -224,7 +228,7 @@ func (q *Queue) skipTo(seq uint64) bool {
 	return true
 }
 
-// Join moves the back to the front, when nothing is left between.
+// Join moves the back to the front, if no message waits between the two.
 func (q *Queue) Join() {
 	q.skipDone()
 	if q.Next != q.Front.End || q.Middle.Count > 0 || q.Back.len() == 0 {
@@ -238,8 +242,8 @@ func (q *Queue) Join() {
 	q.Middle.From, q.Middle.To = q.Tail, q.Tail
 }
 
-// Find gives the delivery under way with the packet identifier, if it has been
-// sent on this connection, or nil.
+// Find returns the inflight delivery with the packet identifier, if it has been sent on
+// this connection; otherwise nil.
 func (q *Queue) Find(id uint16) *Slot {
 	ahead := int(id) - int(q.PacketID(q.Front.head)) // of the head, around the end
 	if ahead < 0 {
@@ -256,7 +260,7 @@ func (q *Queue) Find(id uint16) *Slot {
 	return nil
 }
 
-// TakeOut takes a slot, whose message the caller has released, out of the queue. It
+// TakeOut removes a slot from the queue. The caller has released its message. TakeOut
 // moves no other slot; the caller calls Trim afterwards.
 func (q *Queue) TakeOut(it *Slot) {
 	seq, id := it.Seq, it.ID
@@ -270,8 +274,8 @@ func (q *Queue) TakeOut(it *Slot) {
 	}
 }
 
-// Trim moves the head past what is done, and past deliveries that have been left
-// behind by those sent after them.
+// Trim moves the head past slots that are done. If the ring has become long because a
+// delivery stays unacknowledged, Trim makes that delivery a stray.
 func (q *Queue) Trim() {
 	if q.Unused() {
 		return
@@ -292,14 +296,14 @@ func (q *Queue) Trim() {
 	}
 }
 
-// skipDone moves next past what is done.
+// skipDone moves next past slots that are done.
 func (q *Queue) skipDone() {
 	for q.Next < q.Front.End && q.Front.At(q.Next).State == Done {
 		q.Next++
 	}
 }
 
-// stray moves a delivery under way out of the ring.
+// stray moves an inflight delivery from the ring to the strays.
 func (q *Queue) stray(it *Slot) *Slot {
 	moved := new(Slot)
 	*moved = *it
@@ -313,7 +317,7 @@ func (q *Queue) stray(it *Slot) *Slot {
 	return moved
 }
 
-// clearRing moves every delivery under way out of the ring.
+// clearRing moves every inflight delivery from the ring to the strays.
 func (q *Queue) clearRing() {
 	for ; q.Front.head < q.Next; q.Front.head++ {
 		if it := q.Front.At(q.Front.head); it.State != Done {
@@ -322,8 +326,8 @@ func (q *Queue) clearRing() {
 	}
 }
 
-// Candidate gives the next slot to send on this connection, or nil when there is
-// none in memory, or no packet identifier is free.
+// Candidate returns the next slot to send on this connection; nil if none is in memory, or
+// if no packet identifier is free.
 func (q *Queue) Candidate() *Slot {
 	for len(q.Resend) > 0 && q.Resend[0].State == Done {
 		q.Resend = q.Resend[1:]
@@ -339,8 +343,7 @@ func (q *Queue) Candidate() *Slot {
 	return q.Front.At(q.Next)
 }
 
-// firstWaiting gives the sequence number from which on messages wait that are not
-// strays.
+// firstWaiting is the lowest sequence number of the messages that wait and are not strays.
 func (q *Queue) firstWaiting() uint64 {
 	switch {
 	case q.Next < q.Front.End:
@@ -351,7 +354,7 @@ func (q *Queue) firstWaiting() uint64 {
 	return q.Tail
 }
 
-// LacksMessage says whether the next to be sent is on disk only.
+// LacksMessage says whether the next message to send is on disk only.
 func (q *Queue) LacksMessage() bool {
 	if it := q.Candidate(); it != nil {
 		return it.Message == nil && it.State != Released
@@ -359,8 +362,8 @@ func (q *Queue) LacksMessage() bool {
 	return q.Next == q.Front.End && q.Middle.Count > 0
 }
 
-// Identify gives the candidate its packet identifier. changed: it isn't the one
-// that follows from the sequence number.
+// Identify gives the candidate its packet identifier, if it has none. changed: it has got
+// one that does not follow from its sequence number.
 func (q *Queue) Identify(it *Slot) (changed bool) {
 	if it.ID != 0 {
 		return false
@@ -378,13 +381,13 @@ func (q *Queue) Identify(it *Slot) (changed bool) {
 	}
 }
 
-// inUse says whether an identifier is one of a stray, or was until a moment ago.
+// inUse says whether an identifier is that of a stray, or is in Cooling.
 func (q *Queue) inUse(id uint16) bool {
 	return len(q.Strays) > 0 && q.Strays[id] != nil ||
 		slices.ContainsFunc(q.Cooling, func(c Cooling) bool { return c.ID == id })
 }
 
-// Sent notes that the candidate is under way.
+// Sent notes that the candidate has been sent.
 func (q *Queue) Sent(it *Slot) {
 	if len(q.Resend) > 0 && q.Resend[0] == it {
 		it.out = true
@@ -399,7 +402,8 @@ func (q *Queue) Sent(it *Slot) {
 	}
 }
 
-// Rewind begins a new connection: everything under way is to be sent again.
+// Rewind prepares the queue for a new connection: all inflight deliveries will be sent
+// again.
 func (q *Queue) Rewind() {
 	if q.Unused() {
 		return
@@ -415,17 +419,18 @@ func (q *Queue) Rewind() {
 	slices.SortFunc(q.Resend, BySeq)
 }
 
-// Shrink lets go of what an empty queue keeps for its next message.
+// Shrink releases the memory that an empty queue keeps for its next message.
 func (q *Queue) Shrink() {
 	switch {
 	case q.Unused() || !q.Empty() || len(q.Strays) > 0:
 	case q.deep == shallow:
 		q.deliveries = noDeliveries
-	default: // the sequence goes on
+	default: // keep deliveries: its sequence numbers continue
 		q.Front.Slots, q.Back.Slots, q.Strays, q.Resend = nil, nil, nil, nil
 	}
 }
 
+// BySeq compares two slots by their sequence numbers, which differ.
 func BySeq(a, b *Slot) int {
 	if a.Seq < b.Seq {
 		return -1
@@ -433,8 +438,8 @@ func BySeq(a, b *Slot) int {
 	return 1
 }
 
-// Carry adds a delivery that was under way before a restart. It says false if its
-// packet identifier is in use.
+// Carry adds a delivery that was inflight before a restart. It returns false if the packet
+// identifier is in use.
 func (q *Queue) Carry(it Slot) bool {
 	if it.ID == 0 {
 		it.ID = q.PacketID(it.Seq)
@@ -450,7 +455,8 @@ func (q *Queue) Carry(it Slot) bool {
 	return true
 }
 
-// Evictable gives the slot in memory that would be the next to be on disk only.
+// Evictable returns the slot whose message is the next to be evicted from memory; nil: no
+// message waits in memory.
 func (q *Queue) Evictable() *Slot {
 	for ; q.Back.len() > 0; q.Back.head++ {
 		if it := q.Back.At(q.Back.head); it.State != Done {
@@ -465,7 +471,8 @@ func (q *Queue) Evictable() *Slot {
 	return nil
 }
 
-// Evict makes the slot that Evictable gave a message on disk only.
+// Evict moves the message of the slot that Evictable returned to the middle. The caller
+// has released it.
 func (q *Queue) Evict(it *Slot) {
 	m := &q.Middle
 	if q.Back.len() > 0 {
@@ -488,8 +495,8 @@ func (q *Queue) Evict(it *Slot) {
 	*it = Slot{State: Done}
 }
 
-// Load puts a message that was on disk only at the end of the front. It says false
-// if what is there must be sent before.
+// Load moves a message from the middle to the end of the front. It returns false if
+// messages in the front must be sent first.
 func (q *Queue) Load(it Slot) bool {
 	if !q.skipTo(it.Seq) {
 		return false
@@ -502,8 +509,8 @@ func (q *Queue) Load(it Slot) bool {
 	return true
 }
 
-// OldestWaiting gives the first message in memory that has not been sent and may
-// not have been sent before, if none on disk only comes before it.
+// OldestWaiting returns the first message in the front that certainly has not been sent,
+// neither on this connection nor on an earlier one; nil: there is none.
 func (q *Queue) OldestWaiting() *Slot {
 	q.Join()
 	for seq := q.Next; seq < q.Front.End; seq++ {
@@ -514,9 +521,9 @@ func (q *Queue) OldestWaiting() *Slot {
 	return nil
 }
 
-// EachUnderWay calls visit with every delivery that was sent and has its message
-// in memory.
-func (q *Queue) EachUnderWay(visit func(*Slot)) {
+// EachInflight calls visit with every delivery that was sent and whose message is in
+// memory.
+func (q *Queue) EachInflight(visit func(*Slot)) {
 	for seq := q.Front.head; seq < q.Next; seq++ {
 		if it := q.Front.At(seq); it.State == Sent && it.Message != nil {
 			visit(it)

@@ -18,13 +18,13 @@ const (
 
 // Slot is one QoS 1 or 2 message in a session's queue.
 type Slot struct {
-	Message *message.Message // nil: not needed any more, or on disk only
+	Message *message.Message // nil: no longer needed, or on disk only
 	Share   *Share           // the shared subscription by which it came; nil: it came by none
 	SubIDs  []uint32         // subscription identifiers to send, of all that matched
 	Seq     uint64           // in its queue
-	Order   uint64           // the session's count at enqueueing: merges the two queues
-	Batch   journal.Seq      // that its row is in, if it has one; unsaved: it will be in the next
-	Number  uint64           // of the p row that holds the message; 0: the slot's own row does
+	Order   uint64           // Session.Orders when it was enqueued, by which the session merges its two queues
+	Batch   journal.Seq      // the batch of its row, if it has one; Unsaved: the row is about to be journaled
+	Number  uint64           // of the p row that holds the message; 0: the slot's own row holds it
 	Size    uint32           // bytes of the message, in memory or not
 	ID      uint16           // packet identifier; 0: none yet
 	Held    bool             // counted in the session's and the broker's levels
@@ -41,8 +41,8 @@ type Slot struct {
 // Unsaved marks a slot whose row is about to be journaled: it must not be sent.
 const Unsaved = ^journal.Seq(0)
 
-// Shared says whether the message belongs to a shared subscription's group, which
-// may take it back: it is never on disk only.
+// Shared says whether the message came from the group of a shared subscription. The group
+// may take it back, so it is never on disk only.
 func (it *Slot) Shared() bool { return it.Share != nil }
 
 // Share stands for a member of a shared subscription in the slots of its session.
@@ -75,7 +75,7 @@ func (r *ring) push(it Slot) {
 	r.End++
 }
 
-// Reset empties the ring, to go on with seq.
+// Reset empties the ring. The next slot has the sequence number seq.
 func (r *ring) Reset(seq uint64) {
 	clear(r.Slots)
 	r.head, r.End = seq, seq
@@ -84,8 +84,9 @@ func (r *ring) Reset(seq uint64) {
 	}
 }
 
-// AppendRow appends the slot's row. id is its packet identifier, 0 if that follows from
-// the sequence number; number is that of the p row that has the message, 0: this one has.
+// AppendRow appends the slot's row. id is its packet identifier; 0: it follows from the
+// sequence number. number is that of the p row that holds the message; 0: this row holds
+// it.
 func (it *Slot) AppendRow(dst []byte, id uint16, number uint64, wall int64) []byte {
 	m := it.Message
 	r := rows.Queued{
@@ -102,7 +103,7 @@ func (it *Slot) AppendRow(dst []byte, id uint16, number uint64, wall int64) []by
 	return m.AppendRow(dst, wall)
 }
 
-// ReleasedRow gives the row of a delivery whose PUBREC has come.
+// ReleasedRow makes the row of a delivery whose PUBREC has come.
 func (q *Queue) ReleasedRow(it *Slot) []byte {
 	r := rows.Queued{QoS: it.QoS, Released: true}
 	if it.ID != q.PacketID(it.Seq) {
@@ -111,7 +112,7 @@ func (q *Queue) ReleasedRow(it *Slot) []byte {
 	return r.Append(nil)
 }
 
-// SlotOf gives what the row says of a slot: its message is still to be loaded.
+// SlotOf makes a slot of its row, without the message.
 func SlotOf(r *rows.Queued) Slot {
 	it := Slot{QoS: r.QoS, Retain: r.Retain, SubIDs: r.SubIDs, ID: r.ID, Number: r.Number}
 	if r.Released {

@@ -169,7 +169,7 @@ func (r *Registry) saveBegin(s *session.Session, c *Connection) (saved journal.S
 		return 0, errWillMemory
 	}
 	if s.Will != nil {
-		s.Will.By = c.Identity
+		s.Will.Identity = c.Identity
 	}
 	r.timers.Remove(s.ExpireAt)
 	r.timers.Remove(s.WillAt)

@@ -19,7 +19,7 @@ type Info struct {
 	Since         time.Time // connected, or away, since then
 	Address       string    `json:",omitempty"` // of the connection
 	Subscriptions int
-	Queued        int   // messages waiting, those under way included
+	Queued        int   // messages waiting or inflight
 	QueuedBytes   int64 // their bytes
 	Expiry        int64 // seconds after its connection; 0: ends with it; -1: never ends
 }

@@ -11,7 +11,7 @@ import (
 // publishWill publishes a will whose time has come; its row goes with that. No lock
 // is held.
 func (r *Registry) publishWill(t *session.Turn, w *will.Will) {
-	if r.MayPublish != nil && !r.MayPublish(w.By, w.Message.Topic()) {
+	if r.MayPublish != nil && !r.MayPublish(w.Identity, w.Message.Topic()) {
 		r.dropWill(t, w)
 		return
 	}
@@ -39,7 +39,7 @@ func (r *Registry) LeaveWillAs(s *session.Session, c *peer.Peer, id *access.Iden
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Peer == c && s.Will != nil {
-		s.Will.By = id
+		s.Will.Identity = id
 		r.SaveSession(s)
 	}
 }

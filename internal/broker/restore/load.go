@@ -20,48 +20,51 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
-// loader restores what the broker had on disk, before it accepts connections.
+// loader restores the broker's state from disk, before the broker accepts connections.
 type loader struct {
-	b        *routing.Router
-	loaded   *Loaded
-	wall     int64
-	sessions map[uint64]*session.Session // by sid
-	groups   map[uint64]*share.Group     // by gid
-	payloads map[uint64]stored           // what p rows hold, by number
-	clients  map[string]string           // publishers of retained messages
-	orphans  [][]byte                    // rows of sessions that have ended
-	strays   []stray
+	b          *routing.Router
+	loaded     *Loaded
+	wall       int64                       // what to add to the broker's clock to get the wall clock, in ms
+	sessions   map[uint64]*session.Session // by SID
+	groups     map[uint64]*share.Group     // by the SID of their backlogs
+	payloads   map[uint64]stored           // messages in p rows, by number
+	publishers map[string]string           // of retained messages: one string for each client
+	orphans    [][]byte                    // keys of rows to delete: their session or subscription has ended, or no row refers to them
+	orphaned   []orphaned
 
 	claimsOf *session.Session                          // whose rows are being read
-	claims   [queue.RoutedBase + queue.RoutedSpan]bool // by packet identifier, see claim
+	claims   [queue.RoutedBase + queue.RoutedSpan]bool // of claimsOf, by packet identifier: see claim
 }
 
-// stray is a message of a shared subscription in the queue of a session that has ended:
-// it went from the backlog to that session in one batch, and would have come back in the
-// next (Session.saved). No other goroutine has it.
-type stray struct {
+// orphaned is a message of a shared subscription in the queue of a session that does not
+// send it: the loader gives it back to its group. Either it has not been sent, so that any
+// member may get it, or the session has ended: one batch moved the message from the
+// backlog to the session, and the crash came before the batch that would have moved it
+// back (Session.saved).
+type orphaned struct {
 	group   *share.Group
 	message *message.Message
-	key     []byte
+	key     []byte // of its row in the session's queue
 }
 
-// Loaded is what Load found on disk, for the broker to register and to start the clocks of.
+// Loaded is what Load found on disk. The broker registers the sessions and starts their
+// timers.
 type Loaded struct {
 	Sessions []*session.Session
-	Delayed  []*session.Session // of these, those with a will
-	Wills    []*will.Will       // of sessions that have ended: they are to be published
+	Delayed  []*session.Session // those of Sessions that have a will
+	Wills    []*will.Will       // of sessions that have ended: the broker publishes them now
 }
 
 // Load restores sessions, subscriptions, queues, retained messages and wills, and deletes
 // rows that belong to none of them.
 //
-// A client that was connected when the server was killed is away since now: its
-// session's expiry and its will's delay count from here. What it may have been
-// sent and not acknowledged goes out again with DUP.
+// A client that was connected when the server was killed counts as away from now on: its
+// Session Expiry Interval and its Will Delay Interval begin now. Messages that the server
+// may have sent to it, and that it has not acknowledged, will be sent again with DUP.
 func Load(b *routing.Router) (*Loaded, error) {
 	l := &loader{
 		b: b, loaded: new(Loaded), wall: b.Wall(), sessions: map[uint64]*session.Session{}, groups: map[uint64]*share.Group{},
-		payloads: map[uint64]stored{}, clients: map[string]string{},
+		payloads: map[uint64]stored{}, publishers: map[string]string{},
 	}
 	var bad error
 	errs := rows.Visit(l, b.Journal.IterateOnce, func(_ []byte, what string) bool {
@@ -75,9 +78,9 @@ func Load(b *routing.Router) (*Loaded, error) {
 	return l.loaded, nil
 }
 
-// owner gives the session that a row belongs to; a row whose session has ended is noted
-// for deletion.
-func (l *loader) owner(sid uint64, key []byte) *session.Session {
+// sessionOf returns the session to which the row of a key belongs. If the session has
+// ended it returns nil, and the row will be deleted.
+func (l *loader) sessionOf(sid uint64, key []byte) *session.Session {
 	s := l.sessions[sid]
 	if s == nil {
 		l.orphans = append(l.orphans, key)
@@ -85,12 +88,12 @@ func (l *loader) owner(sid uint64, key []byte) *session.Session {
 	return s
 }
 
-// numbered notes a number that must not be given again.
+// numbered notes that a number is in use and must not be assigned again.
 func (l *loader) numbered(n uint64) { l.b.LastSID.Store(max(l.b.LastSID.Load(), n)) }
 
 func (l *loader) Session(client string, r rows.Session) error {
 	if int(r.QueueFull) >= len(limits.QueueFulls) {
-		return fmt.Errorf("it asks for something unknown when its queue is full: %d", r.QueueFull)
+		return fmt.Errorf("its setting for a full queue has the unknown value %d", r.QueueFull)
 	}
 	s := session.New(l.b.Env, client, r.Owner)
 	s.Routed.Start(0)
@@ -107,7 +110,7 @@ func (l *loader) Session(client string, r rows.Session) error {
 }
 
 func (l *loader) Subscription(sid uint64, r rows.Subscription) error {
-	s := l.owner(sid, rows.SubscriptionKey(sid, r.Filter))
+	s := l.sessionOf(sid, rows.SubscriptionKey(sid, r.Filter))
 	if s == nil {
 		return nil
 	}
@@ -119,15 +122,15 @@ func (l *loader) Subscription(sid uint64, r rows.Subscription) error {
 	return nil
 }
 
-func (l *loader) Group(group string, gid uint64) error {
-	l.numbered(gid)
+func (l *loader) Group(group string, sid uint64) error {
+	l.numbered(sid)
 	g := l.b.Groups[group]
-	if g == nil { // its last member has gone
+	if g == nil { // no session subscribes to it any more
 		l.orphans = append(l.orphans, rows.GroupKey(group))
 		return nil
 	}
-	g.SID = gid
-	l.groups[gid] = g
+	g.SID = sid
+	l.groups[sid] = g
 	return nil
 }
 
@@ -142,9 +145,9 @@ func (l *loader) Queued(sid, seq uint64, r *rows.Queued) error {
 		return l.queuedForGroup(g, seq, r)
 	}
 	key := rows.QueueKey(sid, seq)
-	s := l.owner(sid, key)
+	s := l.sessionOf(sid, key)
 	if s == nil {
-		return l.stray(key, r)
+		return l.orphan(key, r)
 	}
 	it := queue.SlotOf(r)
 	it.Seq, it.Saved = seq, true
@@ -162,8 +165,8 @@ func (l *loader) Queued(sid, seq uint64, r *rows.Queued) error {
 		}
 	}
 	maySent := seq < s.Routed.SentTo && (l.claim(s, &it) || it.ID != 0 || it.State == queue.Released)
-	if it.Shared() && !maySent { // it may go to any member
-		return l.stray(key, r)
+	if it.Shared() && !maySent { // any member may get it
+		return l.orphan(key, r)
 	}
 	if r.Number != 0 {
 		l.b.Payloads.Refer(r.Number, m.size)
@@ -179,7 +182,8 @@ func (l *loader) Queued(sid, seq uint64, r *rows.Queued) error {
 		q.Middle.ExpiresAt(m.expiresAt)
 		return nil
 	}
-	// A delivery under way that is to be found by its identifier, or by its group.
+	// An inflight delivery: Find must find it by its identifier, or its group may take it
+	// back.
 	it.Dup = true
 	if it.Shared() {
 		var err error
@@ -192,15 +196,16 @@ func (l *loader) Queued(sid, seq uint64, r *rows.Queued) error {
 		it.State = queue.Sent
 	}
 	if !q.Carry(it) {
-		return errors.New("its packet identifier is another delivery's")
+		return errors.New("another delivery has the same packet identifier")
 	}
 	return nil
 }
 
-// claim says whether a message may have been sent with the packet identifier in its
-// row, or the one that follows from its sequence number: none before it that is
-// still there has that one.
-// A message that found it in use was not sent before another one was in its row.
+// claim says whether a message may have been sent with the packet identifier in its row
+// or, if the row has none, with the one that follows from its sequence number. That is not
+// so if an earlier message of the session, which is still in the queue, has the same
+// identifier: then the message would have got another identifier, which is written to its
+// row before the message is sent.
 func (l *loader) claim(s *session.Session, it *queue.Slot) bool {
 	if l.claimsOf != s {
 		l.claimsOf = s
@@ -217,17 +222,18 @@ func (l *loader) claim(s *session.Session, it *queue.Slot) bool {
 	return true
 }
 
-// stored is what has to be known of a message on disk.
+// stored is what the loader keeps in memory of a message on disk.
 type stored struct {
 	size      int   // as Message.size
 	expiresAt int64 // on the broker's clock in ms; 0: never
 }
 
+// storedOf makes the stored of a row's message.
 func (l *loader) storedOf(m *rows.Message) stored {
 	return stored{size: len(m.Body), expiresAt: message.ExpiryOf(m, l.wall)}
 }
 
-// message gives what has to be known of the message of a row.
+// message returns the stored of a queued message, which may be in a p row.
 func (l *loader) message(r *rows.Queued) (stored, error) {
 	if r.Number == 0 {
 		return l.storedOf(&r.Message), nil
@@ -239,13 +245,13 @@ func (l *loader) message(r *rows.Queued) (stored, error) {
 	return m, nil
 }
 
-// opened makes a session's queue ready, now that all of it has been read.
+// opened prepares a session's queue for use, after all of its rows have been read.
 func (l *loader) opened(s *session.Session) {
 	q := &s.Routed
 	if q.SentTo == rows.UnknownSent {
 		q.SentTo = q.Tail
 	}
-	// Numbers of messages that have been sent and acknowledged aren't given again.
+	// Sequence numbers of messages that have been sent and acknowledged are not used again.
 	q.Tail = max(q.Tail, q.SentTo)
 	m := q.Middle
 	first := q.Tail
@@ -260,8 +266,9 @@ func (l *loader) opened(s *session.Session) {
 	}
 }
 
-// stray notes a message whose session has ended and whose group has not.
-func (l *loader) stray(key []byte, r *rows.Queued) error {
+// orphan notes an orphaned message, if it came from a shared subscription that still
+// exists.
+func (l *loader) orphan(key []byte, r *rows.Queued) error {
 	if r.Shared == "" {
 		return nil
 	}
@@ -272,11 +279,12 @@ func (l *loader) stray(key []byte, r *rows.Queued) error {
 	}
 	m, err := l.b.Pages.Message(r)
 	if err == nil {
-		l.strays = append(l.strays, stray{g, m, key})
+		l.orphaned = append(l.orphaned, orphaned{g, m, key})
 	}
 	return err
 }
 
+// queuedForGroup adds a message to the backlog of a shared subscription.
 func (l *loader) queuedForGroup(g *share.Group, seq uint64, r *rows.Queued) error {
 	if r.Released {
 		return errors.New("a released delivery in the backlog of a shared subscription")
@@ -290,54 +298,54 @@ func (l *loader) queuedForGroup(g *share.Group, seq uint64, r *rows.Queued) erro
 }
 
 func (l *loader) Received(sid uint64, id uint16) error {
-	if s := l.owner(sid, rows.ReceivedKey(sid, id)); s != nil {
+	if s := l.sessionOf(sid, rows.ReceivedKey(sid, id)); s != nil {
 		s.Receive(nil, id)
 	}
 	return nil
 }
 
-// Owed goes on with the retained messages that a subscription had not been sent.
+// Owed restores which retained messages a subscription is still owed.
 func (l *loader) Owed(sid, n uint64, owed rows.Owed) error {
 	key := rows.OwedKey(sid, n)
-	s := l.owner(sid, key)
+	s := l.sessionOf(sid, key)
 	if s == nil {
 		return nil
 	}
 	l.numbered(n)
 	l.b.Retained.StampedTo(owed.Since)
 	sub := s.Subs[owed.Filter]
-	if sub == nil { // a crash came between the end of the subscription and that of the row
+	if sub == nil { // a crash came after the deletion of the subscription, before that of this row
 		l.orphans = append(l.orphans, key)
 		return nil
 	}
-	sub.Replay = &session.Replay{Sub: sub, Owed: owed, Key: key} // a row before it was of an earlier SUBSCRIBE: it is stale
+	sub.Replay = &session.Replay{Sub: sub, Owed: owed, Key: key} // replaces a stale one, of an earlier SUBSCRIBE to the filter
 	s.AddReplays(sub.Replay)
 	return nil
 }
 
-// shared gives the same string for the same client, who may have left very many
-// retained messages.
-func (l *loader) shared(client string) string {
-	if same, known := l.clients[client]; known {
+// publisher returns one string for all retained messages of a client, of which there may
+// be very many.
+func (l *loader) publisher(client string) string {
+	if same, known := l.publishers[client]; known {
 		return same
 	}
-	l.clients[client] = client
+	l.publishers[client] = client
 	return client
 }
 
 func (l *loader) Retained(topic string, r *rows.Retained) error {
 	m := message.KeptFromRow(&r.Message, l.wall)
-	m.QoS, m.Retain, m.Stamp, m.Publisher = r.QoS, true, r.Stamp, l.shared(r.Publisher)
+	m.QoS, m.Retain, m.Stamp, m.Publisher = r.QoS, true, r.Stamp, l.publisher(r.Publisher)
 	l.b.Retained.Restore(topic, m)
 	return nil
 }
 
 func (l *loader) Will(n uint64, r *rows.Will) error {
 	w := &will.Will{Message: message.FromRow(&r.Message, 0), Due: r.Due, Delay: r.Delay, Number: n}
-	if len(r.By) > 0 {
-		w.By = new(access.Identity)
-		if err := json.Unmarshal(r.By, w.By); err != nil {
-			return fmt.Errorf("the identity of a will: %w", err)
+	if len(r.Identity) > 0 {
+		w.Identity = new(access.Identity)
+		if err := json.Unmarshal(r.Identity, w.Identity); err != nil {
+			return fmt.Errorf("decoding the identity of its client: %w", err)
 		}
 	}
 	w.Message.QoS, w.Message.Retain = r.QoS, r.Retain
@@ -345,7 +353,7 @@ func (l *loader) Will(n uint64, r *rows.Will) error {
 	l.b.Memory.Charge(memory.Sessions, w.Charged)
 	l.numbered(n)
 	s := l.sessions[n]
-	if s == nil { // the session has ended, by the crash at the latest
+	if s == nil { // the session ended before the crash, or with its connection
 		l.loaded.Wills = append(l.loaded.Wills, w)
 		return nil
 	}
@@ -357,7 +365,8 @@ func (l *loader) Will(n uint64, r *rows.Will) error {
 	return nil
 }
 
-// finish makes the queues ready, and deletes rows of sessions that have ended.
+// finish prepares the queues for use, gives orphaned messages back to their groups, and
+// deletes orphans.
 func (l *loader) finish() {
 	b := l.b
 	for _, s := range l.sessions {
@@ -373,18 +382,18 @@ func (l *loader) finish() {
 	b.Do(l.handBack)
 }
 
-// handBack gives messages of shared subscriptions back to their groups.
+// handBack gives orphaned messages back to their groups, and deletes orphans.
 func (l *loader) handBack(t *session.Turn) {
-	for _, s := range slices.Backward(l.strays) { // each goes to the front
-		t.Deletes = append(t.Deletes, s.key)
-		s.group.Requeue(t, s.message)
+	for _, o := range slices.Backward(l.orphaned) { // Requeue puts each before all others
+		t.Deletes = append(t.Deletes, o.key)
+		o.group.Requeue(t, o.message)
 	}
 	l.b.Commit(t, nil)
 	l.deleteOrphans()
 }
 
 func (l *loader) deleteOrphans() {
-	for len(l.orphans) > 0 { // in batches that don't keep others waiting
+	for len(l.orphans) > 0 { // in several batches, so that each is small
 		n := min(len(l.orphans), 10_000)
 		a := l.b.Journal.Begin()
 		for _, key := range l.orphans[:n] {

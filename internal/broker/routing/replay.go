@@ -70,9 +70,9 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 		}
 		return
 	}
-	owed := 0 // by the replay, each of whose goroutines goes on where the one before had to wait for the client
+	debt := 0 // of the replay: its next goroutine takes it over, when this one has to wait for the client
 	for {
-		t.Pace(owed)
+		t.Pace(debt)
 		s.Mu.Lock()
 		if s.Replaying || s.Replays == nil || s.Peer == nil || !s.RoomToReplay() {
 			s.Mu.Unlock()
@@ -80,8 +80,8 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 		}
 		s.Replaying = true
 		r := s.Replays.First()
-		r.Work = min(r.Work+session.ReplayAhead, session.MaxOwed)
-		owed = r.Work
+		r.Work = min(r.Work+session.ReplayAhead, session.MaxDebt)
+		debt = r.Work
 		s.Mu.Unlock()
 
 		t.Worked += session.ReplayAhead

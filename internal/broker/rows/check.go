@@ -12,7 +12,7 @@ import (
 // left of a session that was ending. The next start deletes them; they are no problem.
 type Inventory struct {
 	Sessions, Subscriptions, Groups int
-	Queued                          int // messages in queues, deliveries under way included
+	Queued                          int // messages in queues, inflight ones included
 	Shared                          int // messages that are in several of them
 	Received                        int // QoS 2 publishes received, until their PUBREL
 	Retained, Wills                 int
@@ -24,7 +24,7 @@ type Inventory struct {
 type checker struct {
 	inv      Inventory
 	sessions map[uint64]string // client by sid
-	groups   map[uint64]bool   // by gid
+	groups   map[uint64]bool   // by the sid of their backlogs
 	payloads map[uint64]int    // references by number
 }
 

@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// version is that of rows in their first form.
+// version is the first byte of rows in their first form.
 const version = 1
 
 var errRow = errors.New("a row on disk has an unknown form; was it written by a newer version?")
 
-// Message is an application message in a row. Its bytes are views of the row.
+// Message is an application message in a row. Body is a slice of the row.
 type Message struct {
-	ExpiresAt int64  // on the wall clock in ms; 0: never. Of a will, the interval from its publication
+	ExpiresAt int64  // on the wall clock in ms; 0: never. Of a will: an interval in ms that begins when the will is published
 	Body      []byte // topic, forwardable properties, payload
 	TopicLen  int
 	PropsLen  int
@@ -21,7 +21,7 @@ type Message struct {
 // Topic is the message's topic.
 func (m *Message) Topic() []byte { return m.Body[:m.TopicLen] }
 
-// AppendMessage appends a message but for its body, which follows.
+// AppendMessage appends the head of a message. The caller appends the body.
 func AppendMessage(dst []byte, expiresAt int64, topicLen, propsLen int) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(expiresAt))
 	dst = binary.AppendUvarint(dst, uint64(topicLen))
@@ -47,11 +47,11 @@ func decodeMessage(row []byte) (m Message, err error) {
 	return m, nil
 }
 
-// AppendPayload appends how the row of a message begins that is in several queues. The
-// message follows.
+// AppendPayload appends the head of a p row, which holds a message that is in several
+// queues. The caller appends the message.
 func AppendPayload(dst []byte) []byte { return append(dst, version) }
 
-// DecodePayload reads the row of a message that is in several queues.
+// DecodePayload decodes a p row.
 func DecodePayload(row []byte) (Message, error) {
 	if len(row) == 0 || row[0] != version {
 		return Message{}, errRow
@@ -65,12 +65,12 @@ const (
 	flagMessageQoS     = 3 << 2 // as published
 	flagDeliveryRetain = 1 << 4
 	flagMessageRetain  = 1 << 5
-	flagReleased       = 1 << 6 // PUBREC received; there is no message any more
-	flagElsewhere      = 1 << 7 // the message is a p row
+	flagReleased       = 1 << 6 // PUBREC received; the row has no message
+	flagElsewhere      = 1 << 7 // the message is in a p row
 )
 
-// identifiedVersion is that of rows of deliveries whose packet identifier does not
-// follow from the sequence number; the identifier comes after the flags.
+// identifiedVersion is the version of the rows of deliveries whose packet identifier does
+// not follow from the sequence number. The identifier comes after the flags.
 const identifiedVersion = 2
 
 // Queued is a message in the queue of a session or group.
@@ -79,16 +79,16 @@ type Queued struct {
 	Retain        bool // of the delivery
 	MessageQoS    byte // as published
 	MessageRetain bool // as published
-	Released      bool // PUBREC received: only QoS and ID are there
+	Released      bool // PUBREC received: the row has only QoS and ID
 	ID            uint16
 	SubIDs        []uint32 // subscription identifiers of all subscriptions that matched
 	Shared        string   // filter of the shared subscription, $share/… included; empty: none
-	Number        uint64   // of the p row that has the message; 0: it is here
+	Number        uint64   // of the p row that holds the message; 0: this row holds it
 	Message       Message
 }
 
-// Append appends the row but for its message, which follows unless Number says where
-// it is.
+// Append appends the row without its message. If Number is 0 and Released is false, the
+// caller appends the message.
 func (q *Queued) Append(dst []byte) []byte {
 	flags := q.QoS | q.MessageQoS<<2
 	if q.Retain {
@@ -122,7 +122,7 @@ func (q *Queued) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeQueued reads the row of a queued message.
+// DecodeQueued decodes the row of a queued message.
 func DecodeQueued(row []byte) (q Queued, err error) {
 	if len(row) < 2 || row[0] != version && row[0] != identifiedVersion {
 		return q, errRow
@@ -170,32 +170,31 @@ func DecodeQueued(row []byte) (q Queued, err error) {
 	return q, err
 }
 
-// ReceivedRow is the row of a QoS 2 publish received.
+// ReceivedRow is the row of the packet identifier of a QoS 2 publish received.
 func ReceivedRow() []byte { return []byte{version} }
 
-// sessionVersion is that of session rows: in version 1, messages may have been sent
-// that come after the sequence number, as long as the client was connected. Those of
-// ownedSessionVersion have an owner.
+// Versions of session rows. In version 1 there is no QueueFull, and Sent bounds the
+// messages that may have been sent only if the client was away.
 const (
 	sessionVersion      = 2
-	ownedSessionVersion = 3
+	ownedSessionVersion = 3 // with an owner
 )
 
 // Session is a session that outlives its connection.
 type Session struct {
 	SID       uint64
 	Expiry    uint32 // seconds
-	Away      int64  // since when, on the wall clock in ms; 0: the client was connected
+	Away      int64  // since when the client is away, on the wall clock in ms; 0: it was connected
 	Sent      uint64 // sequence number before which messages may have been sent
-	QueueFull byte   // what the client asked for when its queue is full
-	Owner     string // of whom it is; empty: of a client that has not proven who it is
+	QueueFull byte   // what the client asked the broker to do when its queue is full, an index of limits.QueueFulls
+	Owner     string // principal to which it belongs; empty: it belongs to clients that have not proven who they are
 }
 
-// UnknownSent says that any message may have been sent.
+// UnknownSent is the value of Session.Sent if any message may have been sent.
 const UnknownSent = ^uint64(0)
 
-// Row is version, sid (8 bytes), expiry (4), away (8), sent (8), queue full (1) and, if it
-// has one, its owner.
+// Row is version (1 byte), sid (8), expiry (4), away (8), sent (8), queue full (1) and, if
+// the session has one, its owner.
 func (s *Session) Row() []byte {
 	row := binary.BigEndian.AppendUint64([]byte{sessionVersion}, s.SID)
 	row = binary.BigEndian.AppendUint32(row, s.Expiry)
@@ -244,7 +243,8 @@ type Subscription struct {
 	ID                uint32 // Subscription Identifier; 0: none
 }
 
-// Row is version, options (1), subscription identifier (4). The filter is in the key.
+// Row is version (1 byte), options (1), subscription identifier (4). The filter is in the
+// key.
 func (s *Subscription) Row() []byte {
 	options := s.QoS
 	if s.NoLocal {
@@ -256,7 +256,8 @@ func (s *Subscription) Row() []byte {
 	return binary.BigEndian.AppendUint32([]byte{version, options}, s.ID)
 }
 
-// decodeSubscription reads a subscription, whose key begins with the sid.
+// decodeSubscription decodes the key and the row of a subscription. The key begins with
+// the sid.
 func decodeSubscription(key, row []byte) (sid uint64, s Subscription, err error) {
 	if len(key) < 10 || len(row) != 6 || row[0] != version {
 		return 0, s, errRow
@@ -270,7 +271,7 @@ func decodeSubscription(key, row []byte) (sid uint64, s Subscription, err error)
 	}, nil
 }
 
-// GroupRow is the row of a shared group: version and sid.
+// GroupRow is the row of a shared group: version (1 byte) and sid (8).
 func GroupRow(sid uint64) []byte { return binary.BigEndian.AppendUint64([]byte{version}, sid) }
 
 func decodeGroup(row []byte) (sid uint64, err error) {
@@ -280,19 +281,19 @@ func decodeGroup(row []byte) (sid uint64, err error) {
 	return number(row[1:]), nil
 }
 
-// retainedVersion is the form of a retained message's row that says when it was
-// stored and by which client. Rows of version 1 don't.
+// retainedVersion is the version of retained messages' rows with stamp and publisher.
+// Those of version 1 have neither.
 const retainedVersion = 2
 
 // Retained is a retained message.
 type Retained struct {
 	QoS       byte
-	Stamp     uint64 // order of being stored; 0: not known
+	Stamp     uint64 // rises with each message stored; 0: not known
 	Publisher string // client identifier; empty: not known
 	Message   Message
 }
 
-// Append appends the row but for its message, which follows.
+// Append appends the row without its message. The caller appends that.
 func (r *Retained) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, retainedVersion, r.QoS), r.Stamp)
 	return appendText(dst, r.Publisher)
@@ -324,7 +325,8 @@ func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
-// cutText takes what appendText wrote from the front of row.
+// cutText decodes a text that appendText wrote at the beginning of row, and returns the
+// bytes after it.
 func cutText(row []byte) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(row)
 	if n <= 0 || length > uint64(len(row)-n) {
@@ -333,16 +335,17 @@ func cutText(row []byte) (text string, rest []byte, ok bool) {
 	return string(row[n : n+int(length)]), row[n+int(length):], true
 }
 
-// Owed is what a new subscription has not been sent of the retained messages.
+// Owed says which retained messages a new subscription is still owed.
 type Owed struct {
 	Filter string
-	Since  uint64   // messages stored later than this are routed to it anyway
-	Routed []uint64 // stamps of earlier messages that were routed to it all the same
-	After  string   // topics up to this one are done
-	Again  uint64   // how often it begins anew
+	Since  uint64   // the subscription is owed no message with a higher stamp: those are routed to it
+	Routed []uint64 // lower stamps of messages that were routed to it as well, and are not owed
+	After  string   // all messages of topics up to this one have been sent
+	Again  uint64   // how often all of them are to be sent once more
 }
 
-// Row is version, since, again, filter, after and the stamps that were routed.
+// Row is version (1 byte), since (8), again (varint), filter, after, and the stamps of
+// Routed (8 each).
 func (o *Owed) Row() []byte {
 	row := binary.BigEndian.AppendUint64([]byte{version}, o.Since)
 	row = binary.AppendUvarint(row, o.Again)
@@ -353,7 +356,7 @@ func (o *Owed) Row() []byte {
 	return row
 }
 
-// decodeOwed reads what is owed, whose key is sid and number.
+// decodeOwed decodes the key and the row of an Owed. The key has the sid and a number.
 func decodeOwed(key, row []byte) (sid, n uint64, o Owed, err error) {
 	if len(key) != 17 || len(row) < 9 || row[0] != version {
 		return 0, 0, o, errRow
@@ -378,45 +381,45 @@ func decodeOwed(key, row []byte) (sid, n uint64, o Owed, err error) {
 
 // Will is a client's will.
 type Will struct {
-	QoS     byte
-	Retain  bool
-	Due     int64  // on the wall clock in ms, while the client is away; 0: it was connected
-	Delay   uint32 // seconds
-	By      []byte // the identity of the client; empty: it had none, or the row is of a version that kept none
-	Message Message
+	QoS      byte
+	Retain   bool
+	Due      int64  // when it is to be published, on the wall clock in ms; 0: the client was connected
+	Delay    uint32 // seconds
+	Identity []byte // the identity of the client as JSON; empty: it had none, or the row is of version 1
+	Message  Message
 }
 
-// ownedVersion is that of the rows of wills that have the client's identity.
-const ownedVersion = 2
+// identityWillVersion is the version of wills' rows with the client's identity.
+const identityWillVersion = 2
 
-// Row is version, QoS and RETAIN (1), due (8), delay (4), identity (if there is one, in
-// version 2). The message follows.
+// Row is version (1 byte), QoS and RETAIN (1), due (8), delay (4) and, in version 2, the
+// identity with its length. The caller appends the message.
 func (w *Will) Row() []byte {
 	row := binary.BigEndian.AppendUint64([]byte{version, w.QoS}, uint64(w.Due))
 	if w.Retain {
 		row[1] |= flagMessageRetain
 	}
 	row = binary.BigEndian.AppendUint32(row, w.Delay)
-	if len(w.By) > 0 {
-		row[0] = ownedVersion
-		row = append(binary.AppendUvarint(row, uint64(len(w.By))), w.By...)
+	if len(w.Identity) > 0 {
+		row[0] = identityWillVersion
+		row = append(binary.AppendUvarint(row, uint64(len(w.Identity))), w.Identity...)
 	}
 	return row
 }
 
 func decodeWill(key, row []byte) (n uint64, w Will, err error) {
-	if len(key) != 8 || len(row) < 14 || row[0] != version && row[0] != ownedVersion {
+	if len(key) != 8 || len(row) < 14 || row[0] != version && row[0] != identityWillVersion {
 		return 0, w, errRow
 	}
 	w.QoS, w.Retain = row[1]&3, row[1]&flagMessageRetain != 0
 	w.Due, w.Delay = int64(number(row[2:])), binary.BigEndian.Uint32(row[10:])
 	rest := row[14:]
-	if row[0] == ownedVersion {
+	if row[0] == identityWillVersion {
 		size, n := binary.Uvarint(rest)
 		if n <= 0 || size == 0 || size > uint64(len(rest)-n) {
 			return 0, w, errRow
 		}
-		w.By, rest = rest[n:n+int(size)], rest[n+int(size):]
+		w.Identity, rest = rest[n:n+int(size)], rest[n+int(size):]
 	}
 	w.Message, err = decodeMessage(rest)
 	return number(key), w, err

@@ -58,7 +58,7 @@ func TestRowsReadBack(t *testing.T) {
 	retained := Retained{QoS: 1, Stamp: 41, Publisher: "sensor", Message: m}
 	will := Will{QoS: 1, Retain: true, Due: 1_700_000_001_000, Delay: 30, Message: m}
 	owned := will
-	owned.By = []byte(`{"Username":"sensor"}`)
+	owned.Identity = []byte(`{"Username":"sensor"}`)
 	for _, c := range []struct {
 		name   string
 		key    []byte

@@ -18,7 +18,7 @@ type save struct {
 
 // PublishRows is what goes to disk in the same batch as a publish's messages.
 type PublishRows struct {
-	Received uint64 // sid of the session from which a QoS 2 publish is under way; 0: none
+	Received uint64 // sid of the session whose client sent a QoS 2 publish; 0: none
 	ID       uint16
 	Retained *message.Message // stored under its topic; one without payload deletes
 	Will     uint64           // number of the row of the will that this was; 0: it has none

@@ -1,6 +1,6 @@
-// Package session is what the broker keeps for one client: subscriptions, the deliveries
-// under way and waiting, what has been received at QoS 2, the will. It outlives the
-// connection when the client asked for that.
+// Package session is what the broker keeps for one client: subscriptions, inflight and
+// waiting deliveries, the identifiers of QoS 2 publishes received, the will. It outlives
+// the connection if the client asked for that.
 //
 //   - A [Session] sends to its client what its Receive Maximum and the output allow
 //     (session.go), keeps a bounded part of its queue in memory (window.go), and says what

@@ -1,23 +1,24 @@
 package session
 
-// Pacing: how a reader that always finds more to read is kept from taking the
-// processors from all others.
+// Pacing: how the broker keeps a reader that always finds more input from taking the
+// processors from all other readers.
 //
 // A reader counts its work in units of roughly a microsecond: packets, their bytes,
-// the subscriptions that a publish matches, messages that are sent. A clock would
-// tell it more exactly, and cost more than the rest of a small packet. Whenever its
-// client made it wait it is credited some units; a client that waits for its
-// answers never owes any. One that owes more than a burst enters the gate
-// (transport.Gate), where greedy readers take turns.
+// the subscriptions that a publish matches, messages that are sent. A clock would be more
+// exact, and reading it would cost more than the rest of a small packet. The work adds to
+// the reader's debt. Each time that the reader has to wait for its client, the debt falls
+// by a credit, so the reader of a client that waits for its answers has none. A reader
+// whose debt is larger than a burst enters the gate (transport.Gate), where greedy readers
+// take turns.
 const (
-	// PaceBurst is how much work a reader may owe, and how much it does inside
-	// before it gives its place away.
+	// PaceBurst is how much debt a reader may have outside of the gate, and how much work
+	// it does inside before it gives its place away; in units.
 	PaceBurst = 256
-	// PaceCredit is what a reader is credited when its client made it wait.
+	// PaceCredit is how many units a wait for the client takes from the debt.
 	PaceCredit = 128
-	// MaxOwed bounds what a reader may owe: after so much work, and as many waits
-	// as that is credits, it counts as any other.
-	MaxOwed = 32 * PaceBurst
+	// MaxDebt bounds a reader's debt. However much a reader has worked, it is without
+	// debt again after MaxDebt/PaceCredit waits for its client.
+	MaxDebt = 32 * PaceBurst
 )
 
 // Work of different kinds, in units.
@@ -26,11 +27,11 @@ const (
 	MatchesPerUnit = 4       // subscriptions that a publish matched; one that is made or ended is a unit
 )
 
-// Pace is called between pieces of work, with no lock held. If the turn has done
-// much, on top of what was owed before, it lets others work, and before that has
-// written what it has for them.
-func (t *Turn) Pace(owed int) {
-	if owed+t.Worked <= PaceBurst || t.inside && t.Worked-t.paced < PaceBurst {
+// Pace is called between pieces of work, with no lock held. If the debt from turns before
+// and the work of this turn are more than a burst, Pace flushes the output of this turn
+// and lets other readers work.
+func (t *Turn) Pace(debt int) {
+	if debt+t.Worked <= PaceBurst || t.inside && t.Worked-t.paced < PaceBurst {
 		return
 	}
 	t.Flush()
@@ -46,13 +47,13 @@ func (t *Turn) Pace(owed int) {
 	t.paced = t.Worked
 }
 
-// Work counts work of a Handler in units of about a microsecond. If that has become
-// much, others are let to work first, before it returns. Called within Handle, between
-// pieces of work, with no lock held; a Handler that waits for what another one may hold
-// while it calls Work calls Rest before.
+// Work counts work of a Handler in units of about a microsecond, and calls Pace. A Handler
+// calls it within Handle, between pieces of work, with no lock held. Work may wait for a
+// place in the gate, so a Handler that is about to wait for something that another Handler
+// may hold in that time calls Rest first.
 func (t *Turn) Work(units int) {
 	t.Worked += units
-	t.Pace(t.Owed)
+	t.Pace(t.Debt)
 }
 
 // Rest is called by a Handler before it waits.

@@ -20,7 +20,7 @@ const (
 	receivedStep   = 16
 )
 
-// MayReceive says whether a QoS 2 publish with this identifier is under way, and if not,
+// MayReceive says whether a QoS 2 publish with this identifier is inflight, and if not,
 // whether there is memory for one.
 func (s *Session) MayReceive(id uint16) (known, room bool) {
 	s.Mu.Lock()

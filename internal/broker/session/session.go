@@ -13,60 +13,60 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Session is what the broker keeps for one client ID: subscriptions, deliveries
-// under way and waiting, received QoS 2 identifiers, the will. It lives as long
-// as its connection, or for its expiry interval beyond. There may be very many:
-// maps are made when something goes in, and small fields stand together.
+// Session is what the broker keeps for one client ID: subscriptions, inflight and waiting
+// deliveries, received QoS 2 identifiers, the will. It ends with its connection, or when
+// its expiry interval has passed after that. A server may have very many sessions, so a
+// session makes its maps only when they get a first entry, and small fields stand together.
 type Session struct {
 	Env   *Env
 	ID    string
-	owner *string // nil: of a client that has not proven who it is
+	owner *string // nil: it belongs to clients that have not proven who they are
 
-	// Held while the session ends, or its delayed will is published; a CONNECT that
-	// wants to go on with the session waits for that.
+	// Held while the session ends, or its delayed will is published. A CONNECT that
+	// resumes the session waits for it.
 	Leaving lockrank.Mutex[lockrank.Leaving]
 
 	Mu lockrank.Mutex[lockrank.Session] // guards everything below
 
 	Peer      *peer.Peer               // nil while the client is away
-	Detaching *peer.Peer               // was Peer before, and its reader isn't done with the session
+	Detaching *peer.Peer               // the former Peer, whose reader still uses the session; nil: none
 	SID       uint64                   // number on disk; 0: not on disk
 	Subs      map[string]*Subscription // nil: none yet
 	Place     hosts.Place[*Session]    // among the sessions of the address that the client came from last; guarded by Registry.mu
 	Received  map[uint16]*peer.Peer    // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	DurableTo journal.Seq              // batches up to this one are on disk
-	Will      *will.Will               // of the connection, or delayed
-	ExpireAt  *timers.Timer            // while away
-	WillAt    *timers.Timer            // while away
-	Away      int64                    // since when, on the wall clock in ms; 0: connected
+	Will      *will.Will               // of the connection, or a delayed one; nil: none
+	ExpireAt  *timers.Timer            // while the client is away: ends the session
+	WillAt    *timers.Timer            // while the client is away: publishes the will
+	Away      int64                    // since when the client is away, on the wall clock in ms; 0: it is connected
 	Routed    queue.Queue              // messages that were published to topics
-	Direct    queue.Queue              // what a handler sent
-	Orders    uint64                   // count of enqueued messages
+	Direct    queue.Queue              // messages that a handler sent to this client
+	Orders    uint64                   // number of messages enqueued so far
 	// Judge says whether a queued message may still be sent: the client's permissions may
 	// have changed since it was queued. direct: it is in the queue Direct, otherwise in
 	// Routed. nil: every message may be sent.
 	Judge   func(topic []byte, direct bool) bool
-	Replays *Replays // retained messages on their way to new subscriptions; nil: none
+	Replays *Replays // retained messages that new subscriptions are still owed; nil: none
 
 	FilterBytes  int32  // of the filters in Subs
 	ReceivedRoom int32  // number of entries of Received for which memory is charged
 	Inflight     int32  // slots counted against receiveMax
-	receiveMax   int32  // the client's, bounded by our own
+	receiveMax   int32  // the client's Receive Maximum, or limits.MaxInflight if that is smaller
 	notices      int32  // notifications in Direct
-	Expiry       uint32 // Session Expiry Interval in seconds; 0: ends with its connection
+	Expiry       uint32 // Session Expiry Interval in seconds; 0: the session ends with its connection
 	AwayByWall   bool   // Away was read from disk: it follows the wall clock forward
-	Ended        bool   // no longer in the registry
-	awaiting     bool   // Durable will be called, and sends what waits for the disk
+	Ended        bool   // the session is no longer in the registry
+	awaiting     bool   // the journal will call Durable, which calls Pump
 	loading      bool   // a goroutine reads messages back from the disk
-	passedOver   bool   // a shared subscription's message found no room
-	Replaying    bool   // a goroutine sends what Replays names
+	passedOver   bool   // a message of a shared subscription found no room here
+	Replaying    bool   // a goroutine sends the messages of Replays
 	purging      bool   // a goroutine deletes expired messages
-	asked        byte   // what the client asked for when its queue is full: an index of limits.QueueFulls; 0: nothing
-	warned, said bool   // the queue on disk is near its bound; and the log has it
+	asked        byte   // what the client asked the broker to do when its queue is full: an index of limits.QueueFulls; 0: nothing
+	warned, said bool   // warned: the queue on disk is near its bound; said: the log has a line about it
 }
 
-// New makes the session of a client ID that belongs to owner, see access.Identity; empty:
-// to clients that have not proven who they are.
+// New makes a session for a client ID. It belongs to the principal owner (see
+// access.Identity); empty: to clients that have not proven who they are.
 func New(env *Env, id, owner string) *Session {
 	s := &Session{
 		Env: env, ID: id,
@@ -79,7 +79,8 @@ func New(env *Env, id, owner string) *Session {
 	return s
 }
 
-// Owner says to which principal the session belongs. It does not change.
+// Owner is the principal to which the session belongs; empty: it belongs to clients that
+// have not proven who they are. It does not change.
 func (s *Session) Owner() string {
 	if s.owner == nil {
 		return ""
@@ -87,8 +88,8 @@ func (s *Session) Owner() string {
 	return *s.owner
 }
 
-// Subscribe adds a subscription, or puts it in place of the one to the same
-// filter; s.Mu is held, or no other goroutine knows the session yet.
+// Subscribe adds a subscription, or replaces the one to the same filter; s.Mu is held, or
+// no other goroutine knows the session yet.
 func (s *Session) Subscribe(sub *Subscription) {
 	if s.Subs == nil {
 		s.Subs = make(map[string]*Subscription)
@@ -100,11 +101,10 @@ func (s *Session) Subscribe(sub *Subscription) {
 // Persistent says whether the session outlives its connection; s.Mu is held.
 func (s *Session) Persistent() bool { return s.Expiry > 0 }
 
-// enqueue puts a QoS 1 or 2 message, of which it takes over one reference,
-// behind those that wait; from is the shared subscription by which it came, nil: it came
-// by none. s.Mu is held. A message that belongs on disk is sent when the turn has
-// committed it, any other as soon as Pump can send it. At the queue's bound enqueue does
-// what whenFull says.
+// enqueue appends a QoS 1 or 2 message to the queue and takes over one reference to it.
+// from is the shared subscription that passed the message on; nil: none did. s.Mu is held.
+// A message that belongs on disk is sent when the turn has committed it, any other as soon
+// as Pump can send it. At the queue's bound enqueue does what whenFull says.
 func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
 	if s.full(t, q) && !s.makeRoom(t, q) {
 		it.Message.Release()
@@ -133,9 +133,9 @@ func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
 	s.shed(t)
 }
 
-// sendAtOnce is the short way for a session that ends with its connection and has
-// nothing waiting: the message goes into the output, and the queue keeps no more
-// than the place of its packet identifier. It returns false if the message must be
+// sendAtOnce sends a QoS 1 message without queueing it, if the session ends with its
+// connection and no message waits: the message is appended to the output, and the queue
+// keeps only a slot for its packet identifier. It returns false if the message must be
 // queued. s.Mu is held.
 func (s *Session) sendAtOnce(t *Turn, q *queue.Queue, it *queue.Slot) bool {
 	c := s.Peer
@@ -157,8 +157,8 @@ func (s *Session) sendAtOnce(t *Turn, q *queue.Queue, it *queue.Slot) bool {
 	return true
 }
 
-// Respond is sendAtOnce for a response to a request; true: it has taken over the
-// reference.
+// Respond is sendAtOnce for a response to a request, on the subscription sub. If it
+// returns true it has taken over the caller's reference to m.
 func (s *Session) Respond(t *Turn, sub *Subscription, m *message.Message) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -174,7 +174,7 @@ func (s *Session) Respond(t *Turn, sub *Subscription, m *message.Message) bool {
 	return true
 }
 
-// Charges is where messages of the queue are counted and charged.
+// Charges counts the messages of the queue and charges the pool with them.
 func (s *Session) Charges(q *queue.Queue) *queue.Charges {
 	if q == &s.Direct {
 		return &s.Env.directCharges
@@ -225,25 +225,25 @@ func (s *Session) uncountSlot(q *queue.Queue, it *queue.Slot) {
 	}
 }
 
-// Pump sends what the client's Receive Maximum and the room in the connection's
-// output allow, oldest first; s.Mu is held. It is called whenever one of these
-// grows: after enqueueing, an acknowledgement, a drained output, a resume.
+// Pump sends messages, oldest first, as far as the client's Receive Maximum and the room
+// in the connection's output allow; s.Mu is held. It is called whenever there may be more
+// to send: after enqueueing, an acknowledgement, a drained output, a resume.
 func (s *Session) Pump(t *Turn) {
 	c := s.Peer
 	if c == nil {
 		return
 	}
-	for !c.Transport.Full() { // or Drained calls again
+	for !c.Transport.Full() { // if it is full, Drained calls Pump again
 		q, it := s.nextToSend()
 		if it == nil {
 			break
 		}
 		switch {
 		case it.Batch == queue.Unsaved:
-			return // Commit calls again
+			return // Commit calls Pump again
 		case it.State == queue.Released:
 			if s.awaits(it.Batch) {
-				return // Durable calls again
+				return // Durable calls Pump again
 			}
 			c.WriteAck(mqtt.PUBREL, it.ID, mqtt.Success, "")
 			t.MarkDirty(c)
@@ -253,9 +253,9 @@ func (s *Session) Pump(t *Turn) {
 			return
 		case it.Message == nil:
 			t.Feed = append(t.Feed, s)
-			return // ResumeFeed calls again
+			return // ResumeFeed calls Pump again
 		case q == &s.Routed && !s.mayLeave(it):
-			return // Durable calls again
+			return // Durable calls Pump again
 		case q == &s.Direct:
 			q.Identify(it)
 		}
@@ -270,7 +270,7 @@ func (s *Session) Pump(t *Turn) {
 	}
 }
 
-// nextToSend gives the older of the two queues' candidates.
+// nextToSend returns the older of the two queues' candidates; nil: there is none.
 func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 	routed, direct := s.Routed.Candidate(), s.Direct.Candidate()
 	switch {
@@ -283,8 +283,8 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 	}
 }
 
-// mayLeave says whether what a routed message needs to be on disk before it is
-// sent is there, and gives it its packet identifier; s.Mu is held.
+// mayLeave gives a routed message its packet identifier, and says whether everything is
+// on disk that must be there before the message is sent; s.Mu is held.
 //
 // What must be on disk:
 //
@@ -292,8 +292,8 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 //     again, and the client would get it twice;
 //   - the packet identifier, if it does not follow from the sequence number;
 //   - the mark, which says that the message may have been sent: after a crash no other
-//     member may get it [MQTT-4.8.2-5], and DUP is set. The mark is so far ahead that
-//     messages rarely wait for it.
+//     member of a shared subscription may get it [MQTT-4.8.2-5], and DUP is set. The mark
+//     is so far ahead that messages rarely wait for it.
 func (s *Session) mayLeave(it *queue.Slot) bool {
 	for q := &s.Routed; len(q.Cooling) > 0 && s.onDiskBy(q.Cooling[0].Batch); {
 		q.Cooling = q.Cooling[1:]
@@ -313,13 +313,13 @@ func (s *Session) mayLeave(it *queue.Slot) bool {
 	return s.advanceMark(it.Seq)
 }
 
-// markAhead is how many messages ahead of those sent the mark is set, so that it
-// is written once for half of them. The messages between the two are sent with DUP
-// after a crash, although they have not been sent before.
+// markAhead is how many messages ahead of the last one sent the mark is set. So the mark is
+// written once for markAhead/2 messages. After a crash the messages before the mark are
+// sent with DUP, although some of them have not been sent before.
 //
-// After a crash the sequence goes on from the mark. The step must not divide the number
+// After a crash the sequence continues from the mark. markAhead must not divide the number
 // of packet identifiers: otherwise the sequence would, after a few crashes, reach the
-// identifiers of deliveries that are still under way.
+// identifiers of deliveries that are still inflight.
 const markAhead = 5003
 
 // advanceMark moves the mark ahead if seq is near it, and says whether the mark on disk
@@ -343,12 +343,13 @@ func (s *Session) advanceMark(seq uint64) bool {
 	return seq < q.Marked || !s.awaits(q.MarkBatch)
 }
 
-// mayHaveSent gives the sequence number before which messages may have been sent;
-// s.Mu is held.
+// mayHaveSent is the sequence number before which messages may have been sent; s.Mu is
+// held.
 func (s *Session) mayHaveSent() uint64 { return max(s.Routed.Next, s.Routed.SentTo) }
 
-// send writes one PUBLISH, or says false if it mustn't be sent any more: it has
-// expired, or is larger than the client takes.
+// send appends one PUBLISH to the output. It returns false if the message must not be
+// sent: it has expired, it is larger than the client's Maximum Packet Size, or the client
+// may no longer receive it.
 func (s *Session) send(t *Turn, c *peer.Peer, q *queue.Queue, it *queue.Slot) bool {
 	m := it.Message
 	d := &t.delivery
@@ -375,7 +376,7 @@ func (s *Session) send(t *Turn, c *peer.Peer, q *queue.Queue, it *queue.Slot) bo
 	it.Counted = true
 	s.Inflight++
 	if !s.Persistent() && !it.Shared() {
-		// No client will ask for it again.
+		// The session ends with the connection, so the message is never sent again.
 		if it.Held {
 			s.Charges(q).LetGo(q, it)
 			s.Charges(q).Uncount(q, it)
@@ -387,8 +388,8 @@ func (s *Session) send(t *Turn, c *peer.Peer, q *queue.Queue, it *queue.Slot) bo
 	return true
 }
 
-// awaits says whether a batch isn't on disk yet, and if so arranges for Durable
-// to be called; s.Mu is held.
+// awaits returns false if a batch is on disk. Otherwise it returns true, and the journal
+// will call Durable; s.Mu is held.
 func (s *Session) awaits(batch journal.Seq) bool {
 	if s.onDiskBy(batch) {
 		return false
@@ -411,7 +412,7 @@ func (s *Session) Durable(batch journal.Seq) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	s.awaiting = false
-	s.DurableTo = batch // although it isn't complete before its callbacks have run
+	s.DurableTo = batch // Journal.Complete includes it only after all of its callbacks
 	s.Pump(t)
 	s.Evict()
 	if s.Peer != nil {
@@ -419,9 +420,9 @@ func (s *Session) Durable(batch journal.Seq) {
 	}
 }
 
-// Acknowledged is the client's PUBACK, PUBREC or PUBCOMP. ok is false if no
-// delivery with this identifier awaits it. more: ResumeFeed has something to do now. A
-// PUBREL in answer must wait for batch.
+// Acknowledged handles the client's PUBACK, PUBREC or PUBCOMP. ok is false if no inflight
+// delivery with this identifier awaits it. more: the caller must call ResumeFeed. A PUBREL
+// in answer to a PUBREC must wait for batch.
 func (s *Session) Acknowledged(t *Turn, c *peer.Peer, typ mqtt.Type, a *mqtt.Ack) (ok, more bool, batch journal.Seq) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -453,9 +454,10 @@ func (s *Session) Acknowledged(t *Turn, c *peer.Peer, typ mqtt.Type, a *mqtt.Ack
 	return true, s.passedOver || s.Replays != nil || s.lacksNext(), 0
 }
 
-// release notes that the client has a QoS 2 message: only PUBCOMP is awaited. PUBREL is
-// sent when that is on disk: with PUBREL the client forgets the packet identifier, and
-// would take the message for a new one if it were sent again after a crash.
+// release notes that the client has received a QoS 2 message, so that only its PUBCOMP is
+// awaited. The caller sends PUBREL when that is on disk: on PUBREL the client forgets the
+// packet identifier, and would take the message for a new one if it were sent again after
+// a crash.
 func (s *Session) release(q *queue.Queue, it *queue.Slot) {
 	fresh := it.State != queue.Released
 	it.State = queue.Released
@@ -471,8 +473,8 @@ func (s *Session) release(q *queue.Queue, it *queue.Slot) {
 	}
 }
 
-// Resume begins a connection of the session: what was under way goes out
-// again, in order, under the new Receive Maximum. s.Mu is held.
+// Resume begins a connection of the session: inflight messages are sent again, in order,
+// under the new Receive Maximum. s.Mu is held.
 func (s *Session) Resume(t *Turn, c *peer.Peer) {
 	s.Peer = c
 	s.Inflight = 0
@@ -482,8 +484,8 @@ func (s *Session) Resume(t *Turn, c *peer.Peer) {
 	s.Pump(t)
 }
 
-// ClientLeft is called when the client has gone: what it was sent will be sent again,
-// and what is on disk needn't be in memory. s.Mu is held.
+// ClientLeft is called when the connection has ended: inflight messages will be sent
+// again, and messages that are on disk are released from memory. s.Mu is held.
 func (s *Session) ClientLeft() {
 	s.Inflight = 0
 	s.Routed.Rewind()
@@ -497,7 +499,7 @@ func (s *Session) ClientLeft() {
 	}
 }
 
-// Discard lets go of everything queued; s.Mu is held.
+// Discard releases all queued messages. The caller deletes their rows. s.Mu is held.
 func (s *Session) Discard() {
 	for _, q := range []*queue.Queue{&s.Routed, &s.Direct} {
 		if q.Unused() {
@@ -541,7 +543,7 @@ func (s *Session) IdleAway() bool {
 	return s.Peer == nil && s.Away != 0 && s.Routed.Messages == 0 && s.Direct.Messages == 0 && len(s.Received) == 0
 }
 
-// NotifiedAtOnce is how many connections are given a notification before they
-// are flushed: the first of thousands of clients shouldn't wait for the last, and
-// flushers can write on other processors meanwhile.
+// NotifiedAtOnce is how many connections get a notification before the caller hands them
+// to the flushers. So the first of thousands of clients does not wait for the last, and
+// the flushers write on other processors meanwhile.
 const NotifiedAtOnce = 256

@@ -41,7 +41,7 @@ type Turn struct {
 	// a later turn of any connection.
 	Scratch any
 
-	Owed   int  // of a reader, before this turn, in units of pace.go
+	Debt   int  // of a reader, from the turns before this one, in units of pace.go
 	Worked int  // of a reader, in these units
 	paced  int  // work when the reader last let others pass
 	inside bool // the reader has a place in the gate
@@ -164,7 +164,7 @@ func (t *Turn) Count(counter *atomic.Int64) {
 func (t *Turn) End() {
 	t.Flush()
 	t.LeaveGate()
-	t.Owed, t.Self, t.env, t.MustNotBlock, t.Worked, t.paced = 0, nil, nil, false, 0, 0
+	t.Debt, t.Self, t.env, t.MustNotBlock, t.Worked, t.paced = 0, nil, nil, false, 0, 0
 	if max(cap(t.Matches), cap(t.Dirty), cap(t.Saves)) > 2*MaxDirty || max(cap(t.props), cap(t.row)) > 64<<10 {
 		return // an unusual turn; don't keep its memory
 	}

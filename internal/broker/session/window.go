@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// window gives how much may be in memory; s.Mu is held.
+// window is how much of the queue may be in memory; s.Mu is held.
 func (s *Session) window() (messages int, bytes int64) {
 	switch {
 	case s.Env.Memory.Tight():
@@ -21,14 +21,15 @@ func (s *Session) window() (messages int, bytes int64) {
 	return queue.WindowMessages, queue.WindowBytes
 }
 
-// windowHasRoom says whether a message that comes may stay in the front; s.Mu is held.
+// windowHasRoom says whether a new message may go to the front; s.Mu is held.
 func (s *Session) windowHasRoom() bool {
 	messages, bytes := s.window()
 	return s.Routed.Waiting() < messages && s.Routed.InMemory < bytes
 }
 
-// Evict lets go of messages that needn't be in memory and are on disk: first from
-// the back, then from the end of the front, then those under way. s.Mu is held.
+// Evict releases messages that are on disk from memory until the queue is within its
+// window: first from the back, then from the end of the front, then inflight ones. s.Mu
+// is held.
 func (s *Session) Evict() {
 	q := &s.Routed
 	if s.SID == 0 || s.loading {
@@ -45,7 +46,7 @@ func (s *Session) Evict() {
 			break
 		}
 		if !s.onDiskBy(it.Batch) {
-			s.awaits(it.Batch) // Durable calls again
+			s.awaits(it.Batch) // Durable calls Evict again
 			break
 		}
 		q.Middle.ExpiresAt(it.Message.ExpiresAt)
@@ -53,7 +54,7 @@ func (s *Session) Evict() {
 		q.Evict(it)
 	}
 	if q.Unevictable = min(q.Unevictable, q.InMemory); q.InMemory > bytes && q.InMemory >= q.Unevictable+queue.PageBytes {
-		q.EachUnderWay(func(it *queue.Slot) {
+		q.EachInflight(func(it *queue.Slot) {
 			if it.Saved && !it.Shared() && s.onDiskBy(it.Batch) {
 				s.Charges(q).LetGo(q, it)
 			}
@@ -62,8 +63,8 @@ func (s *Session) Evict() {
 	}
 }
 
-// LoadMessages reads messages of the session's queue back from disk, the next to
-// be sent first. Called with no lock held.
+// LoadMessages reads messages of the session's queue back from disk, the next one to send
+// first. Called with no lock held.
 func (e *Env) LoadMessages(t *Turn, s *Session) {
 	for {
 		p, any := s.toLoad()
@@ -72,10 +73,10 @@ func (e *Env) LoadMessages(t *Turn, s *Session) {
 		}
 		found, whole, err := e.Pages.Read(&p)
 		if errors.Is(err, journal.ErrClosed) {
-			return // the server stops; no client misses anything
+			return // the server stops; the messages stay on disk
 		}
 		if err != nil {
-			s.notLoaded(p.Sid, err)
+			s.notLoaded(p.SID, err)
 			return
 		}
 		if !s.fill(t, &p, found, whole) {
@@ -84,19 +85,20 @@ func (e *Env) LoadMessages(t *Turn, s *Session) {
 	}
 }
 
+// Lacks says whether LoadMessages has something to read.
 func (s *Session) Lacks() bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.lacksNext() || s.lacksOldest()
 }
 
-// lacksNext says whether the next message to be sent is on disk only, could be sent
-// now, and nothing reads it; s.Mu is held.
+// lacksNext says whether the next message to send is on disk only, could be sent now, and
+// no goroutine reads it; s.Mu is held.
 func (s *Session) lacksNext() bool {
 	return s.Peer != nil && !s.loading && s.Inflight < s.receiveMax && s.Routed.LacksMessage()
 }
 
-// toLoad says which part of the queue is to be read next, if any.
+// toLoad says which part of the queue is to be read next. any: there is one.
 func (s *Session) toLoad() (p queue.Page, any bool) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -105,7 +107,7 @@ func (s *Session) toLoad() (p queue.Page, any bool) {
 	}
 	s.loading = true
 	q := &s.Routed
-	p = queue.Page{Sid: s.SID, From: q.Middle.From, To: q.Middle.To, Messages: queue.PageMessages, Bytes: queue.PageBytes}
+	p = queue.Page{SID: s.SID, From: q.Middle.From, To: q.Middle.To, Messages: queue.PageMessages, Bytes: queue.PageBytes}
 	if s.Env.Memory.Tight() {
 		p.Messages, p.Bytes = queue.AwayWindowMessages, queue.AwayWindowBytes
 	}
@@ -117,16 +119,16 @@ func (s *Session) toLoad() (p queue.Page, any bool) {
 		if it.Message != nil || it.State != queue.Sent {
 			continue
 		}
-		p.Strays = append(p.Strays, it.Seq)
-		if bytes += int64(it.Size); bytes >= p.Bytes || len(p.Strays) == p.Messages {
+		p.Seqs = append(p.Seqs, it.Seq)
+		if bytes += int64(it.Size); bytes >= p.Bytes || len(p.Seqs) == p.Messages {
 			break
 		}
 	}
 	return p, true
 }
 
-// notLoaded closes the connection of a session whose queue could not be read for
-// the moment: its messages stay.
+// notLoaded closes the connection of a session whose queue could not be read. The
+// messages stay on disk, and the client's next connection tries again.
 func (s *Session) notLoaded(sid uint64, err error) {
 	s.Mu.Lock()
 	s.loading = false
@@ -141,15 +143,15 @@ func (s *Session) notLoaded(sid uint64, err error) {
 	}
 }
 
-// fill puts loaded messages where they belong and goes on sending. A message that
-// is missing, or that makes no sense, ends the session: a hole must not be silent.
-// It says whether there may be more to load.
+// fill adds loaded messages to the queue and sends what can be sent. If a message is
+// missing or cannot be decoded, fill ends the session: a client must not miss a message
+// without notice. It returns whether there may be more to load.
 func (s *Session) fill(t *Turn, p *queue.Page, found []queue.Loaded, whole bool) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	defer queue.Release(found)
 	s.loading = false
-	if s.Ended || s.SID != p.Sid {
+	if s.Ended || s.SID != p.SID {
 		return false
 	}
 	if hole := s.fillIn(p, found, whole); hole != "" {
@@ -166,7 +168,8 @@ func (s *Session) fill(t *Turn, p *queue.Page, found []queue.Loaded, whole bool)
 	return true
 }
 
-// fillIn takes messages over from found. hole says what is missing.
+// fillIn moves messages from found to the queue. hole says which message is missing;
+// empty: none.
 func (s *Session) fillIn(p *queue.Page, found []queue.Loaded, whole bool) (hole string) {
 	q := &s.Routed
 	for i := range found {
@@ -174,7 +177,7 @@ func (s *Session) fillIn(p *queue.Page, found []queue.Loaded, whole bool) (hole 
 		if l.Err != nil {
 			return fmt.Sprintf("message %d: %v", l.Seq, l.Err)
 		}
-		if len(p.Strays) > 0 {
+		if len(p.Seqs) > 0 {
 			for _, it := range q.Resend {
 				if it.Seq == l.Seq && it.State == queue.Sent && it.Message == nil {
 					it.Message, l.It.Message = l.It.Message, nil
@@ -192,9 +195,9 @@ func (s *Session) fillIn(p *queue.Page, found []queue.Loaded, whole bool) (hole 
 		s.Charges(q).Hold(q, &it)
 		l.It.Message = nil
 	}
-	if len(p.Strays) > 0 {
+	if len(p.Seqs) > 0 {
 		for _, it := range q.Resend {
-			if it.Message == nil && it.State == queue.Sent && slices.Contains(p.Strays, it.Seq) {
+			if it.Message == nil && it.State == queue.Sent && slices.Contains(p.Seqs, it.Seq) {
 				return fmt.Sprintf("message %d is missing", it.Seq)
 			}
 		}

@@ -18,19 +18,21 @@ import (
 //
 //	head                     middle          tail
 //	--|---------------------|---------------|-------------|-->  sequence
-//	  what goes next, and    on disk only    what came last,
-//	  what was handed back                   until it is on disk
+//	  the next messages,     on disk only    the newest messages,
+//	  and those that were                    until they are on disk
+//	  handed back
 //
 // A message of the tail moves to the middle as soon as its row is on disk; the middle
-// costs nothing but a count. When the head has been passed on, a goroutine reads the
-// next page of the middle.
+// takes no memory besides a count. When members have taken the head, a goroutine reads
+// the next page of the middle.
 //
-// When memory gets tight, the end of the head moves to the middle, too. Messages that
-// were handed back can't: the rows of messages that members took may still be on disk
-// between theirs, so they can't be read back as a range. They keep an entry in the head,
-// and are read one by one. There are never more of them than members have taken.
+// When memory gets tight, the end of the head moves to the middle as well. Messages that
+// members handed back cannot move: between their rows there may still be rows of messages
+// that other members took, so they cannot be read back as a range. They keep an entry in
+// the head, and are read one by one. Their number is bounded by the number of messages
+// that members have taken.
 //
-// Its group locks state; the other fields do not change.
+// The group's lock guards state; the other fields do not change.
 type Backlog struct {
 	env   *session.Env
 	Key   string         // {name}/{filter}
@@ -38,39 +40,41 @@ type Backlog struct {
 	state
 }
 
-// state is what changes of a Backlog.
+// state has the fields of a Backlog that change.
 type state struct {
-	Ended bool   // the last member has left: nothing is kept any more
+	Ended bool   // the last member has left, so the backlog keeps no messages
 	SID   uint64 // number of its rows on disk; 0: it has none
-	front uint64 // lowest sequence number ever given: a message that was taken may still have its row
+	front uint64 // lowest sequence number given so far: a message that was taken may still have its row
 	back  uint64 // sequence number of the next message to come
 
 	Head   []waiting
 	Middle queue.OnDisk
 	Tail   []waiting
 
-	Messages int   // of head, middle and tail
-	bytes    int64 // of them
+	Messages int   // of Head, Middle and Tail
+	bytes    int64 // of Messages
 
-	HeadMessages int    // of head, those in memory
-	headBytes    int64  // of them
+	HeadMessages int    // messages of Head that are in memory
+	headBytes    int64  // of HeadMessages
 	goneTo       uint64 // messages from this sequence number on have not been offered to members
 
-	Attended  bool // a member was connected when that was last looked at
+	Attended  bool // a member was connected when the group last checked
 	Loading   bool // a goroutine reads messages back from the disk
-	awaiting  bool // the journal will call the group, which evicts
+	awaiting  bool // the journal will call the group, which calls OnDisk
 	durableTo journal.Seq
 }
 
-// middle is where a backlog's sequence numbers begin: they grow both ways.
+// middle is the first sequence number of a backlog: later ones grow from there, and those
+// of messages that are handed back fall from there.
 const middle = 1 << 63
 
-// Begin makes the backlog ready, empty, for a group.
+// Begin makes an empty backlog for a group.
 func (b *Backlog) Begin(env *session.Env, key string, group journal.Waiter) {
 	*b = Backlog{env: env, Key: key, group: group, state: state{front: middle, back: middle}}
 }
 
-// Number gives the backlog's number on disk. It gets one, with its row, when it has none.
+// Number returns the backlog's number on disk. If it has none, Number assigns one and
+// journals its row.
 func (b *Backlog) Number() uint64 {
 	if b.SID == 0 {
 		b.SID = b.env.LastSID.Add(1)
@@ -81,7 +85,7 @@ func (b *Backlog) Number() uint64 {
 	return b.SID
 }
 
-// End lets go of the backlog, in memory and on disk.
+// End releases the backlog in memory and deletes its rows.
 func (b *Backlog) End() {
 	b.clear()
 	if b.SID != 0 {
@@ -93,8 +97,8 @@ func (b *Backlog) End() {
 	b.state = state{front: b.front, back: b.back, Ended: true}
 }
 
-// Append puts a message, of which it takes over the reference, at the end, and gives its
-// sequence number. Its row is still to be journaled.
+// Append adds a message at the end, takes over the caller's reference to it, and returns
+// its sequence number. The caller journals its row.
 func (b *Backlog) Append(m *message.Message) (seq uint64) {
 	w := waiting{message: m, Seq: b.back, size: uint32(m.Size())}
 	b.count(&w)
@@ -108,8 +112,9 @@ func (b *Backlog) Append(m *message.Message) (seq uint64) {
 	return w.Seq
 }
 
-// Prepend puts messages, whose references it takes over, before all others, in order,
-// and gives the sequence number of the first. Their rows are still to be journaled.
+// Prepend adds messages before all others, in their order, takes over the caller's
+// references to them, and returns the sequence number of the first. The caller journals
+// their rows.
 func (b *Backlog) Prepend(messages []*message.Message) (first uint64) {
 	head := make([]waiting, 0, len(messages)+len(b.Head))
 	b.front -= uint64(len(messages))
@@ -141,19 +146,20 @@ func (b *Backlog) Restore(seq uint64, size int) {
 	b.Middle.Add(seq, int64(size))
 }
 
-// Peek gives the first message with a reference, if it is saved and in memory.
+// Peek returns the first message, with a reference for the caller; nil if its row is not
+// journaled yet or it is not in memory.
 func (b *Backlog) Peek() (seq uint64, m *message.Message) {
 	if !b.Ready() {
 		return 0, nil
 	}
 	w := &b.Head[0]
 	w.message.Keep()
-	b.goneTo = max(b.goneTo, w.Seq+1) // it keeps its entry, for Take
+	b.goneTo = max(b.goneTo, w.Seq+1) // so that Evict leaves its entry, for Take
 	return w.Seq, w.message
 }
 
-// Take takes the message that Peek gave out of the backlog, if it is still there. The key
-// of its row is added to deletes.
+// Take removes the message that Peek returned, and adds the key of its row to deletes. It
+// returns false if the message is no longer there.
 func (b *Backlog) Take(deletes *[][]byte, seq uint64) bool {
 	i, found := findIn(b.Head, seq)
 	if found {
@@ -165,18 +171,19 @@ func (b *Backlog) Take(deletes *[][]byte, seq uint64) bool {
 // waiting is a message in a group's backlog.
 type waiting struct {
 	message *message.Message // with a reference; nil: on disk only
-	Seq     uint64           // on disk; rising, maybe with gaps
-	batch   journal.Seq      // that its row is in, once it is saved
+	Seq     uint64           // sequence number, part of the key of its row; rising, maybe with gaps
+	batch   journal.Seq      // the batch of its row, once it is saved
 	size    uint32           // bytes of the message
-	saved   bool             // its row is journaled; before that it must not be passed on
+	saved   bool             // its row is journaled; before that no member may get it
 }
 
-// count adds a message to the levels, and charges what it takes in memory.
+// count counts a new message, and charges the pool with it if it is in memory.
 func (b *Backlog) count(w *waiting) {
 	b.level(1, int64(w.size))
 	b.charge(w, 1)
 }
 
+// level adds to the number of messages and bytes in the backlog.
 func (b *Backlog) level(messages, bytes int64) {
 	b.Messages += int(messages)
 	b.bytes += bytes
@@ -188,7 +195,7 @@ func (b *Backlog) level(messages, bytes int64) {
 // of -1 credits it.
 func (b *Backlog) charge(w *waiting, sign int64) {
 	switch m := w.message; {
-	case m == nil || m.Stamp != 0: // the store of retained messages has it
+	case m == nil || m.Stamp != 0: // not in memory, or charged to the retained messages
 	case w.size < queue.ChargedAlone:
 		b.env.Memory.Charge(memory.Queues, sign*(queue.SlotOverhead+int64(w.size)))
 	case sign > 0:
@@ -209,7 +216,7 @@ func (b *Backlog) letGo(w *waiting) {
 	w.message = nil
 }
 
-// remove takes a message out of the head. The key of its row is added to deletes.
+// remove removes a message from the head, and adds the key of its row to deletes.
 func (b *Backlog) remove(deletes *[][]byte, i int) {
 	w := &b.Head[i]
 	*deletes = append(*deletes, rows.QueueKey(b.SID, w.Seq))
@@ -227,7 +234,7 @@ func (b *Backlog) remove(deletes *[][]byte, i int) {
 	}
 }
 
-// clear lets go of everything.
+// clear releases all messages in memory.
 func (b *Backlog) clear() {
 	for _, part := range [][]waiting{b.Head, b.Tail} {
 		for i := range part {
@@ -239,7 +246,7 @@ func (b *Backlog) clear() {
 	b.level(-int64(b.Messages), -b.bytes)
 }
 
-// Find gives the entry of a message, if it has one.
+// Find returns the entry of a message in the head or in the tail; nil: it has none.
 func (b *Backlog) Find(seq uint64) *waiting {
 	for _, part := range [][]waiting{b.Head, b.Tail} {
 		if i, found := findIn(part, seq); found {
@@ -253,7 +260,7 @@ func findIn(part []waiting, seq uint64) (i int, found bool) {
 	return slices.BinarySearchFunc(part, seq, func(w waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
 }
 
-// join makes the tail the head, when nothing is left before it.
+// join makes the tail the head, if no message is before it.
 func (b *Backlog) join() {
 	if len(b.Head) > 0 || b.Middle.Count > 0 || len(b.Tail) == 0 {
 		return
@@ -264,7 +271,7 @@ func (b *Backlog) join() {
 	}
 }
 
-// window gives how much of the head may be in memory.
+// window is how much of the head may be in memory.
 func (b *Backlog) window() (messages int, bytes int64) {
 	switch {
 	case b.env.Memory.Tight():
@@ -275,13 +282,14 @@ func (b *Backlog) window() (messages int, bytes int64) {
 	return queue.WindowMessages, queue.WindowBytes
 }
 
-// headHasRoom says whether a message that comes may stay in the head.
+// headHasRoom says whether a new message may go to the head.
 func (b *Backlog) headHasRoom() bool {
 	messages, bytes := b.window()
 	return b.HeadMessages < messages && b.headBytes < bytes
 }
 
-// Evict lets go of messages that needn't be in memory and are on disk.
+// Evict releases messages that are on disk from memory: all of the tail, and of the head
+// what is beyond its window.
 func (b *Backlog) Evict() {
 	if b.Ended || b.Loading {
 		return
@@ -313,7 +321,8 @@ func (b *Backlog) Evict() {
 	}
 }
 
-// evictable says whether a message is on disk. If it soon will be, Durable is called.
+// evictable says whether a message is on disk. If its row is in a batch that is not on
+// disk yet, the journal will call the group, which calls OnDisk.
 func (b *Backlog) evictable(w *waiting) bool {
 	if !w.saved {
 		return false
@@ -328,8 +337,8 @@ func (b *Backlog) evictable(w *waiting) bool {
 	return false
 }
 
-// Full says whether the backlog is at its bound, which is that of a session's queue
-// on disk.
+// Full says whether the backlog is at its bound, the same as that of a session's queue on
+// disk.
 func (b *Backlog) Full() bool {
 	l := &b.env.Limits
 	return b.Messages >= l.MaxQueued || b.Load() >= l.MaxQueuedBytes
@@ -341,18 +350,18 @@ func (b *Backlog) Overfull() bool {
 	return b.Messages > l.MaxQueued || b.Load() > l.MaxQueuedBytes
 }
 
-// Load gives the bytes that the backlog takes on disk.
+// Load is how many bytes the backlog takes on disk.
 func (b *Backlog) Load() int64 { return queue.Load(b.Messages, b.bytes, queue.RowOverhead) }
 
-// Ready says whether Peek would give a message.
+// Ready says whether Peek would return a message.
 func (b *Backlog) Ready() bool {
 	b.join()
 	return len(b.Head) > 0 && b.Head[0].saved && b.Head[0].message != nil
 }
 
-// Shed drops the oldest messages of a backlog beyond its bound, if QueueFull is
-// DropOldest. It stops at a message whose row isn't journaled yet, and where the next
-// messages are on disk only: they are read first.
+// Shed drops the oldest messages of a backlog that is beyond its bound, if QueueFull is
+// DropOldest. It stops before a message whose row is not journaled yet, and where the next
+// message is on disk only: a goroutine must read that first.
 func (b *Backlog) Shed(deletes *[][]byte) {
 	if b.env.Limits.QueueFull != limits.DropOldest {
 		return
@@ -363,8 +372,8 @@ func (b *Backlog) Shed(deletes *[][]byte) {
 	}
 }
 
-// OnDisk says that rows up to the batch are on disk, although it isn't complete before its
-// callbacks have run.
+// OnDisk notes that rows up to the batch are on disk, and evicts. It is called within the
+// batch's callbacks, when Journal.Complete does not include the batch yet.
 func (b *Backlog) OnDisk(batch journal.Seq) {
 	b.awaiting = false
 	b.durableTo = batch
@@ -383,28 +392,29 @@ func (b *Backlog) Lacks() bool {
 	return b.Middle.Count > 0
 }
 
-// NextPage says which part of the backlog is to be read next, if any: the first of the
-// head that are on disk only, or else what follows the head.
+// NextPage says which part of the backlog is to be read next: the first messages of the
+// head that are on disk only; if there are none, the first ones of the middle. any: there
+// is something to read.
 func (b *Backlog) NextPage() (p queue.Page, any bool) {
-	p = queue.Page{Sid: b.SID, From: b.Middle.From, To: b.Middle.To, Messages: queue.PageMessages, Bytes: queue.PageBytes}
+	p = queue.Page{SID: b.SID, From: b.Middle.From, To: b.Middle.To, Messages: queue.PageMessages, Bytes: queue.PageBytes}
 	if b.env.Memory.Tight() {
 		p.Messages, p.Bytes = queue.AwayWindowMessages, queue.AwayWindowBytes
 	}
 	bytes := int64(0)
 	for i := range b.Head {
-		if bytes >= p.Bytes || len(p.Strays) == p.Messages {
+		if bytes >= p.Bytes || len(p.Seqs) == p.Messages {
 			break
 		}
 		if w := &b.Head[i]; w.message == nil {
-			p.Strays = append(p.Strays, w.Seq)
+			p.Seqs = append(p.Seqs, w.Seq)
 			bytes += int64(w.size)
 		}
 	}
-	return p, !b.Ended && (len(p.Strays) > 0 || b.Middle.Count > 0)
+	return p, !b.Ended && (len(p.Seqs) > 0 || b.Middle.Count > 0)
 }
 
-// Fill takes over the messages that were found for page p. whole: the page reaches the
-// end of the middle. hole says which message is missing; empty: none.
+// Fill moves the messages found for page p to the head. whole: the page reaches the end of
+// the middle. hole says which message is missing; empty: none.
 func (b *Backlog) Fill(p *queue.Page, found []queue.Loaded, whole bool) (hole string) {
 	for i := range found {
 		l := &found[i]
@@ -412,7 +422,7 @@ func (b *Backlog) Fill(p *queue.Page, found []queue.Loaded, whole bool) (hole st
 			return fmt.Sprintf("message %d: %v", l.Seq, l.Err)
 		}
 		var w *waiting
-		if len(p.Strays) == 0 {
+		if len(p.Seqs) == 0 {
 			b.Head = append(b.Head, waiting{Seq: l.Seq, size: uint32(l.It.Message.Size()), saved: true})
 			w = &b.Head[len(b.Head)-1]
 			b.Middle.Count--
@@ -421,18 +431,18 @@ func (b *Backlog) Fill(p *queue.Page, found []queue.Loaded, whole bool) (hole st
 		} else if at, there := findIn(b.Head, l.Seq); there && b.Head[at].message == nil {
 			w = &b.Head[at]
 		} else {
-			continue // it was dropped meanwhile
+			continue // the message was dropped meanwhile
 		}
 		w.message, l.It.Message = l.It.Message, nil
 		b.charge(w, 1)
 		b.headHolds(w, 1)
 	}
-	for _, seq := range p.Strays {
+	for _, seq := range p.Seqs {
 		if at, there := findIn(b.Head, seq); there && b.Head[at].message == nil {
 			return fmt.Sprintf("message %d is missing", seq)
 		}
 	}
-	if len(p.Strays) == 0 && whole && b.Middle.Count != 0 {
+	if len(p.Seqs) == 0 && whole && b.Middle.Count != 0 {
 		return fmt.Sprintf("%d messages are missing", b.Middle.Count)
 	}
 	return ""

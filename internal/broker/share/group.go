@@ -195,8 +195,8 @@ func (g *Group) Pop(t *session.Turn, seq uint64) bool {
 	return g.Take(&t.Deletes, seq)
 }
 
-// Requeue puts messages, whose references it takes over, before the backlog, in
-// order, to be journaled.
+// Requeue puts messages before all others of the backlog, in their order, and takes over
+// the caller's references to them. The turn's next commit journals their rows.
 func (g *Group) Requeue(t *session.Turn, messages ...*message.Message) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()

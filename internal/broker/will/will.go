@@ -9,31 +9,37 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Will is what a client left to be published if it goes without saying so.
+// Will is the message that a client left to be published if its connection ends without a
+// DISCONNECT with reason code 0 (MQTT 5, section 3.1.2.5).
 type Will struct {
 	Message *message.Message // one reference
 	Delay   uint32           // seconds
-	Due     int64            // on the wall clock in ms, while the client is away; 0: it is connected
-	Number  uint64           // of its row: the session's, or its own if the session is not on disk; 0: it has none
+	Due     int64            // when it is to be published, on the wall clock in ms; 0: the client is connected
+	Number  uint64           // of its row: the session's, or its own if the session is not on disk; 0: it has no row
 	Charged int64            // bytes that the pool of memory is charged with for it
-	By      *access.Identity // the client's; nil: it had none, or left the will to an older version of the server
+
+	// Identity is that of the client. nil: the client had none, or an older version of the
+	// server stored the will.
+	Identity *access.Identity
 }
 
-// overhead is about what a will takes of memory besides its bytes: itself, its
-// Message and a timer.
+// overhead is about how many bytes of memory a will takes besides its message's bytes: the
+// Will, its Message and a timer.
 const overhead = 300
 
-// Memory is what a will of so many bytes is charged with.
+// Memory is how many bytes the pool of memory is charged with for a will.
 func Memory(topic, props, payload []byte) int64 {
 	return int64(len(topic)+len(props)+len(payload)) + overhead
 }
 
-// New copies the will out of the client's CONNECT. Its expiry counts from its publication.
+// New copies the will out of a client's CONNECT. Its Message Expiry Interval begins when it
+// is published (MQTT 5, section 3.1.3.2.4), so the message has the interval in ms in place
+// of a time.
 func New(w *mqtt.Will, client string) *Will {
 	o := message.Outgoing{Topic: w.Topic, RawProps: w.Props.Raw, Payload: w.Payload, QoS: w.QoS, Retain: w.Retain, Publisher: client}
 	m := o.Kept()
 	if w.Props.HasMessageExpiry {
-		m.ExpiresAt = max(1, int64(w.Props.MessageExpiry)*1000) // an interval until it is published; 0 would be never
+		m.ExpiresAt = max(1, int64(w.Props.MessageExpiry)*1000) // 0 would mean that it never expires
 	}
 	return &Will{Message: m, Delay: w.DelayInterval}
 }
@@ -41,8 +47,8 @@ func New(w *mqtt.Will, client string) *Will {
 // Row is the will's row.
 func (w *Will) Row() []byte {
 	r := rows.Will{QoS: w.Message.QoS, Retain: w.Message.Retain, Due: w.Due, Delay: w.Delay}
-	if w.By != nil {
-		r.By, _ = json.Marshal(w.By) // of texts, which always succeeds
+	if w.Identity != nil {
+		r.Identity, _ = json.Marshal(w.Identity) // an Identity consists of texts, so this does not fail
 	}
 	return w.Message.AppendRow(r.Row(), 0)
 }

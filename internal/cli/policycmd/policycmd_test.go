@@ -83,14 +83,14 @@ func TestCheck(t *testing.T) {
 	bad := write(t, "bad.yaml", "rules:\n- brokerResources: [{method: Conect}]\n- {}\n")
 	out, _, err := run("check", bad)
 	var no exit.Negative
-	want := bad + ":2: unknown method \"Conect\"; it is Connect, Publish or Subscribe\n" + bad + ":3: this rule allows nothing; it needs brokerResources or stateStoreResources\n"
+	want := bad + ":2: unknown method \"Conect\"; it is Connect, Publish or Subscribe\n" + bad + ":3: this rule allows nothing; add brokerResources or stateStoreResources\n"
 	if out != want || !errors.As(err, &no) || err.Error() != "2 problems" {
 		t.Errorf("got %q, %v; want %q", out, err, want)
 	}
 
 	odd := write(t, "odd.yaml", "rules: [{brokerResources: [{method: Publish, topics: ['a/*']}]}]")
 	out, _, err = run("check", odd)
-	if err != nil || !strings.Contains(out, "warning: "+odd+":1: \"a/*\": * is no wildcard") || !strings.HasSuffix(out, odd+": 1 rule, 0 groups\n") {
+	if err != nil || !strings.Contains(out, "warning: "+odd+":1: \"a/*\": * is not a wildcard") || !strings.HasSuffix(out, odd+": 1 rule, 0 groups\n") {
 		t.Errorf("got %q, %v", out, err)
 	}
 	if _, _, err := run("check", filepath.Join(t.TempDir(), "none")); err == nil || errors.As(err, &no) {

@@ -28,8 +28,8 @@ type Life struct {
 	Dead     chan struct{} // closed when the process has ended
 	DiedAt   atomic.Int64  // when the process had ended; set before Dead is closed
 
-	Work     Trigger // counts requests and messages acknowledged
-	News     Trigger // counts connections made and messages that came
+	Acks     Trigger // counts requests and messages that the broker acknowledged
+	Arrivals Trigger // counts connections made and messages received
 	Attended Trigger // counts subscribers that are ready
 }
 

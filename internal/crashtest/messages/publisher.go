@@ -120,7 +120,7 @@ func (p *Publisher) connect(l *lives.Life) (*lives.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	if p.session && !ack.SessionPresent {
 		p.SessionsLost++
 		// Messages with a PUBREC were acknowledged; the others are sent as new ones.
@@ -184,14 +184,14 @@ func (p *Publisher) handle(l *lives.Life, k *lives.Link, in lives.Packet) error 
 	case in.Type == mqtt.PUBCOMP && o.received:
 		// Any code will do: 0x92 says that an earlier PUBREL was processed.
 		p.open = slices.Delete(p.open, i, i+1)
-		l.Work.Count()
+		l.Acks.Count()
 		return nil
 	case a.Code.Failed():
 		return fmt.Errorf("%w: %v was refused: %v %s", lives.ErrBroken, o.message, a.Code, a.ReasonString)
 	case in.Type == mqtt.PUBACK && p.qos == 1:
 		p.tookOver(o)
 		p.open = slices.Delete(p.open, i, i+1)
-		l.Work.Count()
+		l.Acks.Count()
 		return nil
 	case in.Type == mqtt.PUBREC && p.qos == 2:
 		if !o.received {
@@ -199,7 +199,7 @@ func (p *Publisher) handle(l *lives.Life, k *lives.Link, in lives.Packet) error 
 		}
 		o.received = true
 		k.Ack(mqtt.PUBREL, o.id, mqtt.Success)
-		l.Work.Count()
+		l.Acks.Count()
 		return nil
 	}
 	return fmt.Errorf("%w: %v for a message at QoS %d", lives.ErrBroken, in.Type, p.qos)

@@ -150,7 +150,7 @@ func (s *Subscriber) connect(l *lives.Life) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	s.times++
 	c := &connection{Link: k, receiveMax: receiveMax, underWay: map[uint16]bool{}}
 	if !ack.SessionPresent {
@@ -225,7 +225,7 @@ func (s *Subscriber) release(c *connection) {
 func (s *Subscriber) handle(l *lives.Life, c *connection, p lives.Packet) error {
 	switch p.Type {
 	case mqtt.PUBLISH:
-		l.News.Count()
+		l.Arrivals.Count()
 		return s.message(c, p)
 	case mqtt.PUBREL:
 		var a mqtt.Ack

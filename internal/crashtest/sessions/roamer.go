@@ -82,8 +82,8 @@ func (r *Roamer) connect(l *lives.Life, clean bool) (*lives.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.News.Count()
-	l.Work.Count()
+	l.Arrivals.Count()
+	l.Acks.Count()
 	r.session, r.made = yes, true
 	switch {
 	case clean && ack.SessionPresent:
@@ -141,7 +141,7 @@ func (r *Roamer) roam(l *lives.Life, k *lives.Link) (again bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		l.Work.Count()
+		l.Acks.Count()
 	}
 }
 
@@ -254,7 +254,7 @@ func (r *Roamer) review(l *lives.Life, k *lives.Link) error {
 			if there && !came[t] {
 				coming[t] = true
 			}
-			l.Work.Count()
+			l.Acks.Count()
 			continue
 		}
 		t, nonce, err := r.receive(k, p)

@@ -39,7 +39,7 @@ func (a *Archivist) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended(a.name, err)
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	if err := a.review(l, s); err != nil {
 		return a.close(l, s, err)
 	}

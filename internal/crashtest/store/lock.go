@@ -49,7 +49,7 @@ func (h *LockHolder) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended(h.name, err)
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	for {
 		lock := h.Chapter.locks[h.rng.IntN(len(h.Chapter.locks))]
 		if err := h.tryLock(l, s, lock); err != nil {

@@ -51,7 +51,7 @@ func (a *Processor) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended(a.name, err)
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	if l.Settle {
 		if err := a.audit(l, s); err != nil {
 			return a.over(l, s, err)

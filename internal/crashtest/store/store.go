@@ -84,7 +84,7 @@ func (h *historian) await(l *lives.Life, s *storeLink) (*pending, error) {
 		}
 		if p != nil && !p.watch {
 			h.note(p)
-			l.Work.Count()
+			l.Acks.Count()
 			return p, nil
 		}
 	}
@@ -133,7 +133,7 @@ func (c *Client) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended(c.name, err)
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	if l.Settle {
 		return c.lookAtAll(l, s)
 	}

@@ -33,7 +33,7 @@ func (w *Watcher) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended(w.name, err)
 	}
-	l.News.Count()
+	l.Arrivals.Count()
 	var fell error
 	last := map[string]hlc.Timestamp{}
 	s.event = func(e statestore.Event, version hlc.Timestamp) {
