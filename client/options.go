@@ -23,6 +23,7 @@ const (
 	defaultMinBackoff    = 50 * time.Millisecond
 	defaultMaxBackoff    = 10 * time.Second
 	defaultWatchQueue    = 64
+	defaultRescan        = time.Second
 	defaultSessionExpiry = 24 * time.Hour
 )
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -29,7 +30,27 @@ func (f scanFunc) applyScan(a *scanArgs) { f(a) }
 // BinaryKeys lists keys that are not UTF-8 as well. The pattern, which need not be UTF-8
 // either, is then matched byte by byte: `?` stands for one byte, and what stands in
 // brackets is bytes.
-func BinaryKeys() ScanOption { return scanFunc(func(a *scanArgs) { a.binary = true }) }
+//
+// It is an option of [Client.Scan], [Client.ScanValues] and [Client.WatchPattern].
+func BinaryKeys() PatternOption { return binaryKeys{} }
+
+// PatternOption is an option of everything that takes a pattern.
+type PatternOption interface {
+	ScanOption
+	WatchOption
+}
+
+type binaryKeys struct{}
+
+func (binaryKeys) applyScan(a *scanArgs)   { a.binary = true }
+func (binaryKeys) applyWatch(a *watchArgs) { a.binary = true }
+
+// LiteralPattern returns a pattern that matches the text s and nothing else, as a whole
+// pattern or as a part of one: LiteralPattern("a*")+"/*" matches the keys that begin with
+// "a*/".
+func LiteralPattern(s string) string { return literal.Replace(s) }
+
+var literal = strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]")
 
 // Scan lists the keys that match a pattern, an extension of Holdfast: `*`, `?`,
 // `[abc]`, `[a-z]`, `[!abc]`, and `[*]` for the character itself, matched

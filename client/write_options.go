@@ -215,24 +215,41 @@ func (a *storeArgs) check() error {
 	return nil
 }
 
-// WatchOption configures one [Client.Watch].
+// WatchOption configures one [Client.Watch] or [Client.WatchPattern].
 type WatchOption interface{ applyWatch(*watchArgs) }
 
-type watchArgs struct{ queue int }
+type watchArgs struct {
+	queue  int
+	rescan time.Duration // 0: not given
+	binary bool
+}
 
 type watchFunc func(*watchArgs)
 
 func (f watchFunc) applyWatch(a *watchArgs) { f(a) }
 
-// Queue sets how many events wait for a slow consumer of this watch before
-// they are replaced by the newest one. From 1; the default is 64.
+// Queue sets how many events wait for a slow consumer of this watch before newer events
+// replace them (see [Client.Watch] and [Client.WatchPattern]). From 1; the default is 64.
 func Queue(events int) WatchOption {
 	return watchFunc(func(a *watchArgs) { a.queue = events })
 }
 
-func (a *watchArgs) check() error {
-	if a.queue < 1 {
+// Rescan sets how often a [Client.WatchPattern] looks for new keys. At least 10 ms; the
+// default is 1 s.
+func Rescan(interval time.Duration) WatchOption {
+	return watchFunc(func(a *watchArgs) { a.rescan = max(interval, 1) })
+}
+
+const minRescan = 10 * time.Millisecond
+
+func (a *watchArgs) check(pattern bool) error {
+	switch {
+	case a.queue < 1:
 		return fmt.Errorf("%w: Queue(%d): it must be at least 1", ErrInvalidOption, a.queue)
+	case pattern && a.rescan < minRescan:
+		return fmt.Errorf("%w: Rescan(%v): it must be at least %v", ErrInvalidOption, a.rescan, minRescan)
+	case !pattern && (a.rescan != 0 || a.binary):
+		return fmt.Errorf("%w: Rescan and BinaryKeys are options of WatchPattern, not of Watch", ErrInvalidOption)
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ type Link interface {
 type Watch[E any] struct {
 	set    *Set[E]
 	reg    *registration[E]
-	events chan E
+	member *member[E]    // of a watch that belongs to a Pattern; nil: it stands alone
+	events chan E        // nil: changes go to the Pattern
 	ready  chan struct{} // closed when the server has confirmed the watch, or it has ended
 	unhook func() bool   // under set.mu: takes the hook off the context
 
@@ -94,6 +95,10 @@ func (w *Watch[E]) EndWith(ctx context.Context) error {
 // push queues an event, or puts it in the place of all that wait. The caller holds
 // set.mu; only its holder pushes, so after emptying the queue there is room.
 func (w *Watch[E]) push(c Change) {
+	if w.member != nil {
+		w.member.pattern.push(w, c)
+		return
+	}
 	select {
 	case w.events <- w.set.event(c):
 		return
@@ -129,12 +134,13 @@ type Set[E any] struct {
 	lasting func(error) bool // reports errors of Register that will come again
 	workers sync.WaitGroup
 
-	mu      sync.Mutex
-	link    Link                        // under mu: nil while there is no connection
-	regs    map[string]*registration[E] // under mu
-	queue   []*registration[E]          // under mu: waiting for a worker
-	running int                         // under mu: workers
-	closed  bool                        // under mu
+	mu       sync.Mutex
+	link     Link                        // under mu: nil while there is no connection
+	regs     map[string]*registration[E] // under mu
+	patterns map[*Pattern[E]]struct{}    // under mu: those that have not ended
+	queue    []*registration[E]          // under mu: waiting for a worker
+	running  int                         // under mu: workers
+	closed   bool                        // under mu
 }
 
 // registration is one watched key. All of it is under Set.mu.
@@ -154,7 +160,7 @@ type registration[E any] struct {
 // NewSet makes a set that ends its work with ctx. event makes the caller's event of a
 // change; lasting reports errors of Link.Register that will come again at each attempt.
 func NewSet[E any](ctx context.Context, event func(Change) E, lasting func(error) bool) *Set[E] {
-	return &Set[E]{ctx: ctx, event: event, lasting: lasting, regs: make(map[string]*registration[E])}
+	return &Set[E]{ctx: ctx, event: event, lasting: lasting, regs: make(map[string]*registration[E]), patterns: make(map[*Pattern[E]]struct{})}
 }
 
 // Add watches a key. queue is how many events may wait. The error is conn.ErrClosed.
@@ -165,6 +171,13 @@ func (s *Set[E]) Add(key string, queue int) (*Watch[E], error) {
 		return nil, conn.ErrClosed
 	}
 	w := &Watch[E]{set: s, events: make(chan E, queue), ready: make(chan struct{})}
+	s.add(key, w)
+	return w, nil
+}
+
+// add has a worker register a key for a new watch, if it is not registered. The caller
+// holds the lock.
+func (s *Set[E]) add(key string, w *Watch[E]) {
 	reg := s.regs[key]
 	if reg == nil {
 		reg = &registration[E]{key: key, watchers: make(map[*Watch[E]]struct{})}
@@ -174,10 +187,9 @@ func (s *Set[E]) Add(key string, queue int) (*Watch[E], error) {
 	reg.watchers[w] = struct{}{}
 	if reg.on != nil && reg.on == s.link {
 		w.markReady()
-		return w, nil
+		return
 	}
 	s.enqueue(reg)
-	return w, nil
 }
 
 // markReady closes ready. The caller holds the lock.
@@ -197,11 +209,16 @@ func (s *Set[E]) end(w *Watch[E], cause error) {
 	if w.unhook != nil {
 		w.unhook()
 	}
-	close(w.events)
+	if w.events != nil {
+		close(w.events)
+	}
 	w.markReady()
 	delete(w.reg.watchers, w)
 	if len(w.reg.watchers) == 0 {
 		s.enqueue(w.reg)
+	}
+	if w.member != nil && cause != nil {
+		w.member.pattern.refused(w, cause)
 	}
 }
 
@@ -242,11 +259,14 @@ func (s *Set[E]) Down() {
 	}
 }
 
-// Close ends all watches with conn.ErrClosed and waits for the workers. The requests of
-// the workers must have failed, with the connection.
+// Close ends all watches and Patterns with conn.ErrClosed and waits for the workers. The
+// requests of the workers must have failed, with the connection.
 func (s *Set[E]) Close() {
 	s.mu.Lock()
 	s.closed = true
+	for p := range s.patterns {
+		p.end(conn.ErrClosed)
+	}
 	for _, reg := range s.regs {
 		for w := range reg.watchers {
 			s.end(w, conn.ErrClosed)

@@ -99,61 +99,49 @@ func watch(cmd *cobra.Command, c *connect.Flags, key string, f *watchFlags, out 
 		return err
 	}
 	defer cl.Close()
-	ctx, end := context.WithCancelCause(cmd.Context())
-	defer end(nil)
-	events, what, err := f.begin(ctx, end, cl, key)
+	w, what, err := f.begin(cmd.Context(), cl, key)
 	if err != nil {
 		return err
 	}
+	defer w.Close()
 	if c.Verbose {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: watching %s\n", cmd.CommandPath(), what)
 	}
-	for seen := uint64(1); ; seen++ {
-		var e client.Event
-		select {
-		case e = <-events:
-		case <-ctx.Done():
-			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-				return err
-			}
-			return nil // an interruption is the usual end
-		}
+	seen := uint64(0)
+	for e := range w.Chan() {
 		if err := printEvent(cmd.OutOrStdout(), &e, out.JSON()); err != nil {
 			return err
 		}
-		if seen == f.count {
+		if seen++; seen == f.count {
 			return nil
 		}
 	}
+	if cmd.Context().Err() != nil {
+		return nil // an interruption is the usual end
+	}
+	return f.explain(w.Err(), key)
 }
 
-// begin registers. Events come until ctx ends; when there can be no more, it calls end
-// with the reason.
-func (f *watchFlags) begin(ctx context.Context, end context.CancelCauseFunc, cl *client.Client, key string) (events <-chan client.Event, what string, err error) {
-	if f.prefix {
-		p := newPrefixWatch(cl, key)
-		if err := p.look(ctx, true); err != nil {
-			return nil, "", err
-		}
-		what = p.describe()
-		go func() { end(p.rescan(ctx, f.rescan)) }()
-		return p.events, what, nil
+// begin registers the watch. what names what it watches, for people.
+func (f *watchFlags) begin(ctx context.Context, cl *client.Client, key string) (w *client.Watch, what string, err error) {
+	if !f.prefix {
+		w, err = cl.Watch(ctx, key)
+		return w, protocol.Quote(key), f.explain(err, key)
 	}
-	w, err := cl.Watch(ctx, key)
-	if err != nil {
-		return nil, "", connect.Explain(err)
+	pattern := client.LiteralPattern(key) + "*"
+	if len(pattern) > protocol.MaxPattern {
+		return nil, "", fmt.Errorf("a prefix has at most %d bytes, and each *, ? and [ in it counts as three", protocol.MaxPattern-1)
 	}
-	forwarded := make(chan client.Event)
-	go func() {
-		for e := range w.Chan() {
-			select {
-			case forwarded <- e:
-			case <-ctx.Done():
-			}
-		}
-		end(w.Err())
-	}()
-	return forwarded, protocol.Quote(key), nil
+	w, err = cl.WatchPattern(ctx, pattern, client.BinaryKeys(), client.Rescan(f.rescan))
+	return w, "the keys that begin with " + protocol.Quote(key), f.explain(err, key)
+}
+
+// explain says what an error of a watch means for a person.
+func (f *watchFlags) explain(err error, key string) error {
+	if f.prefix && errors.Is(err, client.ErrQuotaExceeded) {
+		return fmt.Errorf("more keys begin with %s than the server lets this client watch: its --max-watches, --max-watch-bytes or --max-memory says how many; %w", protocol.Quote(key), connect.Explain(err))
+	}
+	return connect.Explain(err)
 }
 
 func printEvent(w io.Writer, e *client.Event, asJSON bool) error {
