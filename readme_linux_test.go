@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/terminal"
 )
 
 // TestREADME types the README's sessions into a shell, in one checkout of its
@@ -279,7 +278,7 @@ mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
 	if err != nil {
 		t.Fatal(err)
 	}
-	outRead, outWrite := openTerminal(t)
+	outRead, outWrite := terminal.Open(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, outWrite
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -335,29 +334,6 @@ func (sh *shell) run(s step) {
 	if !matches(strings.Join(s.want, "\n"), strings.Join(got, "\n")) {
 		sh.t.Errorf("README line %d: %s\nprinted %q\nwant    %q", s.line, s.command, got, s.want)
 	}
-}
-
-// openTerminal gives both ends of a terminal: programs behave on one as they do
-// in front of a person.
-func openTerminal(t *testing.T) (screen, terminal *os.File) {
-	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
-	}
-	t.Cleanup(func() { screen.Close() })
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return screen, terminal
 }
 
 // matches compares output with what the README shows, in which … stands for

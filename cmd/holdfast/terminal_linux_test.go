@@ -6,9 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,29 +15,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/terminal"
 )
-
-// openTerminal gives both ends of a terminal.
-func openTerminal(t *testing.T) (screen, terminal *os.File) {
-	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
-	}
-	t.Cleanup(func() { screen.Close() })
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return screen, terminal
-}
 
 // A pattern deletes after a person has said yes, and says how much it was.
 func TestDelAsks(t *testing.T) {
@@ -57,13 +34,13 @@ func TestDelAsks(t *testing.T) {
 		{"\x04", "only with --yes", exit.Failed}, // the end of the input
 		{"Yes\n", "2 keys were deleted", exit.Done},
 	} {
-		screen, terminal := openTerminal(t)
+		screen, tty := terminal.Open(t)
 		cmd := exec.Command(binary, "del", "-p", port, "--pattern", prefix+"*")
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		terminal.Close()
+		tty.Close()
 		r := bufio.NewReader(screen)
 		asked, err := r.ReadString('?')
 		if want := `delete 2 keys that match "` + prefix + `*"?`; asked != want || err != nil {
@@ -92,13 +69,13 @@ func TestPasswdAsks(t *testing.T) {
 		{"hush again\n", "the two passwords differ", exit.Failed},
 		{"hush hush\n", "", exit.Done},
 	} {
-		screen, terminal := openTerminal(t)
+		screen, tty := terminal.Open(t)
 		cmd := exec.Command(binary, "passwd", file, "alice", "-I", "1000")
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		terminal.Close()
+		tty.Close()
 		r := bufio.NewReader(screen)
 		var shown strings.Builder
 		for _, step := range []struct{ prompt, answer string }{{"Password for alice: ", "hush hush\n"}, {"The same again: ", test.again}} {

@@ -156,30 +156,19 @@ func TestAnAuthorityThatIsTakenAway(t *testing.T) {
 	files := a.Mutual("server")
 	files.CRL = ""
 	files.ClientCA = filepath.Join(t.TempDir(), "clients.crt")
-	copyFile(t, a.File(certs.AuthorityCert), files.ClientCA)
+	certstest.Copy(t, a.File(certs.AuthorityCert), files.ClientCA)
 	s := newServer(t, files)
 	client := a.Client("press-7")
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	if _, err := shake(t, s, client); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, next.File(certs.AuthorityCert), files.ClientCA)
+	certstest.Copy(t, next.File(certs.AuthorityCert), files.ClientCA)
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := shake(t, s, client); err == nil {
 		t.Error("a client of an authority that was taken away was let in")
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, content, 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -241,7 +230,7 @@ func TestBadFiles(t *testing.T) {
 
 	// Given a server that runs, a bad file changes nothing.
 	s := newServer(t, good)
-	copyFile(t, another.Key, good.Key)
+	certstest.Copy(t, another.Key, good.Key)
 	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), "no pair") {
 		t.Errorf("a key that does not match was read again: %v", err)
 	}
@@ -256,8 +245,8 @@ func TestReload(t *testing.T) {
 	a := certstest.New(t)
 	files, next := a.Server("server"), a.Server("next")
 	s := newServer(t, files)
-	copyFile(t, next.Key, files.Key)
-	copyFile(t, next.Cert, files.Cert)
+	certstest.Copy(t, next.Key, files.Key)
+	certstest.Copy(t, next.Cert, files.Cert)
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +305,7 @@ func TestAuthority(t *testing.T) {
 	if _, err := a.Revoke(other.File("foreign.crt")); err == nil || !strings.Contains(err.Error(), "has not signed it") {
 		t.Errorf("revoked another one's: %v", err)
 	}
-	copyFile(t, other.File(certs.AuthorityKey), a.File(certs.AuthorityKey))
+	certstest.Copy(t, other.File(certs.AuthorityKey), a.File(certs.AuthorityKey))
 	if _, err := certs.OpenAuthority(a.Dir, ""); err == nil || !strings.Contains(err.Error(), "no pair") {
 		t.Errorf("an authority with another one's key: %v", err)
 	}

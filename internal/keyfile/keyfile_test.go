@@ -2,32 +2,15 @@ package keyfile
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// testKey parses the private key of a PEM file that is not encrypted.
-func testKey(t *testing.T, file []byte) *ecdsa.PrivateKey {
-	t.Helper()
-	block, _ := pem.Decode(file)
-	if block == nil {
-		t.Fatalf("no PEM: %q", file)
-	}
-	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-		return key
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(*ecdsa.PrivateKey)
-}
+	"github.com/holdfast-mqtt/holdfast/internal/keyfile/keyfiletest"
+)
 
 // The files of testdata/keys were made with openssl: one key, encrypted in the ways that
 // their names say with the password "secret".
@@ -40,15 +23,15 @@ func TestEncryptedKeys(t *testing.T) {
 		}
 		return file
 	}
-	want := testKey(t, read("plain.pem"))
-	if got, err := Decrypt(read("plain.pem"), ""); err != nil || !testKey(t, got).Equal(want) {
+	want := keyfiletest.Parse(t, read("plain.pem"))
+	if got, err := Decrypt(read("plain.pem"), ""); err != nil || !keyfiletest.Parse(t, got).Equal(want) {
 		t.Errorf("a key that is not encrypted: %v", err)
 	}
 	for _, name := range []string{
 		"pbes2-aes256-sha256.pem", "pbes2-aes192-sha512.pem", "pbes2-aes128-sha1.pem", "pbes2-des3.pem", "rfc1423-aes256.pem",
 	} {
 		file := append([]byte("A comment, as openssl writes them.\n"), read(name)...)
-		if got, err := Decrypt(file, "secret"); err != nil || !testKey(t, got).Equal(want) {
+		if got, err := Decrypt(file, "secret"); err != nil || !keyfiletest.Parse(t, got).Equal(want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := Decrypt(file, "other"); !errors.Is(err, ErrWrongPassword) {

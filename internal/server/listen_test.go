@@ -132,8 +132,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 
 	// When the certificate is exchanged, new connections get the new one, and old ones go on.
-	copyFile(t, next.Key, files.Key)
-	copyFile(t, next.Cert, files.Cert)
+	certstest.Copy(t, next.Key, files.Key)
+	certstest.Copy(t, next.Cert, files.Cert)
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	before.Ping()
 
 	// When the new one is of no use, the old one stays.
-	copyFile(t, foreign.Key, files.Key)
+	certstest.Copy(t, foreign.Key, files.Key)
 	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), files.Key+" are no pair") {
 		t.Errorf("a foreign key: %v", err)
 	}
@@ -209,17 +209,6 @@ func TestARevokedClientIsDisconnected(t *testing.T) {
 	}
 	foreign.AwaitDisconnect(mqtt.NotAuthorized)
 	kept.Ping()
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestURLs(t *testing.T) {

@@ -46,6 +46,9 @@ func (r *run) report(before, after Sample) *Report {
 	return p
 }
 
+// Failed says whether something grew that must stay flat, or a client's operation failed.
+func (p *Report) Failed() bool { return len(p.Problems) > 0 }
+
 func (p *Report) problem(format string, args ...any) {
 	p.Problems = append(p.Problems, fmt.Sprintf(format, args...))
 }
@@ -90,7 +93,7 @@ func (p *Report) String() string {
 	for _, problem := range p.Problems {
 		fmt.Fprintf(&b, "PROBLEM: %s\n", problem)
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // The chart's measures, in pixels.

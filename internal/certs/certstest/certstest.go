@@ -87,3 +87,15 @@ func (a *Authority) issue(r certs.Request) {
 		a.tb.Fatal(err)
 	}
 }
+
+// Copy replaces the content of the file to by that of the file from.
+func Copy(tb testing.TB, from, to string) {
+	tb.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(to, content, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/holdfast-mqtt/holdfast/internal/keyfile/keyfiletest"
 )
 
 // When TLS is used, and where the server is then.
@@ -156,7 +158,7 @@ func TestCertificateWithEncryptedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certFile := certify(t, testKey(t, plain))
+	certFile := certify(t, keyfiletest.Parse(t, plain))
 	encrypted := "../../keyfile/testdata/pbes2-aes256-sha256.pem"
 	c := Flags{certFile: certFile, keyFile: encrypted, keyPass: "secret"}
 	config, err := c.TLSConfig()
@@ -176,23 +178,6 @@ func TestCertificateWithEncryptedKey(t *testing.T) {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
-}
-
-// testKey parses the private key of a PEM file that is not encrypted.
-func testKey(t *testing.T, file []byte) *ecdsa.PrivateKey {
-	t.Helper()
-	block, _ := pem.Decode(file)
-	if block == nil {
-		t.Fatalf("no PEM: %q", file)
-	}
-	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-		return key
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(*ecdsa.PrivateKey)
 }
 
 // Without --clientid, the client ID begins with the name by which the server knows the

@@ -86,7 +86,7 @@ func TestSubscriberKeepsBooks(t *testing.T) {
 			for _, d := range c.came {
 				if d.time != s.times {
 					s.times = d.time
-					conn = &connection{receiveMax: 4, underWay: map[uint16]bool{}}
+					conn = &connection{receiveMax: 4, inflight: map[uint16]bool{}}
 				}
 				if err := s.message(conn, d.packet()); err != nil {
 					t.Fatal(err)

@@ -34,10 +34,7 @@ type group struct {
 // NewGroup makes a shared subscription and its members: one that is always there,
 // and two that come and go.
 func NewGroup(qos byte, pubs []*Publisher, source func() *rand.Rand) (members []*Subscriber) {
-	g := &group{qos: qos, pubs: pubs}
-	for range pubs {
-		g.streams = append(g.streams, stream{missing: map[uint64]bool{}})
-	}
+	g := &group{qos: qos, pubs: pubs, streams: newStreams(len(pubs))}
 	for i := range 3 {
 		m := NewSubscriber(fmt.Sprintf("member%d-%d", qos, i), qos, i > 0, source(), pubs)
 		m.filter, m.book = fmt.Sprintf("$share/group%d/%s", qos, messageFilter), g
@@ -49,16 +46,8 @@ func NewGroup(qos byte, pubs []*Publisher, source func() *rand.Rand) (members []
 func (g *group) hand(s *Subscriber, m message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st := &g.streams[m.publisher]
-	switch {
-	case m.seq > st.last:
-		for seq := st.last + 1; seq < m.seq; seq++ {
-			st.missing[seq] = true
-		}
-		st.last = m.seq
-		s.Faults.Delivered++
-	case st.missing[m.seq]:
-		delete(st.missing, m.seq)
+	switch came := g.streams[m.publisher].receive(m.seq); {
+	case came != again:
 		s.Faults.Delivered++
 	case g.qos == 2 && g.pubs[m.publisher].qos == 2:
 		s.blame(&s.Faults.Duplicates2, "%v came to the group twice at QoS 2", m)
@@ -83,19 +72,10 @@ func (g *group) balance(s *Subscriber) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.streams {
-		st, target := &g.streams[i], g.pubs[i].settledAt
-		for seq := st.last + 1; seq <= target; seq++ {
-			st.missing[seq] = true
+		if lost := g.streams[i].settle(g.pubs[i].settledAt); len(lost) > 0 {
+			s.Faults.Lost += len(lost) - 1
+			s.blame(&s.Faults.Lost, "%d acknowledged messages of publisher %d never came to the group", len(lost), i)
 		}
-		st.last = max(st.last, target)
-		for range st.missing {
-			s.Faults.Lost++
-		}
-		if n := len(st.missing); n > 0 {
-			s.Faults.Lost--
-			s.blame(&s.Faults.Lost, "%d acknowledged messages of publisher %d never came to the group", n, i)
-		}
-		clear(st.missing)
 	}
 }
 

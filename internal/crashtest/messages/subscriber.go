@@ -3,7 +3,6 @@ package messages
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/lives"
@@ -37,14 +36,10 @@ type Subscriber struct {
 
 // NewSubscriber makes a subscriber to the messages of publishers.
 func NewSubscriber(name string, qos byte, offline bool, rng *rand.Rand, pubs []*Publisher) *Subscriber {
-	s := &Subscriber{
+	return &Subscriber{
 		name: name, qos: qos, offline: offline, rng: rng, pubs: pubs, filter: messageFilter,
-		received: map[uint16]message{}, seen: map[uint16]sighted{},
+		received: map[uint16]message{}, seen: map[uint16]sighted{}, streams: newStreams(len(pubs)),
 	}
-	for range pubs {
-		s.streams = append(s.streams, stream{missing: map[uint64]bool{}})
-	}
-	return s
 }
 
 // sighted is what a packet identifier brought.
@@ -63,14 +58,8 @@ type Faults struct {
 	Duplicates    int // the same at QoS 1: allowed
 	WithoutDup    int // redelivered with its packet identifier, but not marked
 	SessionsLost  int
-	OverReceiving int // more under way than Receive Maximum
+	OverReceiving int // more inflight than Receive Maximum
 	IDReused      int // a packet identifier used again before its exchange had ended
-}
-
-// stream is which messages of one publisher have come.
-type stream struct {
-	last    uint64          // highest sequence number handed out
-	missing map[uint64]bool // lower ones that were not
 }
 
 // blame counts a fault, and describes it if it is among the first.
@@ -88,7 +77,7 @@ const ackDelay = 5 * time.Millisecond
 type connection struct {
 	*lives.Link
 	receiveMax int
-	underWay   map[uint16]bool // deliveries whose last acknowledgement has not been sent
+	inflight   map[uint16]bool // packet identifiers of deliveries whose last acknowledgement has not been sent
 	resent     uint64          // ordinal of the last redelivery
 	acks       []byte          // acknowledgements that are held back
 	finals     []uint16        // packet identifiers whose delivery those acknowledgements end
@@ -152,7 +141,7 @@ func (s *Subscriber) connect(l *lives.Life) (*connection, error) {
 	}
 	l.Arrivals.Count()
 	s.times++
-	c := &connection{Link: k, receiveMax: receiveMax, underWay: map[uint16]bool{}}
+	c := &connection{Link: k, receiveMax: receiveMax, inflight: map[uint16]bool{}}
 	if !ack.SessionPresent {
 		if s.session {
 			s.blame(&s.Faults.SessionsLost, "the session is gone in life %d", l.Number)
@@ -217,7 +206,7 @@ func (s *Subscriber) release(c *connection) {
 	c.Out = append(c.Out, c.acks...)
 	c.acks = c.acks[:0]
 	for _, id := range c.finals {
-		delete(c.underWay, id)
+		delete(c.inflight, id)
 	}
 	c.finals = c.finals[:0]
 }
@@ -279,9 +268,9 @@ func (s *Subscriber) message(c *connection, p lives.Packet) error {
 
 // checkFlow checks that the broker keeps to the Receive Maximum [MQTT-3.3.4-9].
 func (s *Subscriber) checkFlow(c *connection, d *mqtt.Publish) {
-	c.underWay[d.PacketID] = true
-	if len(c.underWay) > c.receiveMax {
-		s.blame(&s.Faults.OverReceiving, "%d messages under way, Receive Maximum is %d", len(c.underWay), c.receiveMax)
+	c.inflight[d.PacketID] = true
+	if len(c.inflight) > c.receiveMax {
+		s.blame(&s.Faults.OverReceiving, "%d messages are inflight, Receive Maximum is %d", len(c.inflight), c.receiveMax)
 	}
 }
 
@@ -333,15 +322,10 @@ func (s *Subscriber) hand(m message) {
 		return
 	}
 	st := &s.streams[m.publisher]
-	switch {
-	case m.seq > st.last:
-		for seq := st.last + 1; seq < m.seq; seq++ {
-			st.missing[seq] = true
-		}
-		st.last = m.seq
+	switch came := st.receive(m.seq); {
+	case came == inOrder:
 		s.Faults.Delivered++
-	case st.missing[m.seq]:
-		delete(st.missing, m.seq)
+	case came == late:
 		s.Faults.Delivered++
 		s.blame(&s.Faults.OutOfOrder, "%v came for the first time after message %d", m, st.last)
 	case s.qos == 2 && s.pubs[m.publisher].qos == 2:
@@ -358,20 +342,9 @@ func (s *Subscriber) Balance() {
 		return
 	}
 	for i := range s.streams {
-		st, target := &s.streams[i], s.pubs[i].settledAt
-		for seq := st.last + 1; seq <= target; seq++ {
-			st.missing[seq] = true
+		if lost := s.streams[i].settle(s.pubs[i].settledAt); len(lost) > 0 {
+			s.Faults.Lost += len(lost) - 1
+			s.blame(&s.Faults.Lost, "%d acknowledged messages of publisher %d never came, from %d to %d", len(lost), i, lost[0], lost[len(lost)-1])
 		}
-		st.last = max(st.last, target)
-		var gone []uint64
-		for seq := range st.missing {
-			gone = append(gone, seq)
-		}
-		slices.Sort(gone)
-		if len(gone) > 0 {
-			s.Faults.Lost += len(gone) - 1
-			s.blame(&s.Faults.Lost, "%d acknowledged messages of publisher %d never came, from %d to %d", len(gone), i, gone[0], gone[len(gone)-1])
-		}
-		clear(st.missing)
 	}
 }

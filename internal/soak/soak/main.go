@@ -3,7 +3,7 @@
 //
 //	go run ./internal/soak/soak -for 1h -clients 2000 -chart docs/performance/soak.svg
 //
-// The exit status is 1 if it does not.
+// The exit status is 0 if it does, 1 if it does not, and 2 if the run itself failed.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	var o soak.Options
-	var chart string
+	var chart, file string
 	flag.DurationVar(&o.For, "for", 0, "how long; 0: an hour")
 	flag.IntVar(&o.Clients, "clients", 0, "clients at a time; 0: 2,000")
 	flag.DurationVar(&o.Life, "life", 0, "the longest life of a connection; 0: two minutes")
@@ -30,6 +30,7 @@ func run() int {
 	flag.DurationVar(&o.Sample, "sample", 0, "between two looks at the process; 0: 10 seconds")
 	flag.Uint64Var(&o.Seed, "seed", 1, "seed")
 	flag.StringVar(&chart, "chart", "", "file to draw the curves into, as an SVG")
+	flag.StringVar(&file, "json", "", "file for the report as JSON; -: standard output")
 	flag.Parse()
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -40,23 +41,15 @@ func run() int {
 		o.Dir = dir
 		o.Binary, err = process.Build(dir, process.Holdfast)
 	}
-	var report *soak.Report
+	var result harness.Result
 	if err == nil {
-		report, err = soak.Run(ctx, o)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "soak: %v\n", err)
-		return 2
-	}
-	fmt.Print(report)
-	if chart != "" {
-		if err := os.WriteFile(chart, report.Chart(), 0o644); err != nil {
-			fmt.Fprintf(os.Stderr, "soak: %v\n", err)
-			return 2
+		var report *soak.Report
+		if report, err = soak.Run(ctx, o); err == nil {
+			result = report
+			if chart != "" {
+				err = os.WriteFile(chart, report.Chart(), 0o644)
+			}
 		}
 	}
-	if len(report.Problems) > 0 {
-		return 1
-	}
-	return 0
+	return harness.Report("soak", result, err, file)
 }
