@@ -41,6 +41,13 @@
 //   - watches are registered again, and the gap is closed with a GET: a
 //     [Watch] whose key has changed meanwhile gets an [Event] for it.
 //
+// # Changes
+//
+// [Client.Watch] gives the changes of one key as they happen, [Client.WatchPattern] those
+// of all keys that match a pattern, for example of all that begin with "sensor/". The
+// second is built of the first and of [Client.Scan], so a new key is seen when the next
+// scan finds it.
+//
 // # Processing each message once
 //
 // [Client.Load], [Client.Store] and [Client.Done] let a handler of messages have its effect

@@ -1,6 +1,7 @@
 // Package watches keeps a client's registrations at the server in step with the keys that
-// the application watches, and hands the changes to the watches. It knows a connection
-// only by what a [Link] does, and nothing of the protocol.
+// the application watches, and hands the changes to the watches: of one key (a [Watch]), or
+// of all keys that a scan finds (a [Pattern]). It knows a connection only by what a [Link]
+// does, and nothing of the protocol.
 package watches
 
 import (
