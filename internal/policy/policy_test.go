@@ -337,7 +337,7 @@ rules:
 	for _, w := range p.Warnings {
 		got = append(got, fmt.Sprintf("%d: %.16s", w.Line, w.Text))
 	}
-	want := []string{"2: no rule refers t", "4: clientIds of pri", "4: no rule has the ", "5: \"telemetry/*\": *", "6: \"{principal.clie"}
+	want := []string{"2: no rule refers t", "4: * is not a wildc", "4: no rule has the ", "5: \"telemetry/*\": *", "6: \"{principal.clie"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
