@@ -41,11 +41,13 @@ type observer struct {
 
 	mu      sync.Mutex
 	figures map[string]int64 // newest, by topic; under mu
-	fresh   chan struct{}    // of capacity 1: the last of the figures came
+	rounds  chan struct{}    // of capacity 1: the program has begun to publish its figures
 }
 
-// The topics of the program's own figures.
+// The topics of the program's own figures. The program publishes a figure only if it has
+// changed, and the uptime, which always has, before the others.
 const (
+	uptimeTopic     = "$SYS/broker/uptime"
 	goroutinesTopic = "$SYS/broker/goroutines"
 	heapTopic       = "$SYS/broker/memory/go heap"
 )
@@ -56,8 +58,8 @@ func newObserver(ctx context.Context, s *server) (*observer, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &observer{server: s, session: session, cancel: cancel, figures: map[string]int64{}, fresh: make(chan struct{}, 1)}
-	if err := session.Subscribe(ctx, goroutinesTopic, heapTopic); err != nil {
+	w := &observer{server: s, session: session, cancel: cancel, figures: map[string]int64{}, rounds: make(chan struct{}, 1)}
+	if err := session.Subscribe(ctx, uptimeTopic, goroutinesTopic, heapTopic); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -74,20 +76,20 @@ func newObserver(ctx context.Context, s *server) (*observer, error) {
 }
 
 func (w *observer) take(topic, payload string) {
+	if topic == uptimeTopic {
+		select {
+		case w.rounds <- struct{}{}:
+		default:
+		}
+		return
+	}
 	n, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil {
 		return
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.figures[topic] = n
-	whole := len(w.figures) == 2
-	w.mu.Unlock()
-	if whole {
-		select {
-		case w.fresh <- struct{}{}:
-		default:
-		}
-	}
 }
 
 func (w *observer) close() {
@@ -96,23 +98,23 @@ func (w *observer) close() {
 	w.reader.Wait()
 }
 
-// sample looks at the process, with figures that it publishes from now on.
+// sample looks at the process, with figures that it makes from now on: those between the
+// next uptime and the one after it.
 func (w *observer) sample(ctx context.Context, r *run) (Sample, error) {
-	w.mu.Lock()
-	clear(w.figures)
-	w.mu.Unlock()
-	select { // of figures before
-	case <-w.fresh:
+	select { // of a round that has begun before
+	case <-w.rounds:
 	default:
 	}
 	late := time.NewTimer(time.Minute)
 	defer late.Stop()
-	select {
-	case <-w.fresh:
-	case <-ctx.Done():
-		return Sample{}, context.Cause(ctx)
-	case <-late.C:
-		return Sample{}, fmt.Errorf("the program has published no figures on $SYS for a minute; its output:\n%s", w.server.Output())
+	for range 2 {
+		select {
+		case <-w.rounds:
+		case <-ctx.Done():
+			return Sample{}, context.Cause(ctx)
+		case <-late.C:
+			return Sample{}, fmt.Errorf("the program has published no figures on $SYS for a minute; its output:\n%s", w.server.Output())
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
