@@ -4,9 +4,10 @@ import (
 	"errors"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // Bytes makes a flag of a number of bytes: 65536, 64KiB, 1.5GiB. Multiples are of
@@ -28,7 +29,7 @@ func (v bytesValue) String() string {
 }
 
 func (v bytesValue) Set(s string) (err error) {
-	*v.to, err = parseBytes(s)
+	*v.to, err = units.ParseBytes(s)
 	return err
 }
 
@@ -44,31 +45,10 @@ func (v intBytesValue) String() string {
 }
 
 func (v intBytesValue) Set(s string) error {
-	n, err := parseBytes(s)
+	n, err := units.ParseBytes(s)
 	if err == nil && n > math.MaxInt32 {
 		err = errors.New("at most 2GiB")
 	}
 	*v.to = int(n)
 	return err
-}
-
-func parseBytes(s string) (int64, error) {
-	number := strings.TrimSuffix(strings.TrimSuffix(s, "iB"), "B")
-	factor := 1.0
-	if i := strings.IndexByte("KMGT", last(number)); i >= 0 {
-		factor = float64(int64(1) << (10 * (i + 1)))
-		number = number[:len(number)-1]
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n <= 0 || n*factor >= math.MaxInt64 {
-		return 0, errors.New("want a positive number of bytes, for example 65536, 64KiB or 1.5GiB")
-	}
-	return int64(n * factor), nil
-}
-
-func last(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
 }
