@@ -67,6 +67,7 @@ type Target struct {
 	mu   sync.Mutex
 	open []*link // guarded by mu: the attackers' connections
 	left bool    // guarded by mu: the attackers have left
+	hall *hall   // of the attack with slow consumers
 }
 
 // pick returns the value for the target's size.

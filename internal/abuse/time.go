@@ -269,7 +269,7 @@ func publishRetained(t *Target, n, publishers int) error {
 // Attacks are all that are known, in the order of the table.
 func Attacks() []*Attack {
 	var all []*Attack
-	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, timeAttacks} {
+	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, timeAttacks, slowAttacks} {
 		for _, a := range group {
 			own := *a // each caller may change it
 			if own.Longest == ([2]seconds{}) {
