@@ -42,6 +42,12 @@ func TestSessionList(t *testing.T) {
 	administer(t, data, "", "list", "--ids", "-0", "--away").want(t, "IDs with NUL", 0, "away one\x00", "")
 	administer(t, data, "", "list", "--ids", "--connected").want(t, "connected", 0, "here\n", "")
 
+	principals := administer(t, data, "", "list", "--by-principal")
+	want = regexp.MustCompile(`^127\.0\.0\.1 +1 +1 +2 +0 +0\n- +1 +0 +1 +1 +\d+\n$`)
+	if principals.code != 0 || principals.err != "" || !want.MatchString(principals.out) {
+		t.Errorf("status %d, errors %q, principals\n%s\nwant %s", principals.code, principals.err, principals.out, want)
+	}
+
 	var session map[string]any
 	if err := json.Unmarshal([]byte(administer(t, data, "", "list", "--json", "--away").out), &session); err != nil {
 		t.Fatal(err)

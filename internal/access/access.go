@@ -124,6 +124,9 @@ type Permissions interface {
 	MaySubscribe(id *Identity, filter []byte) bool
 	MayRead(id *Identity, key []byte) bool
 	MayWrite(id *Identity, key []byte) bool
+	// Quota is what the principal of the identity may hold and do; never nil, and not to be
+	// changed.
+	Quota(id *Identity) *Quota
 }
 
 // AllowAll are Permissions to do everything.
@@ -134,6 +137,7 @@ func (AllowAll) MayPublish(*Identity, []byte) bool   { return true }
 func (AllowAll) MaySubscribe(*Identity, []byte) bool { return true }
 func (AllowAll) MayRead(*Identity, []byte) bool      { return true }
 func (AllowAll) MayWrite(*Identity, []byte) bool     { return true }
+func (AllowAll) Quota(*Identity) *Quota              { return &NoQuota }
 
 // OriginOf says where an accepted connection came in: what the connection says itself,
 // or one below it, if it has a method Origin, or else its remote address.

@@ -5,8 +5,11 @@ import (
 	"net"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Serve accepts connections until the listener is closed, which Close does.
@@ -91,33 +94,65 @@ func (b *Broker) addReader() bool {
 	return true
 }
 
+// addConn takes in a connection whose client is not known yet, or says false. When all
+// places are taken, the connection that has waited for its CONNECT longest makes room: an
+// honest client sends it at once.
 func (b *Broker) addConn(c *Conn) bool {
+	victim, added := b.placeConn(c)
+	if victim != nil {
+		b.Counters.Strangers.Add(1)
+		victim.Transport.Shut(0)
+	}
+	return added
+}
+
+// placeConn does the work of addConn; the caller closes victim, unless it is nil.
+func (b *Broker) placeConn(c *Conn) (victim *Conn, added bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c.reserved = c.Loopback() && b.reserved < b.Limits.LoopbackConnections
-	if b.closed || len(b.conns)-b.reserved >= b.Limits.MaxConnections+SpareConnections && !c.reserved {
-		return false
+	if b.closed {
+		return nil, false
 	}
+	if len(b.conns)-b.reserved >= b.Limits.MaxConnections+b.Limits.ReservedConnections+SpareConnections && !c.reserved {
+		if victim, _ = b.Sessions.Principals.OldestStranger().(*Conn); victim == nil {
+			return nil, false
+		}
+	}
+	c.seat = b.Sessions.Principals.Arrive(c, c.reserved)
 	b.conns[c] = struct{}{}
 	if c.reserved {
 		b.reserved++
 	}
-	return true
+	return victim, true
 }
 
-// SpareConnections is how many connections beyond the bound are told so in a CONNACK.
+// SpareConnections is how many connections beyond the bounds have a place until their
+// CONNECT: they are told of the bound in a CONNACK, or get the place of another one.
 const SpareConnections = 64
 
-// mayStay says whether a connection that was added is within the bound.
-func (b *Broker) mayStay(c *Conn) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return c.reserved || len(b.conns)-b.reserved <= b.Limits.MaxConnections
+// admit counts the connection for its principal, and ends another one in favour of it if
+// that is what the bound asks for (package principals). refused says why it may not stay;
+// empty: it may.
+func (c *Conn) admit() (refused string) {
+	b, id := c.b, c.Identity()
+	// A connection that the client still has ends when this one gets the session.
+	principal := registry.Principal(id.OwnedBy(), &c.Peer)
+	replaces := b.Sessions.IsConnected(c.Client, principal)
+	displaced, refused := b.Sessions.Principals.Admit(c.seat, principal, access.QuotaOf(b.may, id), replaces)
+	if victim, ok := displaced.(*Conn); ok {
+		const reason = "the server has as many connections as it may, and this client's principal has most of them"
+		b.Counters.Displaced.Add(1)
+		b.audit.Ended(victim.audited(), reason)
+		victim.Disconnect(mqtt.QuotaExceeded, reason)
+	}
+	return refused
 }
 
 func (b *Broker) removeConn(c *Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.Sessions.Principals.Depart(c.seat)
 	delete(b.conns, c)
 	if c.reserved {
 		b.reserved--

@@ -125,9 +125,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b.Sessions = registry.New(env, kept)
 	b.Router = b.Sessions.Router
-	if b.may != nil {
-		b.Sessions.MayPublish = b.may.MayPublish
-	}
+	b.Sessions.May = b.may
 	if err := b.Sessions.Restore(); err != nil {
 		b.flushers.Close()
 		return nil, err

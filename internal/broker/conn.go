@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -26,9 +27,9 @@ type Conn struct {
 	b       *Broker
 	session *session.Session
 
-	origin    *access.Origin
-	identity  atomic.Pointer[access.Identity] // from CONNECT on; nil: the server neither authenticates clients nor has a policy
-	keepAlive time.Duration                   // 0: none
+	origin   *access.Origin
+	seat     *principals.Seat                // reader: among the connections of its principal
+	identity atomic.Pointer[access.Identity] // from CONNECT on; nil: the server neither authenticates clients nor has a policy
 
 	acks       acks.Ring
 	responses  *responseRoute // owned by the goroutine that writes acknowledgements: it holds the lock of acks, or is the reader while no acknowledgement is pending; nil: no response yet
@@ -50,6 +51,8 @@ type Conn struct {
 	aliasIn      []string // reader: topic aliases of the client
 	aliasInBytes int32    // reader: of the topics in aliasIn
 	debt         int32    // reader: units of work for which the client has not made it wait, see session/pace.go
+
+	keepAlive uint16 // seconds; 0: none
 
 	bridge   bool // the client is a broker that connects as a bridge
 	graceful bool // reader: the client sent DISCONNECT with reason code 0, so its will is not published
@@ -235,6 +238,11 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 		}
 		c.decoding = false
 		c.pace(t)
+		if c.b.may != nil && mqtt.Type(header>>4) == mqtt.PUBLISH {
+			if err := c.holdToRate(t, n); err != nil {
+				return 0, err
+			}
+		}
 		c.decoding = true // until the packet's handler has decoded it
 		t.PacketsIn++
 		c.handled++

@@ -110,14 +110,16 @@ func (c *Conn) judge(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) (code 
 	if c.b.may != nil && !c.b.may.MayConnect(c.Identity()) {
 		return mqtt.NotAuthorized, "not authorized to connect"
 	}
-	if !c.b.mayStay(c) {
-		return mqtt.QuotaExceeded, "the server has as many connections as it may"
-	}
 	if code, reason := c.b.JudgeQueueFull(p.Raw); code.Failed() {
 		return code, reason
 	}
 	if p.HasWill {
-		return c.judgeWill(&p.Will)
+		if code, reason := c.judgeWill(&p.Will); code.Failed() {
+			return code, reason
+		}
+	}
+	if refused := c.admit(); refused != "" { // last: another connection may end for this one
+		return mqtt.QuotaExceeded, refused
 	}
 	return mqtt.Success, ""
 }
@@ -149,9 +151,9 @@ func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
 		c.ReceiveMax = int32(min(int(c.ReceiveMax), l.MaxInflightV3))
 	}
 	c.AliasOutMax = int32(min(int(p.TopicAliasMaximum), l.TopicAliasMaximum))
-	c.keepAlive = time.Duration(p.KeepAlive) * time.Second
-	if l.MaxKeepAlive > 0 && (c.keepAlive == 0 || c.keepAlive > l.MaxKeepAlive) && p.Version == mqtt.V5 {
-		c.keepAlive = l.MaxKeepAlive
+	c.keepAlive = p.KeepAlive
+	if most := uint16(l.MaxKeepAlive / time.Second); most > 0 && (c.keepAlive == 0 || c.keepAlive > most) && p.Version == mqtt.V5 {
+		c.keepAlive = most
 		ack.HasServerKeepAlive = true
 		ack.ServerKeepAlive = uint16(l.MaxKeepAlive / time.Second)
 	}

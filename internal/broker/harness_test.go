@@ -114,10 +114,10 @@ func (n *node) allCredited() {
 }
 
 // sessionsCredited checks that no more is charged for sessions than those that there are
-// when the broker has stopped, with their wills and received identifiers.
+// when the broker has stopped, with their principals, wills and received identifiers.
 func (n *node) sessionsCredited() {
 	n.t.Helper()
-	want := int64(0)
+	want := n.broker.Sessions.Principals.Figures().Bytes
 	for _, s := range n.broker.Sessions.All() {
 		want += registry.SessionMemory + int64(len(s.ID)) + int64(s.ReceivedRoom)*session.ReceivedMemory
 		if s.Will != nil {

@@ -1,6 +1,10 @@
 package broker
 
-import "github.com/holdfast-mqtt/holdfast/internal/broker/session"
+import (
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+)
 
 // beginPacing begins a reader's turn with the debt of its turns before.
 func (c *Conn) beginPacing(t *session.Turn) {
@@ -23,4 +27,39 @@ func (c *Conn) endPacing(t *session.Turn) {
 	}
 	t.LeaveGate()
 	c.debt = int32(min(int(c.debt)+t.Worked, session.MaxDebt))
+}
+
+// policyLook is how often a reader that is held to a rate looks whether the policy has
+// changed.
+const policyLook = time.Second
+
+// holdToRate holds the reader up before it handles a PUBLISH of size bytes, until the
+// client's principal is within the rates of its quota. The client is not told: what it sends
+// waits in its socket, and so its own flow control slows it down. As long as the reader is
+// held up the client does not count as silent (Conn.heldUp); its PINGREQ is answered when
+// the packets before it have been handled. What the client is owed is written before.
+func (c *Conn) holdToRate(t *session.Turn, size int) error {
+	q := c.b.may.Quota(c.Identity())
+	if !q.Limited() || c.session == nil {
+		return nil
+	}
+	now := func() time.Duration { return time.Duration(c.b.Now()) * time.Millisecond }
+	rates := c.seat.Rates()
+	ticket := rates.Enter(q, size, now())
+	wait := rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now())
+	if wait == 0 {
+		return nil
+	}
+	c.b.Counters.HeldToRate.Add(1)
+	t.Flush()
+	c.Transport.Flush()
+	t.LeaveGate()
+	for ; wait > 0; wait = rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now()) {
+		if err := c.Transport.Pause(min(wait, policyLook)); err != nil {
+			rates.Return(ticket)
+			return errGone
+		}
+		q = c.b.may.Quota(c.Identity())
+	}
+	return nil
 }

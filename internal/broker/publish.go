@@ -3,6 +3,7 @@ package broker
 import (
 	"unicode/utf8"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
@@ -154,7 +155,10 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		return acks.Ack{Code: mqtt.NotAuthorized, Reason: "the response topic must be one that the client may subscribe to"}, 0, false
 	}
 	o := &t.Out
-	*o = message.Outgoing{Topic: p.Topic, Payload: p.Payload, RawProps: p.Props.Raw, QoS: p.QoS, Retain: p.Retain, Publisher: c.Client}
+	*o = message.Outgoing{Topic: p.Topic, Payload: p.Payload, RawProps: p.Props.Raw, QoS: p.QoS, Retain: p.Retain, Publisher: c.Client, Owner: c.session.OwnerRef()}
+	if p.Retain {
+		o.Quota = access.QuotaOf(b.may, c.Identity())
+	}
 	if p.Props.HasMessageExpiry {
 		o.ExpiresAt = max(1, b.Now()+int64(p.Props.MessageExpiry)*1000) // 0 would be never
 	}

@@ -72,9 +72,7 @@ func (b *Broker) takeDenied(s *session.Session, c *Conn) (ended []*session.Subsc
 		if _, rest := session.SplitShare(sub.Filter); b.mayFilter(c, rest) {
 			continue
 		}
-		delete(s.Subs, sub.Filter)
-		s.FilterBytes -= int32(len(sub.Filter))
-		sub.Gone = true
+		s.Unsubscribe(sub)
 		ended = append(ended, sub)
 	}
 	if len(ended) > 0 {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -91,9 +92,12 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subsc
 			return nil, nil, mqtt.QuotaExceeded, "too many subscriptions"
 		case int(s.FilterBytes)+len(filter) > c.b.Limits.MaxFilterBytes:
 			return nil, nil, mqtt.QuotaExceeded, "the filters of this session take more bytes than they may"
+		case !s.Place.TakeSubscription(access.QuotaOf(c.b.may, c.Identity()).Subscriptions):
+			return nil, nil, mqtt.QuotaExceeded, "this client's principal has as many subscriptions as it may"
 		}
 		sub = &session.Subscription{Session: s, Filter: filter}
 		if !c.b.Memory.Take(memory.Subscriptions, sub.Memory()) {
+			s.Place.ReturnSubscriptions(1)
 			return nil, nil, mqtt.QuotaExceeded, "the server has no memory for another subscription"
 		}
 	}
@@ -146,9 +150,7 @@ func (c *Conn) unsubscribe(t *session.Turn, p *mqtt.Unsubscribe) error {
 			codes[i] = mqtt.NoSubscriptionExisted
 			continue
 		}
-		delete(s.Subs, sub.Filter)
-		s.FilterBytes -= int32(len(sub.Filter))
-		sub.Gone = true
+		s.Unsubscribe(sub)
 		gone = append(gone, sub)
 	}
 	s.Mu.Unlock()

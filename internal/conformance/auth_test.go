@@ -14,6 +14,7 @@ import (
 // doorkeeper is an Authenticator, and Permissions, for tests: a client is its user name, and may
 // do anything that has nothing secret in it, but for publishing where it is to listen.
 type doorkeeper struct {
+	access.AllowAll
 	refuse map[string]mqtt.ReasonCode // by user name
 }
 

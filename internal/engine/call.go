@@ -117,6 +117,12 @@ func (d *decision) look() {
 func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, rules func(*decision, *statestore.Entry)) {
 	e := d.e
 	d.look()
+	var own quota.Bounds
+	if by != nil && by.origin.Bounds != nil {
+		if own = by.origin.Bounds(); own.MaxSkew > 0 {
+			d.env.MaxSkewMs = min(d.env.MaxSkewMs, own.MaxSkew.Milliseconds())
+		}
+	}
 	var stored *statestore.Entry
 	if r.Live() {
 		sh.table.FencedEntry(r, &d.stored)
@@ -125,7 +131,7 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	d.env.Last = e.last
-	e.findRoom(&d.env.Room, r, by)
+	e.findRoom(&d.env.Room, r, by, own)
 	rules(d, stored)
 	if !d.res.Changed {
 		return
@@ -198,7 +204,7 @@ func (e *Local) ownerOf(s *session) *quota.Owner {
 
 // findRoom fills room with what the store and the client of the session, nil for none, may
 // still grow by changing the record r. mu is held.
-func (e *Local) findRoom(room *statestore.Room, r table.Record, by *session) {
+func (e *Local) findRoom(room *statestore.Room, r table.Record, by *session, own quota.Bounds) {
 	*room = statestore.Room{}
 	var held *quota.Owner
 	if by != nil {
@@ -206,7 +212,7 @@ func (e *Local) findRoom(room *statestore.Room, r table.Record, by *session) {
 			held = e.quota.ByID(by.origin.ID)
 		}
 	}
-	e.quota.Room(room, r, by != nil, held)
+	e.quota.Room(room, r, by != nil, held, own)
 	switch {
 	case e.journal.Scarce():
 		room.Disk = statestore.DiskScarce

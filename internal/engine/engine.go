@@ -28,9 +28,12 @@ type Engine interface {
 
 // Origin is who sends a session's commands.
 type Origin struct {
-	ID       string
-	Verified bool // false: the ID is only claimed
-	Sink     Sink // nil: events are dropped
+	ID       string // of the principal whose commands they are
+	Verified bool   // false: the ID is only claimed
+	// Bounds says what that principal may hold. It is asked at each write, with locks held,
+	// and must not block; nil: Options say it.
+	Bounds func() quota.Bounds
+	Sink   Sink // nil: events are dropped
 	// Waiter is called once for each reply whose Wait says Asked. nil: none does.
 	Waiter journal.Waiter
 	// Gone says that replies can't reach the client any more: work that only reads
@@ -291,6 +294,9 @@ type Stats struct {
 
 	OutsideHeap int64 // bytes of memory outside of Go's heap, for table.Records and their index
 
+	MostID   string // which principal has written most keys last, as far as that is known
+	MostKeys int64  // how many
+
 	Remembered    int64 // messages
 	MaxRemembered int64
 	Forgotten     int64 // messages whose time had come, since the start
@@ -312,6 +318,7 @@ func (e *Local) Stats() Stats {
 	e.mu.Lock()
 	s.Keys, s.Bytes, s.Last, s.AheadBy = e.quota.Keys, e.quota.Bytes, e.last, e.aheadBy
 	s.Remembered, s.Forgotten = e.quota.Memos, e.forgotten
+	s.MostID, s.MostKeys = e.quota.Most()
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)
 	return s

@@ -27,6 +27,8 @@ type (
 	Timers         struct{}
 	Registry       struct{}
 	Connections    struct{}
+	Principals     struct{}
+	Rates          struct{}
 	Claims         struct{}
 	Output         struct{}
 	Sealed         struct{}
@@ -96,6 +98,8 @@ var order = []entry{
 	lock[Timers]("timers.Timers.mu"),
 	lock[Registry]("registry.Registry.mu"),
 	lock[Connections]("broker.Broker.mu"),
+	lock[Principals]("principals.Table.mu"),
+	lock[Rates]("principals.Rates.mu"),
 	lock[Claims]("registry.claims.mu"),
 	lock[Output]("transport.Conn.mu"), // held while the alert that ends a TLS connection is encrypted
 	lock[Sealed]("transport.wire.mu"),

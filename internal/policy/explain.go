@@ -84,7 +84,8 @@ func (p *Policy) applies(r *rule, id *access.Identity) string {
 
 // deciding gives the first rule that allows what is asked, and by what.
 func (p *Policy) deciding(id *access.Identity, q Question) (r *rule, why string) {
-	for _, n := range p.rulesOf(id) {
+	rules, _ := p.rulesOf(id)
+	for _, n := range rules {
 		r := &p.rules[n]
 		for _, one := range r.patterns(q.Action) {
 			if one.allows(id, q) {

@@ -41,6 +41,7 @@ func (g *Guard) Use(p *Policy) { g.policy.Store(p) }
 type grants struct {
 	policy    *Policy
 	serial    uint64
+	quota     access.Quota
 	connect   bool
 	publish   topicGrant
 	subscribe topicGrant
@@ -104,7 +105,9 @@ func (k *keyGrant) allows(key []byte) bool {
 // grantsFor compiles what a policy allows an identity.
 func (p *Policy) grantsFor(id *access.Identity) *grants {
 	g := &grants{policy: p}
-	for _, n := range p.rulesOf(id) {
+	rules, groups := p.rulesOf(id)
+	g.quota = p.quotaOf(groups)
+	for _, n := range rules {
 		r := &p.rules[n]
 		for i := range r.connect {
 			g.connect = g.connect || r.connect[i].allows(id)
@@ -201,6 +204,9 @@ func (g *Guard) grants(id *access.Identity) *grants {
 
 // MayConnect implements access.Permissions.
 func (g *Guard) MayConnect(id *access.Identity) bool { return g.grants(id).connect }
+
+// Quota implements access.Permissions.
+func (g *Guard) Quota(id *access.Identity) *access.Quota { return &g.grants(id).quota }
 
 // MayPublish implements access.Permissions.
 func (g *Guard) MayPublish(id *access.Identity, topic []byte) bool {

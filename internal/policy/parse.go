@@ -164,7 +164,7 @@ func (c *checker) rule(n *yaml.Node) (r rule) {
 	c.mapping(n, "a rule", "principals, brokerResources, stateStoreResources", func(key string, _, value *yaml.Node) bool {
 		switch key {
 		case "principals":
-			r.principals = c.principals(value, "principals", true)
+			r.principals = c.principals(value, "principals", nil)
 		case "brokerResources":
 			if isEmptyList(value) { // Azure requires the key
 				return true
@@ -192,13 +192,14 @@ func (c *checker) rule(n *yaml.Node) (r rule) {
 	return r
 }
 
-// principals parses which clients a rule is for, or which clients a group has. groups:
-// the mapping may refer to groups, as a rule's may and a group's may not.
-func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals {
+// principals parses which clients a rule is for, or which clients a group has. ofGroup
+// parses the other keys of a group, which cannot refer to groups; nil: the clients are those
+// of a rule.
+func (c *checker) principals(n *yaml.Node, what string, ofGroup func(key string, value *yaml.Node) bool) *principals {
 	p := &principals{}
-	known := "clientIds, usernames, attributes, anonymous"
-	if groups {
-		known += ", groups"
+	known := "clientIds, usernames, attributes, anonymous, groups"
+	if ofGroup != nil {
+		known = "clientIds, usernames, attributes, anonymous, quotas"
 	}
 	any := false
 	c.mapping(n, what, known, func(key string, _, value *yaml.Node) bool {
@@ -220,12 +221,12 @@ func (c *checker) principals(n *yaml.Node, what string, groups bool) *principals
 			}
 			p.anonymous = true
 		case "groups":
-			if !groups {
+			if ofGroup != nil {
 				return false
 			}
 			p.groups = c.texts(value, key)
 		default:
-			return false
+			return ofGroup != nil && ofGroup(key, value) // which names no clients
 		}
 		any = true
 		return true
@@ -436,7 +437,17 @@ func (c *checker) groups(p *Policy, n *yaml.Node) {
 		return
 	}
 	c.mapping(n, "groups", "the names of groups", func(key string, at, value *yaml.Node) bool {
-		p.groups = append(p.groups, group{name: key, line: at.Line, principals: *c.principals(value, "the group "+strconv.Quote(key), false)})
+		g := group{name: key, line: at.Line}
+		what := "the group " + strconv.Quote(key)
+		g.principals = *c.principals(value, what, func(inner string, value *yaml.Node) bool {
+			if inner != "quotas" {
+				return false
+			}
+			g.quotas = c.quotas(value, "the quotas of "+what)
+			g.used = true // also if no rule refers to it
+			return true
+		})
+		p.groups = append(p.groups, g)
 		return true
 	})
 }

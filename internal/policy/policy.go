@@ -50,6 +50,7 @@ type group struct {
 	name       string
 	line       int
 	principals principals
+	quotas     *quotas // nil: none
 	used       bool
 }
 
@@ -162,14 +163,15 @@ func (w *principals) named(id *access.Identity, in func(group string) bool) (by 
 	return "", false
 }
 
-// rulesOf gives the numbers of the rules that apply to the client, in their order.
-func (p *Policy) rulesOf(id *access.Identity) []int32 {
+// rulesOf gives the numbers of the rules that apply to the client, and of the groups that
+// it is in, in their order.
+func (p *Policy) rulesOf(id *access.Identity) (rules, groups []int32) {
 	found := map[int32]bool{}
-	groups := map[int32]bool{}
+	in := map[int32]bool{}
 	take := func(subjects []subject) {
 		for _, s := range subjects {
 			if s.group {
-				groups[s.number] = true
+				in[s.number] = true
 			} else {
 				found[s.number] = true
 			}
@@ -190,7 +192,7 @@ func (p *Policy) rulesOf(id *access.Identity) []int32 {
 			}
 		}
 	}
-	for g := range groups {
+	for g := range in {
 		for _, n := range p.byGroup[p.groups[g].name] {
 			found[n] = true
 		}
@@ -198,7 +200,7 @@ func (p *Policy) rulesOf(id *access.Identity) []int32 {
 	for _, n := range p.everyClient {
 		found[n] = true
 	}
-	return sortedKeys(found)
+	return sortedKeys(found), sortedKeys(in)
 }
 
 func (p *Policy) principalsOf(s subject) *principals {

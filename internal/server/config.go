@@ -48,7 +48,7 @@ type Config struct {
 	MaxKeySize           int           // bytes of a key
 	MaxKeys              int64         // keys in the store
 	MaxStoreBytes        int64         // bytes of keys and values
-	MaxClientKeys        int64         // keys that one client may have written last; 0: no bound but MaxKeys
+	MaxClientKeys        int64         // keys that one principal may have written last, unless its quota says otherwise; 0: no bound but MaxKeys
 	MaxClientKeyBytes    int64         // bytes of those keys and their values; 0: no bound but MaxStoreBytes
 	MaxWatches           int           // keys that one connection may watch
 	MaxWatchBytes        int64         // bytes of those keys

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
@@ -22,6 +23,8 @@ func provoke(cfg *Config, lock string) {
 	switch {
 	case lock == "routing.Router.fairMu":
 		cfg.Limits.MaxQueuedBytes, cfg.Limits.MaxTotalQueuedBytes = 64<<10, 64<<10
+	case lock == "principals.Rates.mu":
+		cfg.May = limited{}
 	case lock == "audit.file.mu":
 		cfg.AuditLog = cfg.DataDir + ".audit"
 	case strings.HasPrefix(lock, "throttle."):
@@ -31,6 +34,11 @@ func provoke(cfg *Config, lock string) {
 		}
 	}
 }
+
+// limited are Permissions to do everything, at a rate that no test reaches.
+type limited struct{ access.AllowAll }
+
+func (limited) Quota(*access.Identity) *access.Quota { return &access.Quota{Publishes: 1 << 40} }
 
 // Whatever lock is locked when a defect shows, the process ends and loses nothing.
 func TestADefectUnderEachLock(t *testing.T) {

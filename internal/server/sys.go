@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -61,6 +62,12 @@ func (s *Server) publishSys() {
 		s.broker.PublishSys("broker/memory/"+kind.String(), strconv.FormatInt(s.memory.UsedBy(kind), 10))
 	}
 	_, storedMaximum := s.broker.QueueBounds()
+	held := s.broker.Sessions.Principals.Figures()
+	retainer, retained := s.broker.Retained.Most()
+	s.publishMost("connections", held.MostConnections.Name, int64(held.MostConnections.Count))
+	s.publishMost("sessions", held.MostSessions.Name, int64(held.MostSessions.Count))
+	s.publishMost("retained messages", retainer, retained)
+	s.publishMost("keys", store.MostID, store.MostKeys)
 	figures := map[string]int64{
 		"broker/memory/maximum":            s.maximum,
 		"broker/memory/limit":              s.memory.Limit(),
@@ -78,6 +85,10 @@ func (s *Server) publishSys() {
 		"broker/handshakes/ended":          s.handshakes.Ended(),
 		"broker/connections/accepted":      b.Connects.Load(),
 		"broker/connections/refused":       b.Refused.Load(),
+		"broker/connections/displaced":     b.Displaced.Load(),
+		"broker/connections/strangers":     b.Strangers.Load(),
+		"broker/connections/reserved":      int64(held.Reserved),
+		"broker/principals/count":          int64(held.Principals),
 		"broker/connections/takeovers":     b.Takeovers.Load(),
 		"broker/connections/not owned":     b.NotOwned.Load(),
 		"broker/connections/expired":       b.IdentitiesExpired.Load(),
@@ -90,6 +101,7 @@ func (s *Server) publishSys() {
 		"broker/messages/received":         b.PacketsIn.Load(),
 		"broker/publish/messages/received": b.MessagesIn.Load(),
 		"broker/publish/messages/sent":     b.MessagesOut.Load(),
+		"broker/publish/messages/held up":  b.HeldToRate.Load(),
 		"broker/publish/messages/dropped":  b.Dropped.Load(),
 		"broker/publish/messages/expired":  b.Expired.Load(),
 		"broker/publish/messages/toolarge": b.TooLarge.Load(),
@@ -123,4 +135,10 @@ func (s *Server) publishSys() {
 	for name, value := range figures {
 		s.broker.PublishSys(name, strconv.FormatInt(value, 10))
 	}
+}
+
+// publishMost publishes which principal has most of something: how many, and its name. Of
+// a client that has not proven who it is that is its address, or its client ID.
+func (s *Server) publishMost(what, name string, count int64) {
+	s.broker.PublishSys("broker/principals/most "+what, strings.TrimSpace(strconv.FormatInt(count, 10)+" "+name))
 }

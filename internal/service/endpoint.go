@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -168,6 +169,12 @@ func (ep *endpoint) permitted(cmd *statestore.Command) bool {
 	default:
 		return may.MayRead(ep.conn.Identity(), cmd.Key)
 	}
+}
+
+// bounds are those of the client's principal, by the policy of the moment.
+func (ep *endpoint) bounds() quota.Bounds {
+	q := ep.sv.may.Quota(ep.conn.Identity())
+	return quota.Bounds{Keys: q.Keys, Bytes: q.KeyBytes, MaxSkew: q.TimestampSkew}
 }
 
 // Event implements engine.Sink: a watched key has changed (protocol, section 6).

@@ -41,6 +41,31 @@ func (c *Conn) WaitOutput(limit int) error {
 	return ErrClosed
 }
 
+// Pause blocks for d, or until Shut or Close, and then returns ErrClosed. For the reader
+// goroutine only, with nothing left to flush.
+func (c *Conn) Pause(d time.Duration) error {
+	over := false // guarded by mu
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiter == nil {
+		c.waiter = sync.NewCond(&c.mu)
+	}
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		over = true
+		c.waiter.Broadcast()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	for !over && !c.shut {
+		c.waiter.Wait()
+	}
+	if c.shut {
+		return ErrClosed
+	}
+	return nil
+}
+
 // Shut ends the connection politely: no output is accepted any more, what is
 // there is written, then the socket is closed, after grace at the latest. Fill
 // and WaitOutput return ErrClosed at once. Shut itself does not wait; after the

@@ -29,8 +29,9 @@ var QueueFulls = []QueueFull{"", EndSession, Reject, DropOldest}
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
-	MaxConnections         int           // network connections at once; default 100,000. Beyond: CONNACK 0x97
+	MaxConnections         int           // network connections at once; default 100,000. Beyond, the principal with most of them loses one, or CONNACK 0x97
 	LoopbackConnections    int           // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
+	ReservedConnections    int           // connections beyond MaxConnections, and sessions beyond MaxSessions, for principals whose quota has the reserve; default 16, but at most a sixteenth of MaxConnections
 	MaxSessions            int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
 	MaxSessionExpiry       time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
 	MaxPacketSize          int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
@@ -52,12 +53,12 @@ type Limits struct {
 	MaxUserProperties      int           // user properties of one packet, its will's included; default 1,000. Beyond: CONNACK or DISCONNECT 0x97
 	MaxFilterBytes         int           // bytes of a session's filters; default 1 MiB. Beyond: SUBACK 0x97
 	MaxAliasBytes          int           // bytes of the topics of a connection's aliases, each way; default 64 KiB. Beyond: DISCONNECT 0x97, and no alias is given
-	MaxSessionsPerHost     int           // sessions of one client address, connected or away; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
+	MaxSessionsPerHost     int           // sessions of one principal, or of one client address as far as clients have not proven who they are, connected or away, unless its quota says otherwise; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
 	MaxTopicLevels         int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
 	MaxClientID            int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
 	MaxRetained            int           // retained messages; default 1,000,000. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxRetainedBytes       int64         // their bytes; default 1 GiB
-	MaxClientRetained      int           // retained messages that one client has published last; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
+	MaxClientRetained      int           // retained messages that one principal has published last, unless its quota says otherwise; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxClientRetainedBytes int64         // their bytes; default 0: no bound but MaxRetainedBytes
 	OutputBuffer           int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
 	QueueFull              QueueFull     // default EndSession
@@ -71,6 +72,7 @@ func Default() Limits { return Limits{}.WithDefaults() }
 func (l Limits) WithDefaults() Limits {
 	setDefault(&l.MaxConnections, 100_000)
 	setDefault(&l.LoopbackConnections, min(16, l.MaxConnections/16))
+	setDefault(&l.ReservedConnections, min(16, l.MaxConnections/16))
 	setDefault(&l.MaxSessions, 200_000)
 	setDefault(&l.MaxSessionExpiry, 7*24*time.Hour)
 	setDefault(&l.MaxPacketSize, 4<<20+1<<10)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
@@ -25,12 +26,13 @@ type Message struct {
 	value      []byte // a part of the payload that is referred to, see Composer.Refer; nil: none
 	valueAt    int    // where in buf it would stand
 	QoS        byte
-	Retain     bool   // RETAIN as published
-	DeadlineAt int32  // of a retained message that can expire: its place in the store's deadlines, guarded by their lock
-	ExpiresAt  int64  // on the broker's clock in ms; 0: never
-	Stamp      uint64 // order of being stored as retained; 0: was not
-	Publisher  string // client identifier of whose message it is; empty: no client's
-	pooled     bool   // the buffer goes back to a pool with the last release
+	Retain     bool    // RETAIN as published
+	DeadlineAt int32   // of a retained message that can expire: its place in the store's deadlines, guarded by their lock
+	ExpiresAt  int64   // on the broker's clock in ms; 0: never
+	Stamp      uint64  // order of being stored as retained; 0: was not
+	Publisher  string  // client identifier of whose message it is; empty: no client's
+	Owner      *string // which principal that client belongs to, if it has proven one; shared, not to be changed. nil: none
+	pooled     bool    // the buffer goes back to a pool with the last release
 
 	charged   int32     // by package atomic: 0, or one more than the memory.Kind that the message is charged as
 	chargedBy *Accounts // set with charged
@@ -135,6 +137,20 @@ func (m *Message) Rest() []byte {
 	return nil
 }
 
+// Principal is what the message counts for when it is retained: the principal that its
+// publisher has proven to be, or its client ID; empty: no client's.
+func (m *Message) Principal() string { return principal(m.Owner, m.Publisher) }
+
+// Principal is the same for a message on its way.
+func (o *Outgoing) Principal() string { return principal(o.Owner, o.Publisher) }
+
+func principal(owner *string, publisher string) string {
+	if owner != nil {
+		return *owner
+	}
+	return publisher
+}
+
 // appendTo appends the whole message.
 func (m *Message) appendTo(dst []byte) []byte {
 	if m.value == nil {
@@ -195,10 +211,12 @@ type Outgoing struct {
 	QoS            byte
 	Retain         bool
 	ExpiresAt      int64
-	Publisher      string   // client identifier, for No Local; empty: local to no client
-	Stamp          uint64   // order of being stored as retained; 0: it wasn't
-	Msg            *Message // made at first need
-	Direct         bool     // the message is a handler's: it never touches the disk and uses the upper packet identifiers
+	Publisher      string        // client identifier, for No Local; empty: local to no client
+	Owner          *string       // which principal that client belongs to, if it has proven one; nil: none
+	Quota          *access.Quota // of that principal, for a message that is to be retained; nil: bounds nothing
+	Stamp          uint64        // order of being stored as retained; 0: it wasn't
+	Msg            *Message      // made at first need
+	Direct         bool          // the message is a handler's: it never touches the disk and uses the upper packet identifiers
 }
 
 // Forwardable gives the properties to pass on, made at first use in scratch.
@@ -247,7 +265,7 @@ func (o *Outgoing) fill(m *Message, props []byte) {
 	m.buf = append(m.buf, props...)
 	m.propsEnd = len(m.buf)
 	m.buf = append(m.buf, o.Payload...)
-	m.QoS, m.Retain, m.ExpiresAt, m.Publisher = o.QoS, o.Retain, o.ExpiresAt, o.Publisher
+	m.QoS, m.Retain, m.ExpiresAt, m.Publisher, m.Owner = o.QoS, o.Retain, o.ExpiresAt, o.Publisher, o.Owner
 }
 
 // Done lets go of the message, if one was made.
@@ -262,6 +280,6 @@ func (o *Outgoing) Done() {
 func (m *Message) Outgoing() Outgoing {
 	return Outgoing{
 		Topic: m.Topic(), Payload: m.Payload(), props: m.Props(), propsReady: true,
-		QoS: m.QoS, Retain: m.Retain, ExpiresAt: m.ExpiresAt, Publisher: m.Publisher, Msg: m,
+		QoS: m.QoS, Retain: m.Retain, ExpiresAt: m.ExpiresAt, Publisher: m.Publisher, Owner: m.Owner, Msg: m,
 	}
 }

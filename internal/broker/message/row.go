@@ -15,6 +15,9 @@ func (m *Message) AppendRow(dst []byte, wall int64) []byte {
 // AppendRetainedRow appends the row of a retained message.
 func (m *Message) AppendRetainedRow(dst []byte, wall int64) []byte {
 	r := rows.Retained{QoS: m.QoS, Stamp: m.Stamp, Publisher: m.Publisher}
+	if m.Owner != nil {
+		r.Owner = *m.Owner
+	}
 	return m.AppendRow(r.Append(dst), wall)
 }
 

@@ -113,9 +113,9 @@ func (r *Registry) find(t *session.Turn, c *Connection) *session.Session {
 	}
 	c.Ack.SessionPresent = s != nil
 	if s == nil {
-		return r.newSession(t, c.Peer, c.Identity.OwnedBy())
+		return r.newSession(t, c)
 	}
-	r.moveTo(s, holder(s.Owner(), c.Peer))
+	r.moveTo(s, Principal(s.Owner(), c.Peer))
 	return s
 }
 
@@ -175,7 +175,7 @@ func (r *Registry) saveBegin(s *session.Session, c *Connection) (saved journal.S
 	r.timers.Remove(s.WillAt)
 	s.ExpireAt, s.WillAt = nil, nil
 	s.Expiry, s.Away = p.SessionExpiry, 0
-	r.isBack(s)
+	r.Principals.Back(&s.Place)
 	asked, _ := limits.AskedQueueFull(p.Raw)
 	s.Ask(asked)
 	return r.SaveSession(s), nil

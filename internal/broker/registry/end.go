@@ -32,7 +32,7 @@ func (r *Registry) Detach(t *session.Turn, s *session.Session, c *peer.Peer, goo
 	if !ends {
 		r.SaveAway(s, now != nil)
 		r.scheduleExpiry(s)
-		r.isAway(s)
+		r.Principals.Away(&s.Place, s)
 	}
 	s.ClientLeft()
 	shared := s.SharedSubscriptions()
@@ -101,6 +101,7 @@ func (r *Registry) endSessionIf(t *session.Turn, s *session.Session, due func() 
 		sub.Gone = true
 	}
 	clear(s.Subs)
+	s.Place.ReturnSubscriptions(len(subs))
 	// A will's row stays until the will is published.
 	r.DeleteSession(s, w != nil)
 	s.Discard()

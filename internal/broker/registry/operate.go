@@ -60,6 +60,17 @@ func (r *Registry) Info(clientID string) (info Info, ok bool) {
 	return info, true
 }
 
+// IsConnected says whether the client has a connection that counts for a principal.
+func (r *Registry) IsConnected(clientID, principal string) bool {
+	s := r.Lookup(clientID)
+	if s == nil {
+		return false
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Peer != nil && Principal(s.Owner(), s.Peer) == principal
+}
+
 // Kick disconnects a client (0x98). Its session lives on for its expiry. It says
 // false if the client is not connected.
 func (r *Registry) Kick(clientID string) bool {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
-	"github.com/holdfast-mqtt/holdfast/internal/broker/hosts"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/restore"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
@@ -18,24 +18,25 @@ import (
 // Registry holds the sessions of a broker. Its methods are safe for concurrent use.
 type Registry struct {
 	*routing.Router
-	// MayPublish judges a will that is due; nil: every will is published. It is set before
-	// the first session begins.
-	MayPublish func(id *access.Identity, topic []byte) bool
+	// May judges a will that is due, and says what a principal may hold; nil: everything. It
+	// is set before the first session begins.
+	May        access.Permissions
+	Principals *principals.Table
 
 	timers    *timers.Timers
 	claims    claims
 	steppedMs int64 // FollowClock's: how far the wall clock was stepped forward in all
 
 	mu       lockrank.Mutex[lockrank.Registry]
-	sessions byID // guarded by mu, as hosts
-	hosts    *hosts.Hosts[*session.Session]
+	sessions byID // guarded by mu
 }
 
 // New makes a Registry without sessions, and the Router that finds them.
 func New(env *session.Env, kept *retained.Store) *Registry {
 	r := &Registry{
 		timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
-		sessions: byID{seed: maphash.MakeSeed()}, hosts: hosts.New[*session.Session](),
+		sessions:   byID{seed: maphash.MakeSeed()},
+		Principals: principals.New(principals.Options{Connections: env.Limits.MaxConnections, Reserve: env.Limits.ReservedConnections, Memory: env.Memory}),
 	}
 	r.Router = routing.New(env, kept, r.All)
 	env.EndOverflowed = r.endOverflowed
@@ -63,7 +64,7 @@ func (r *Registry) take(loaded *restore.Loaded) {
 	slices.SortFunc(loaded.Sessions, func(x, y *session.Session) int { return cmp.Compare(x.Away, y.Away) })
 	for _, s := range loaded.Sessions {
 		r.enter(s, s.Owner())
-		r.hosts.Away(&s.Place, s)
+		r.Principals.Away(&s.Place, s)
 		s.Mu.Lock()
 		r.scheduleExpiry(s)
 		s.Mu.Unlock()

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -10,15 +11,16 @@ import (
 //
 // Sessions are counted for the principal that they belong to; of a client that has not
 // proven who it is, the address that it came from is all that tells it from another one
-// that takes every session there is. Each of them, called the holder here, has
-// a bound of its own; and when all sessions together have reached theirs, those of
-// the holder with most sessions make room. What ends are sessions whose client is
+// that takes every session there is. Each principal (package principals) has a bound of
+// its own; and when all sessions together have reached theirs, those of the principal
+// with most sessions make room. What ends are sessions whose client is
 // away and for which nothing is queued, longest away first: a session that holds
 // acknowledged messages, or whose client is connected, is never ended for another.
-// A few sessions are kept for clients on this machine, so that an operator gets in.
+// A few sessions are kept for clients on this machine, and for principals with the
+// reserve, so that an operator gets in.
 //
-// Sessions of no principal that were read from disk have no address until their client
-// comes back; they count together as one.
+// Sessions of clients without a proof that were read from disk have no address until their
+// client comes back; they count together as one principal.
 
 const (
 	// SessionMemory is about what a session takes besides its client ID.
@@ -32,12 +34,13 @@ const (
 // may be no more. At a bound, the session that makes room ends after the new one is
 // registered, so that no other client takes its place: there are more sessions than
 // there may be while that lasts, at most as many more as clients are connecting.
-func (r *Registry) newSession(t *session.Turn, c *peer.Peer, owner string) *session.Session {
-	host := holder(owner, c)
+func (r *Registry) newSession(t *session.Turn, c *Connection) *session.Session {
+	owner := c.Identity.OwnedBy()
+	principal := Principal(owner, c.Peer)
 	r.mu.Lock()
-	crowded, full := r.crowded(c, host, owner)
+	crowded, full := r.crowded(c, principal)
 	s := session.New(r.Env, c.Client, owner)
-	r.enter(s, host)
+	r.enter(s, principal)
 	r.mu.Unlock()
 	if full && !r.endOldest(t, crowded) {
 		r.forget(s)
@@ -46,26 +49,31 @@ func (r *Registry) newSession(t *session.Turn, c *peer.Peer, owner string) *sess
 	return s
 }
 
-// holder is what the sessions of a client count for: its principal, or its address.
-func holder(owner string, c *peer.Peer) string {
+// Principal is what the connections and the sessions of a client count for: the principal
+// that it has proven to be, or its address.
+func Principal(owner string, c *peer.Peer) string {
 	if owner != "" {
 		return owner
 	}
 	return c.Host()
 }
 
-// crowded says whether a session of the holder more needs another one's place, and
-// which holder gives it; r.mu is held.
-func (r *Registry) crowded(c *peer.Peer, host, owner string) (crowded string, full bool) {
+// crowded says whether a session of the principal more needs another one's place, and
+// which principal gives it; r.mu is held.
+func (r *Registry) crowded(c *Connection, principal string) (crowded string, full bool) {
 	most := r.Limits.MaxSessions
+	quota := access.QuotaOf(r.May, c.Identity)
 	if c.Loopback() {
 		most += min(r.Limits.LoopbackConnections, most/16)
 	}
+	if quota.Reserve {
+		most += r.Limits.ReservedConnections
+	}
 	switch {
-	case r.hosts.Sessions(host) >= r.Limits.MaxSessionsPerHost:
-		return host, true
-	case r.sessions.len >= most, !r.Memory.Fits(memory.Sessions, sizeOf(c.Client, owner)):
-		return r.hosts.Most(), true
+	case int64(r.Principals.Sessions(principal)) >= access.AtMost(quota.Sessions, int64(r.Limits.MaxSessionsPerHost)):
+		return principal, true
+	case r.sessions.len >= most, !r.Memory.Fits(memory.Sessions, sizeOf(c.Client, c.Identity.OwnedBy())):
+		return r.Principals.MostSessions(), true
 	}
 	return "", false
 }
@@ -74,9 +82,9 @@ func (r *Registry) crowded(c *peer.Peer, host, owner string) (crowded string, fu
 func sizeOf(id, owner string) int64 { return SessionMemory + int64(len(id)+len(owner)) }
 
 // enter registers a session; r.mu is held, or no other goroutine knows the registry yet.
-func (r *Registry) enter(s *session.Session, host string) {
+func (r *Registry) enter(s *session.Session, principal string) {
 	r.sessions.put(s)
-	r.hosts.Enter(&s.Place, host)
+	r.Principals.Enter(&s.Place, principal, len(s.Subs))
 	r.Memory.Charge(memory.Sessions, sizeOf(s.ID, s.Owner()))
 }
 
@@ -88,46 +96,31 @@ func (r *Registry) forget(s *session.Session) {
 		return
 	}
 	r.sessions.remove(s.ID)
-	r.hosts.Leave(&s.Place)
+	r.Principals.Leave(&s.Place)
 	r.Memory.Credit(memory.Sessions, sizeOf(s.ID, s.Owner()))
 }
 
-// moveTo notes where the client of a session that it had before comes from now.
-func (r *Registry) moveTo(s *session.Session, host string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sessions.get(s.ID) == s {
-		r.hosts.Move(&s.Place, host)
+// moveTo notes which principal the client counts for now that had the session before: one
+// that has not proven who it is may come from another address.
+func (r *Registry) moveTo(s *session.Session, principal string) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if !s.Ended {
+		r.Principals.Move(&s.Place, principal, len(s.Subs))
 	}
 }
 
-// isAway notes that the session's client has left, and isBack that it has returned; s.Mu
-// is held.
-func (r *Registry) isAway(s *session.Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hosts.Away(&s.Place, s)
-}
-
-func (r *Registry) isBack(s *session.Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hosts.Back(&s.Place)
-}
-
-// endOldest ends the session of a holder that is away longest with nothing queued,
+// endOldest ends the session of a principal that is away longest with nothing queued,
 // and says whether it found one.
-func (r *Registry) endOldest(t *session.Turn, host string) bool {
+func (r *Registry) endOldest(t *session.Turn, principal string) bool {
 	for range candidates {
-		r.mu.Lock()
-		s, any := r.hosts.Next(host)
-		r.mu.Unlock()
+		s, any := r.Principals.Next(principal).(*session.Session)
 		if !any {
 			return false
 		}
 		if r.endSessionIf(t, s, s.IdleAway) {
 			r.Counters.SessionsDisplaced.Add(1)
-			r.Log.Info("ending a session to make room for another: its client is away and nothing is queued for it", "client", s.ID, "holder", host)
+			r.Log.Info("ending a session to make room for another: its client is away and nothing is queued for it", "client", s.ID, "principal", principal)
 			return true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // publishWill publishes a will whose time has come; its row goes with that. No lock
 // is held.
 func (r *Registry) publishWill(t *session.Turn, w *will.Will) {
-	if r.MayPublish != nil && !r.MayPublish(w.Identity, w.Message.Topic()) {
+	if r.May != nil && !r.May.MayPublish(w.Identity, w.Message.Topic()) {
 		r.dropWill(t, w)
 		return
 	}
@@ -19,6 +19,7 @@ func (r *Registry) publishWill(t *session.Turn, w *will.Will) {
 		w.Message.ExpiresAt += r.Now() // it was an interval until now
 	}
 	o := w.Message.Outgoing()
+	o.Quota = access.QuotaOf(r.May, w.Identity)
 	defer func() { // from here on, those that have it to deliver or to retain are charged
 		o.Done()
 		r.Memory.Credit(memory.Sessions, w.Charged)

@@ -29,6 +29,7 @@ type loader struct {
 	groups     map[uint64]*share.Group     // by the SID of their backlogs
 	payloads   map[uint64]stored           // messages in p rows, by number
 	publishers map[string]string           // of retained messages: one string for each client
+	owners     map[string]*string          // to which principals these belonged
 	orphans    [][]byte                    // keys of rows to delete: their session or subscription has ended, or no row refers to them
 	orphaned   []orphaned
 
@@ -64,7 +65,7 @@ type Loaded struct {
 func Load(b *routing.Router) (*Loaded, error) {
 	l := &loader{
 		b: b, loaded: new(Loaded), wall: b.Wall(), sessions: map[uint64]*session.Session{}, groups: map[uint64]*share.Group{},
-		payloads: map[uint64]stored{}, publishers: map[string]string{},
+		payloads: map[uint64]stored{}, publishers: map[string]string{}, owners: map[string]*string{},
 	}
 	var bad error
 	errs := rows.Visit(l, b.Journal.IterateOnce, func(_ []byte, what string) bool {
@@ -333,9 +334,23 @@ func (l *loader) publisher(client string) string {
 	return client
 }
 
+// ownerRef returns the same string for the same owner, as publisher does; nil if there is
+// none.
+func (l *loader) ownerRef(owner string) *string {
+	if owner == "" {
+		return nil
+	}
+	ref := l.owners[owner]
+	if ref == nil {
+		ref = &owner
+		l.owners[owner] = ref
+	}
+	return ref
+}
+
 func (l *loader) Retained(topic string, r *rows.Retained) error {
 	m := message.KeptFromRow(&r.Message, l.wall)
-	m.QoS, m.Retain, m.Stamp, m.Publisher = r.QoS, true, r.Stamp, l.publisher(r.Publisher)
+	m.QoS, m.Retain, m.Stamp, m.Publisher, m.Owner = r.QoS, true, r.Stamp, l.publisher(r.Publisher), l.ownerRef(r.Owner)
 	l.b.Retained.Restore(topic, m)
 	return nil
 }
@@ -348,7 +363,7 @@ func (l *loader) Will(n uint64, r *rows.Will) error {
 			return fmt.Errorf("decoding the identity of its client: %w", err)
 		}
 	}
-	w.Message.QoS, w.Message.Retain = r.QoS, r.Retain
+	w.Message.QoS, w.Message.Retain, w.Message.Owner = r.QoS, r.Retain, l.ownerRef(w.Identity.OwnedBy())
 	w.Charged = will.Memory(w.Message.Topic(), w.Message.Props(), w.Message.Payload())
 	l.b.Memory.Charge(memory.Sessions, w.Charged)
 	l.numbered(n)

@@ -1,68 +1,87 @@
 package retained
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
-// A retained message belongs to the client that published it, also after a restart.
-// What one client holds may be bounded (Bounds). Without that, the bounds of the store still bear on the
-// client that fills it: one that holds less than a lightShare of them may go as much
-// beyond them, and so is not locked out by another that has come first.
+// A retained message belongs to the principal whose client published it, also after a
+// restart; of a client that has not proven who it is, to its client ID. What one principal
+// holds may be bounded (its quota, Bounds). Without that, the bounds of the store still bear
+// on the principal that fills it: one that holds less than a lightShare of them may go as
+// much beyond them, and so is not locked out by another that has come first.
 const lightShare = 16
 
-// owners counts what each client holds.
+// owners counts what each principal holds.
 type owners struct {
-	mu       lockrank.Mutex[lockrank.Retainers]
-	byClient map[string]holding // guarded by mu; none that holds nothing
+	mu     lockrank.Mutex[lockrank.Retainers]
+	byName map[string]holding // guarded by mu; none that holds nothing
+	most   string             // guarded by mu: of those that have stored last, the one with most messages; may have none by now
 }
 
 type holding struct{ messages, bytes int64 }
 
-// add adds to what a client holds, or with negative numbers takes away.
-func (o *owners) add(client string, messages, bytes int64) {
-	if client == "" { // the server's own
+// add adds to what a principal holds, or with negative numbers takes away.
+func (o *owners) add(name string, messages, bytes int64) {
+	if name == "" { // the server's own
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := o.byClient[client]
+	h := o.byName[name]
 	h.messages += messages
 	h.bytes += bytes
+	if h.messages > o.byName[o.most].messages {
+		o.most = name
+	}
 	if h.messages > 0 {
-		o.byClient[client] = h
+		o.byName[name] = h
 	} else {
-		delete(o.byClient, client)
+		delete(o.byName, name)
 	}
 }
 
-func (o *owners) of(client string) holding {
+func (o *owners) of(name string) holding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.byClient[client]
+	return o.byName[name]
 }
 
-// mayRetain says whether there is room for one more message of the client, or, if
-// old is not nil, in its place, that counts size bytes.
-func (r *Store) mayRetain(client string, old *message.Message, size int64) bool {
-	l := &r.o.Bounds
-	held := r.owners.of(client)
+// Most gives the principal that holds most messages, and how many it holds. After another
+// one has deleted messages it may name that one until a third, which holds more, stores one.
+func (r *Store) Most() (name string, messages int64) {
+	o := &r.owners
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.most, o.byName[o.most].messages
+}
+
+// mayRetain says whether there is room for one more message of the publisher's principal,
+// or, if old is not nil, in its place, that counts size bytes.
+func (r *Store) mayRetain(o *message.Outgoing, old *message.Message, size int64) bool {
+	l, q, name := &r.o.Bounds, o.Quota, o.Principal()
+	if q == nil {
+		q = &access.NoQuota
+	}
+	held := r.owners.of(name)
 	total := holding{r.count.Load(), r.bytesStored.Load()}
 	most := holding{int64(l.Messages), l.Bytes}
-	if client != "" && held.messages < most.messages/lightShare {
+	if name != "" && held.messages < most.messages/lightShare {
 		most.messages += most.messages / lightShare
 	}
-	if client != "" && held.bytes < most.bytes/lightShare {
+	if name != "" && held.bytes < most.bytes/lightShare {
 		most.bytes += most.bytes / lightShare
 	}
 	grown, own := holding{1, size}, holding{1, size}
 	if old != nil {
 		grown = holding{0, size - sizeOf(old)}
-		if old.Publisher == client {
+		if old.Principal() == name {
 			own = grown
 		}
 	}
-	return fits(total, grown, most) && fits(held, own, holding{int64(l.ClientMessages), l.ClientBytes})
+	bound := holding{access.AtMost(q.Retained, int64(l.ClientMessages)), access.AtMost(q.RetainedBytes, l.ClientBytes)}
+	return fits(total, grown, most) && fits(held, own, bound)
 }
 
 // fits says whether what is held may grow so much; a bound of 0 is none. What

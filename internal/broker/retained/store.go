@@ -35,7 +35,8 @@ type Options struct {
 	Bounds  Bounds
 }
 
-// Bounds are for all retained messages, and for those that one client has published.
+// Bounds are for all retained messages, and for those that one principal has published, if
+// its quota says nothing else.
 type Bounds struct {
 	Messages, ClientMessages int
 	Bytes, ClientBytes       int64
@@ -44,7 +45,7 @@ type Bounds struct {
 // New is an empty store.
 func New(o Options) *Store {
 	r := &Store{o: o, seed: maphash.MakeSeed()}
-	r.owners.byClient = make(map[string]holding)
+	r.owners.byName = make(map[string]holding)
 	return r
 }
 
@@ -65,7 +66,7 @@ func (r *Store) note(m *message.Message, sign int64) {
 		}
 		r.count.Add(sign)
 		r.bytesStored.Add(sign * sizeOf(m))
-		r.owners.add(m.Publisher, sign, sign*sizeOf(m))
+		r.owners.add(m.Principal(), sign, sign*sizeOf(m))
 		r.o.Memory.Charge(memory.Retained, sign*(sizeOf(m)+overhead))
 	}
 }
@@ -93,7 +94,7 @@ func (r *Store) Put(o *message.Outgoing) bool {
 	}
 	old, had := r.names.Get(o.Topic)
 	size := int64(len(o.Topic) + len(o.RawProps) + len(o.Payload) + len(o.Publisher))
-	if Counts(o.Topic) && (!r.mayRetain(o.Publisher, old, size) || !r.o.Memory.Fits(memory.Retained, size)) {
+	if Counts(o.Topic) && (!r.mayRetain(o, old, size) || !r.o.Memory.Fits(memory.Retained, size)) {
 		return false
 	}
 	m := o.Kept()

@@ -281,22 +281,35 @@ func decodeGroup(row []byte) (sid uint64, err error) {
 	return number(row[1:]), nil
 }
 
-// retainedVersion is the version of retained messages' rows with stamp and publisher.
-// Those of version 1 have neither.
-const retainedVersion = 2
+// Versions of retained messages' rows: those of retainedVersion have stamp and publisher,
+// those of ownedRetainedVersion also the principal to which the publisher belonged. Rows of
+// version 1 have none of these.
+const (
+	retainedVersion      = 2
+	ownedRetainedVersion = 3
+)
 
 // Retained is a retained message.
 type Retained struct {
 	QoS       byte
 	Stamp     uint64 // rises with each message stored; 0: not known
 	Publisher string // client identifier; empty: not known
+	Owner     string // to which principal it belonged; empty: it had proven none, or that is not known
 	Message   Message
 }
 
 // Append appends the row without its message. The caller appends that.
 func (r *Retained) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, retainedVersion, r.QoS), r.Stamp)
-	return appendText(dst, r.Publisher)
+	form := byte(retainedVersion)
+	if r.Owner != "" {
+		form = ownedRetainedVersion
+	}
+	dst = binary.BigEndian.AppendUint64(append(dst, form, r.QoS), r.Stamp)
+	dst = appendText(dst, r.Publisher)
+	if r.Owner != "" {
+		dst = appendText(dst, r.Owner)
+	}
+	return dst
 }
 
 func decodeRetained(row []byte) (r Retained, err error) {
@@ -308,10 +321,16 @@ func decodeRetained(row []byte) (r Retained, err error) {
 	row = row[2:]
 	switch {
 	case form == version:
-	case form == retainedVersion && len(row) > 8:
+	case (form == retainedVersion || form == ownedRetainedVersion) && len(row) > 8:
 		r.Stamp = number(row)
 		var ok bool
 		if r.Publisher, row, ok = cutText(row[8:]); !ok {
+			return r, errRow
+		}
+		if form == retainedVersion {
+			break
+		}
+		if r.Owner, row, ok = cutText(row); !ok || r.Owner == "" {
 			return r, errRow
 		}
 	default:

@@ -1,9 +1,9 @@
 package session
 
 import (
-	"github.com/holdfast-mqtt/holdfast/internal/broker/hosts"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/timers"
@@ -32,7 +32,7 @@ type Session struct {
 	Detaching *peer.Peer               // the former Peer, whose reader still uses the session; nil: none
 	SID       uint64                   // number on disk; 0: not on disk
 	Subs      map[string]*Subscription // nil: none yet
-	Place     hosts.Place[*Session]    // among the sessions of the address that the client came from last; guarded by Registry.mu
+	Place     principals.Place         // among the sessions of its principal, or of the address that the client came from last
 	Received  map[uint16]*peer.Peer    // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	DurableTo journal.Seq              // batches up to this one are on disk
 	Will      *will.Will               // of the connection, or a delayed one; nil: none
@@ -88,14 +88,27 @@ func (s *Session) Owner() string {
 	return *s.owner
 }
 
-// Subscribe adds a subscription, or replaces the one to the same filter; s.Mu is held, or
-// no other goroutine knows the session yet.
+// OwnerRef is the Owner for messages of the client, which many share; nil: the client has
+// not proven who it is.
+func (s *Session) OwnerRef() *string { return s.owner }
+
+// Subscribe adds a subscription to a filter that the session does not have; s.Mu is held,
+// or no other goroutine knows the session yet. The caller has counted it for the principal.
 func (s *Session) Subscribe(sub *Subscription) {
 	if s.Subs == nil {
 		s.Subs = make(map[string]*Subscription)
 	}
 	s.Subs[sub.Filter] = sub
 	s.FilterBytes += int32(len(sub.Filter))
+}
+
+// Unsubscribe takes a subscription out of the session; s.Mu is held. The caller calls
+// Router.Remove with it.
+func (s *Session) Unsubscribe(sub *Subscription) {
+	delete(s.Subs, sub.Filter)
+	s.FilterBytes -= int32(len(sub.Filter))
+	sub.Gone = true
+	s.Place.ReturnSubscriptions(1)
 }
 
 // Persistent says whether the session outlives its connection; s.Mu is held.

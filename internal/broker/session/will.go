@@ -28,7 +28,7 @@ func (e *Env) ChangeWill(s *Session, p *mqtt.Connect) bool {
 		s.Will = nil
 	}
 	if p.HasWill {
-		s.Will = will.New(&p.Will, s.ID)
+		s.Will = will.New(&p.Will, s.ID, s.owner)
 		s.Will.Charged = size
 	}
 	return true

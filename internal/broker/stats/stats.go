@@ -9,9 +9,12 @@ type Counters struct {
 	PacketsIn          atomic.Int64 // packets received
 	PacketsPaced       atomic.Int64 // of these, packets of clients that sent more than their share, whose readers took turns
 	MessagesIn         atomic.Int64 // PUBLISH packets received
+	HeldToRate         atomic.Int64 // of these, PUBLISH packets that waited because their principal published faster than it may
 	MessagesOut        atomic.Int64 // PUBLISH packets sent
 	Connects           atomic.Int64 // connections accepted
 	Refused            atomic.Int64 // connections refused in CONNACK
+	Displaced          atomic.Int64 // connections closed because their principal had most when all places were taken
+	Strangers          atomic.Int64 // connections closed before their CONNECT to make room for others
 	Takeovers          atomic.Int64 // connections closed because their client came again
 	NotOwned           atomic.Int64 // connections refused because the session belongs to another owner
 	Reauthenticated    atomic.Int64 // times that a client has authenticated again on its connection

@@ -32,11 +32,11 @@ func Memory(topic, props, payload []byte) int64 {
 	return int64(len(topic)+len(props)+len(payload)) + overhead
 }
 
-// New copies the will out of a client's CONNECT. Its Message Expiry Interval begins when it
-// is published (MQTT 5, section 3.1.3.2.4), so the message has the interval in ms in place
-// of a time.
-func New(w *mqtt.Will, client string) *Will {
-	o := message.Outgoing{Topic: w.Topic, RawProps: w.Props.Raw, Payload: w.Payload, QoS: w.QoS, Retain: w.Retain, Publisher: client}
+// New copies the will out of the CONNECT of a client that belongs to owner; nil: it has not
+// proven who it is. The will's Message Expiry Interval begins when it is published (MQTT 5,
+// section 3.1.3.2.4), so the message has the interval in ms in place of a time.
+func New(w *mqtt.Will, client string, owner *string) *Will {
+	o := message.Outgoing{Topic: w.Topic, RawProps: w.Props.Raw, Payload: w.Payload, QoS: w.QoS, Retain: w.Retain, Publisher: client, Owner: owner}
 	m := o.Kept()
 	if w.Props.HasMessageExpiry {
 		m.ExpiresAt = max(1, int64(w.Props.MessageExpiry)*1000) // 0 would mean that it never expires

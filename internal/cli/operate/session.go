@@ -52,6 +52,7 @@ action). Wills are published.`, "no such session"),
 type sessionList struct {
 	away, connected bool
 	ids, null, json bool
+	byPrincipal     bool
 }
 
 func newSessionListCommand(data *string) *cobra.Command {
@@ -66,10 +67,19 @@ func newSessionListCommand(data *string) *cobra.Command {
 STATE is connected or away, SINCE when that began, ADDRESS where the client is
 connected from or -. MESSAGES and BYTES are what waits for the client, EXPIRY the
 seconds that the session outlives its connection, or never. Client IDs with blanks
-or unprintable characters are quoted.`,
+or unprintable characters are quoted.
+
+With --by-principal, list those to which the sessions belong, the one that has most
+of them first:
+
+  PRINCIPAL SESSIONS CONNECTED SUBSCRIPTIONS MESSAGES BYTES
+
+Sessions of clients that have not proven who they are count for the address that
+the client is connected from, or for - while it is away.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := bufio.NewWriter(cmd.OutOrStdout())
+			var principals holders
 			for s, err := range server.Sessions(cmd.Context(), *data) {
 				if err != nil {
 					_ = w.Flush() // the sessions that were read
@@ -78,7 +88,16 @@ or unprintable characters are quoted.`,
 				if l.away && s.Connected || l.connected && !s.Connected {
 					continue
 				}
+				if l.byPrincipal {
+					principals.add(&s)
+					continue
+				}
 				if err := l.print(w, &s); err != nil {
+					return err
+				}
+			}
+			for _, h := range principals.most() {
+				if err := l.printHolder(w, h); err != nil {
 					return err
 				}
 			}
@@ -91,8 +110,10 @@ or unprintable characters are quoted.`,
 	f.BoolVar(&l.ids, "ids", false, "print client IDs only, as they are")
 	f.BoolVarP(&l.null, "null", "0", false, "with --ids: end each with NUL instead of a line feed")
 	f.BoolVar(&l.json, "json", false, "print an object per line")
+	f.BoolVar(&l.byPrincipal, "by-principal", false, "add up what each principal has")
 	cmd.MarkFlagsMutuallyExclusive("away", "connected")
 	cmd.MarkFlagsMutuallyExclusive("ids", "json")
+	cmd.MarkFlagsMutuallyExclusive("ids", "by-principal")
 	return cmd
 }
 

@@ -69,17 +69,20 @@ type question struct {
 	topic, key string
 
 	connect, publish, subscribe, read, write bool
+	quotas                                   bool
 }
 
 func newExplainCommand() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
-		Use:   "explain [FILE] --client ID (--topic TOPIC | --key KEY | --connect)",
+		Use:   "explain [FILE] --client ID (--topic TOPIC | --key KEY | --connect | --quotas)",
 		Short: "Say which rule decides",
 		Long: `Say whether a policy file allows a client something, and which rule decides, or
 which rules come near. Without --publish and --subscribe both are asked of a
-topic, without --read and --write both of a key. Exit status: 0 if all that is
-asked is allowed, 1 if not, 2 after an error.`,
+topic, without --read and --write both of a key. --quotas prints a line for each
+quota of the client's principal, and which group sets it, or what applies
+otherwise. Exit status: 0 if all that is asked is allowed, 1 if not, 2 after an
+error.`,
 		Example: `  holdfast policy explain policy.yaml --client press-4 --topic plant/4/speed --publish
   holdfast policy explain policy.yaml --client x --username olga --attribute role=operator --key limits/4 --write`,
 		Args: cobra.MaximumNArgs(1),
@@ -106,6 +109,7 @@ asked is allowed, 1 if not, 2 after an error.`,
 	f.StringVar(&q.key, "key", "", "`KEY` of the state store")
 	f.BoolVar(&q.read, "read", false, "ask whether it may read the key")
 	f.BoolVar(&q.write, "write", false, "ask whether it may write the key")
+	f.BoolVar(&q.quotas, "quotas", false, "ask what its principal may hold")
 	return cmd
 }
 
@@ -135,6 +139,11 @@ func (q *question) explain(cmd *cobra.Command) error {
 			fmt.Fprintln(cmd.OutOrStdout(), line)
 		}
 	}
+	if q.quotas {
+		for _, line := range p.ExplainQuotas(id) {
+			fmt.Fprintln(cmd.OutOrStdout(), line)
+		}
+	}
 	if denied > 0 {
 		return exit.Negative("denied")
 	}
@@ -147,8 +156,8 @@ func (q *question) questions(cmd *cobra.Command) (list []policy.Question, err er
 	switch {
 	case q.file == "":
 		return nil, errors.New("no policy file given, as the argument or with --policy")
-	case !topic && !key && !q.connect:
-		return nil, errors.New("nothing asked; give --topic, --key or --connect")
+	case !topic && !key && !q.connect && !q.quotas:
+		return nil, errors.New("nothing asked; give --topic, --key, --connect or --quotas")
 	case (q.publish || q.subscribe) && !topic:
 		return nil, errors.New("--publish and --subscribe need --topic")
 	case (q.read || q.write) && !key:

@@ -29,11 +29,18 @@ policy: policy.yaml
 const policyText = `# Who may do what. Rules only allow: what no rule allows is denied. The server reads this
 # file again when it has changed. To look at it before: holdfast policy check FILE.
 
+groups:
+  # Administrators get in when all connections and sessions are taken.
+  administrators:
+    attributes:
+      - CN: admin
+    quotas:
+      reserve: true
+
 rules:
   # The administrator, who has the certificate admin.crt, may do everything.
   - principals:
-      attributes:
-        - CN: admin
+      groups: [administrators]
     brokerResources:
       - method: Connect
       - method: Publish

@@ -7,7 +7,9 @@
 // The numbers are given out since the start of the process: keys that were loaded belong
 // to no client until one writes them again.
 //
-// What a client holds may be bounded (Limits.ClientKeys, ClientBytes). Without that, the
+// A client is whatever Origin.ID says in package engine: the principal that it has proven
+// to be. What a client holds may be bounded (Bounds, Limits.ClientKeys, ClientBytes).
+// Without that, the
 // bounds of the store still bear on the client that fills it: one that holds less than a
 // lightShare of them may go as much beyond them, and so is not locked out by another that
 // has come first.
@@ -15,6 +17,7 @@ package quota
 
 import (
 	"math"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -24,9 +27,16 @@ import (
 // Limits of a Ledger.
 type Limits struct {
 	Keys, Bytes             int64        // of the store; bytes are those of keys and values
-	ClientKeys, ClientBytes int64        // of one client; 0: no bound but the store's
+	ClientKeys, ClientBytes int64        // of one client that has no Bounds; 0: no bound but the store's
 	Memos                   int64        // remembered messages
 	Pool                    *memory.Pool // charged with owners; its room for keys is a bound, too. nil: none
+}
+
+// Bounds are those of one client. A field that is 0 is as Limits, or the engine's options,
+// say for all.
+type Bounds struct {
+	Keys, Bytes int64         // that it may hold; bytes are those of keys and values
+	MaxSkew     time.Duration // how far ahead of the clock its timestamps may be, if that is less than the engine allows
 }
 
 // Ledger is what the store holds, and the owners of it. It has no lock.
@@ -37,6 +47,7 @@ type Ledger struct {
 	byID     map[string]*Owner
 	byNumber []*Owner // 0 is no client
 	free     []uint32
+	most     *Owner // of those that have written last, the one with most keys; nil: none
 }
 
 // Owner is a client that has a session or a key. It is forgotten with the last of them.
@@ -113,6 +124,9 @@ func (l *Ledger) count(o *Owner, keys, bytes int64) {
 	if o != nil {
 		o.Keys += keys
 		o.Bytes += bytes
+		if l.most == nil || o.Keys > l.most.Keys {
+			l.most = o
+		}
 		l.forget(o)
 	}
 }
@@ -121,6 +135,9 @@ func (l *Ledger) count(o *Owner, keys, bytes int64) {
 func (l *Ledger) forget(o *Owner) {
 	if o.Keys > 0 || o.sessions > 0 {
 		return
+	}
+	if l.most == o {
+		l.most = nil
 	}
 	delete(l.byID, o.ID)
 	l.byNumber[o.Number] = nil
@@ -133,8 +150,8 @@ var noOwner Owner
 
 // Room fills room, which is zero, with what the store and a client may still grow by
 // changing a key's record r. client says that a client changes it, held what is counted
-// for it; nil: nothing.
-func (l *Ledger) Room(room *statestore.Room, r table.Record, client bool, held *Owner) {
+// for it, nil: nothing, and own what it may hold.
+func (l *Ledger) Room(room *statestore.Room, r table.Record, client bool, held *Owner, own Bounds) {
 	if held == nil {
 		held = &noOwner
 	}
@@ -155,12 +172,19 @@ func (l *Ledger) Room(room *statestore.Room, r table.Record, client bool, held *
 			room.Bytes, room.BytesBy = left, statestore.MaxMemory
 		}
 	}
-	if l.limits.ClientKeys > 0 || l.limits.ClientBytes > 0 {
+	keys, bytes := max(own.Keys, 0), max(own.Bytes, 0)
+	if keys == 0 {
+		keys = l.limits.ClientKeys
+	}
+	if bytes == 0 {
+		bytes = l.limits.ClientBytes
+	}
+	if keys > 0 || bytes > 0 {
 		room.Client = statestore.ClientRoom{
 			Bounded: client,
 			Own:     held.Number != 0 && r.Live() && r.Owner() == held.Number,
-			Keys:    boundOr(l.limits.ClientKeys, math.MaxInt64) - held.Keys,
-			Bytes:   boundOr(l.limits.ClientBytes, math.MaxInt64) - held.Bytes,
+			Keys:    boundOr(keys, math.MaxInt64) - held.Keys,
+			Bytes:   boundOr(bytes, math.MaxInt64) - held.Bytes,
 		}
 	}
 }
@@ -180,6 +204,15 @@ func (l *Ledger) Largest(byKeys bool) (most Owner) {
 		}
 	}
 	return most
+}
+
+// Most is the client with most keys, and how many it has. After it has deleted some it may
+// still be named, until one that holds more writes a key.
+func (l *Ledger) Most() (id string, keys int64) {
+	if l.most == nil {
+		return "", 0
+	}
+	return l.most.ID, l.most.Keys
 }
 
 // Owners is how many there are, and how many numbers have been given out.

@@ -9,7 +9,7 @@ import (
 )
 
 func room(l *Ledger, o *Owner) (r statestore.Room) {
-	l.Room(&r, table.Record{}, true, o)
+	l.Room(&r, table.Record{}, true, o, Bounds{})
 	return r
 }
 
