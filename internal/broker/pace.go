@@ -43,7 +43,7 @@ func (c *Conn) holdToRate(t *session.Turn, size int) error {
 	if !q.Limited() || c.session == nil {
 		return nil
 	}
-	now := func() time.Duration { return time.Duration(c.b.Now()) * time.Millisecond }
+	now := c.b.SinceStart
 	rates := c.seat.Rates()
 	ticket := rates.Enter(q, size, now())
 	wait := rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now())

@@ -285,6 +285,22 @@ func TestAConnectionThatIsHeldUpEnds(t *testing.T) {
 	}
 }
 
+// Connecting again gives a principal no new burst.
+func TestConnectingAgainDoesNotRefillARate(t *testing.T) {
+	t.Parallel()
+	n, olga := startSlow(t)
+	one := n.connect(as("press"))
+	one.Offer(kilobyte("t"))
+	one.Disconnect()
+	one.AwaitEnd()
+	figure(t, olga, "broker/principals/count", "1") // the server has noticed
+	two := n.connect(as("press"))
+	held := two.SendPublish(kilobyte("t"))
+	figure(t, olga, "broker/publish/messages/held up", "1")
+	n.govern(quotas(nil, "press", "lathe", "olga"))
+	two.AwaitAck(mqtt.PUBACK, held)
+}
+
 // kick has an operator disconnect a client.
 func (n *governed) kick(t *testing.T, clientID string) {
 	t.Helper()

@@ -11,10 +11,20 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
+// allocatesNothing runs a test of a server without permissions, and of one whose clients
+// have quotas.
+func allocatesNothing(t *testing.T, test func(t *testing.T, s *Server)) {
+	test(t, start(t))
+	t.Run("with quotas", func(t *testing.T) {
+		test(t, start(t, func(c *Config) { c.May = limited{} }))
+	})
+}
+
 // A GET of a key that is on disk costs no allocation, from the socket and back,
 // whether or not responses must be kept until the client has them.
-func TestGetAllocatesNothing(t *testing.T) {
-	s := start(t)
+func TestGetAllocatesNothing(t *testing.T) { allocatesNothing(t, getAllocatesNothing) }
+
+func getAllocatesNothing(t *testing.T, s *Server) {
 	for _, persistent := range []bool{false, true} {
 		w := dialWire(t, s, fmt.Sprint("client-", persistent), persistent)
 		id := fmt.Sprint("client-", persistent)
@@ -33,8 +43,9 @@ func TestGetAllocatesNothing(t *testing.T) {
 
 // A SET of a key that exists costs no allocation, however many come together, and
 // neither does their commit, but now and then.
-func TestSetAllocatesNothing(t *testing.T) {
-	s := start(t)
+func TestSetAllocatesNothing(t *testing.T) { allocatesNothing(t, setAllocatesNothing) }
+
+func setAllocatesNothing(t *testing.T, s *Server) {
 	w := dialWire(t, s, "client", false)
 	set := func(inflight int) float64 {
 		var requests []byte
@@ -50,8 +61,9 @@ func TestSetAllocatesNothing(t *testing.T) {
 }
 
 // A publish costs no allocation, however many get it, while they take it.
-func TestPublishAllocatesNothing(t *testing.T) {
-	s := start(t)
+func TestPublishAllocatesNothing(t *testing.T) { allocatesNothing(t, publishAllocatesNothing) }
+
+func publishAllocatesNothing(t *testing.T, s *Server) {
 	for qos := range byte(2) {
 		topic := []byte(fmt.Sprint("alloc/", qos))
 		publisher := dialWire(t, s, fmt.Sprint("publisher-", qos), false)

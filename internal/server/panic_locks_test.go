@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
@@ -34,11 +33,6 @@ func provoke(cfg *Config, lock string) {
 		}
 	}
 }
-
-// limited are Permissions to do everything, at a rate that no test reaches.
-type limited struct{ access.AllowAll }
-
-func (limited) Quota(*access.Identity) *access.Quota { return &access.Quota{Publishes: 1 << 40} }
 
 // Whatever lock is locked when a defect shows, the process ends and loses nothing.
 func TestADefectUnderEachLock(t *testing.T) {

@@ -76,17 +76,27 @@ func (r *Rates) Return(t Ticket) {
 	r.bytes.end = max(r.bytes.front, r.bytes.end-t.size)
 }
 
+// idleAt is when all that was entered has passed, so that the principal may send as much as
+// one that has never sent anything; 0 if it hasn't.
+func (r *Rates) idleAt() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.publishes.idleAt(), r.bytes.idleAt())
+}
+
 // flow is a queue of units: publishes, or bytes of them. At a billion a second its numbers
 // suffice for centuries.
 type flow struct {
 	front, end int64         // front is never beyond end
 	at         time.Duration // when the front was there
+	rate       int64         // when units were entered last, a second
 }
 
 // enter puts units into the queue, and returns its end; rate is in units a second.
 func (f *flow) enter(units, rate int64, now time.Duration) (place int64) {
 	f.advance(rate, now)
 	f.end += units
+	f.rate = rate
 	return f.end
 }
 
@@ -100,6 +110,14 @@ func (f *flow) advance(rate int64, now time.Duration) {
 	units := int64(max(0, passed))
 	f.front += units
 	f.at += time.Duration(float64(units) / float64(rate) * float64(time.Second)) // a part of a unit is kept
+}
+
+func (f *flow) idleAt() time.Duration {
+	if f.end == f.front {
+		return 0
+	}
+	const longest = float64(1000 * time.Hour) // so that it doesn't overflow
+	return f.at + time.Duration(min(float64(f.end-f.front)/float64(f.rate)*float64(time.Second), longest))
 }
 
 // longestWait is what wait gives at the most: the caller asks again.

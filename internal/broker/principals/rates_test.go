@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
 // A principal that has been silent may publish as much as in a second at once; from there on
@@ -98,4 +99,51 @@ func TestRatesAreKept(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A principal that leaves and comes again finds its rate as it was, until all that it has
+// published has passed. Of those that are gone there are at most as many records as
+// connections.
+func TestLeavingDoesNotRefillARate(t *testing.T) {
+	t.Parallel()
+	now := time.Hour
+	pool := memory.NewPool(1 << 30)
+	ps := New(Options{Connections: 2, Memory: pool, Now: func() time.Duration { return now }})
+	q := &access.Quota{Publishes: 10}
+	// publishes has a principal come, publish so many messages, and leave; it returns how long
+	// the last of them would wait.
+	publishes := func(name string, n int) (wait time.Duration) {
+		t.Helper()
+		s := ps.Arrive(nil, false)
+		if _, refused := ps.Admit(s, name, q, false); refused != "" {
+			t.Fatal(refused)
+		}
+		for range n {
+			wait = s.Rates().Wait(q, s.Rates().Enter(q, 1, now), 1, now)
+		}
+		ps.Depart(s)
+		return wait
+	}
+	publishes("p", 10)
+	if wait := publishes("p", 1); wait != time.Second/10 {
+		t.Fatalf("the 11th publish, on another connection, waits %v, want 100ms", wait)
+	}
+	if f := ps.Figures(); f.Principals != 0 || f.Bytes == 0 {
+		t.Errorf("of a principal that has left the figures are %+v", f)
+	}
+	publishes("q", 10)
+	if wait := publishes("p", 1); wait != 2*time.Second/10 {
+		t.Errorf("with two records of principals that have left, the first waits %v, want 200ms", wait)
+	}
+	publishes("r", 10) // one more than there may be: the oldest, q, goes
+	if wait := publishes("q", 10); wait != 0 {
+		t.Errorf("the oldest of three waits %v", wait)
+	}
+	now += 2 * time.Second
+	for _, name := range []string{"x", "y"} {
+		publishes(name, 0) // looks at those that are over
+	}
+	if f := ps.Figures(); f != (Figures{}) || pool.Used() != 0 {
+		t.Errorf("when all has passed the figures are %+v, and %d bytes are charged", f, pool.Used())
+	}
 }

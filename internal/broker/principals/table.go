@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"container/list"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -14,11 +15,15 @@ type Options struct {
 	Connections int          // that all principals may have together
 	Reserve     int          // connections beyond them, for principals with the reserve
 	Memory      *memory.Pool // charged with records; nil: nothing is charged
+	// Now is the clock of Rates, which never steps; nil: it stands still.
+	Now func() time.Duration
 }
 
 // Table has the principals. Its methods are safe for concurrent use. A record lasts as long
-// as the principal has a connection or a session, so there are at most as many records as
-// there may be of both.
+// as the principal has a connection or a session, and beyond that until what it has
+// published does not count any more: otherwise it could publish faster by connecting again
+// and again. There are at most as many records of the second sort as there may be
+// connections; beyond that the oldest goes.
 type Table struct {
 	o Options
 
@@ -26,10 +31,11 @@ type Table struct {
 	byName        map[string]*Principal // guarded by mu, as all below and the places of sessions and connections
 	bySessions    ranking
 	byConnections ranking
-	bytes         int64 // that Options.Memory is charged with
-	counted       int   // connections that count against Options.Connections
-	reserved      int   // connections in the reserve
-	strangers     seats // connections whose client is not known yet, and which may make room; the oldest first
+	bytes         int64     // that Options.Memory is charged with
+	lingering     list.List // of *Principal: those without connection and session, the oldest first
+	counted       int       // connections that count against Options.Connections
+	reserved      int       // connections in the reserve
+	strangers     seats     // connections whose client is not known yet, and which may make room; the oldest first
 }
 
 // Principal is the record of one principal.
@@ -38,12 +44,13 @@ type Principal struct {
 	rates         Rates
 	subscriptions atomic.Int64 // of its sessions
 
-	seats       int       // connections that refer to the record; guarded by Table.mu, as all below
-	connections int       // that are to stay
-	counted     seats     // those of them that count against Options.Connections, the newest last
-	sessions    int       // connected or away
-	away        list.List // sessions whose client is away, the longest away first
-	index       [2]int    // in the rankings
+	seats       int           // connections that refer to the record; guarded by Table.mu, as all below
+	connections int           // that are to stay
+	counted     seats         // those of them that count against Options.Connections, the newest last
+	sessions    int           // connected or away
+	away        list.List     // sessions whose client is away, the longest away first
+	index       [2]int        // in the rankings
+	lingers     *list.Element // in Table.lingering; nil: it isn't
 }
 
 // recordMemory is about what a record takes besides its name: itself, its places in the map
@@ -58,6 +65,9 @@ const (
 
 // New is a Table without principals.
 func New(o Options) *Table {
+	if o.Now == nil {
+		o.Now = func() time.Duration { return 0 }
+	}
 	return &Table{
 		o: o, byName: make(map[string]*Principal),
 		bySessions:    ranking{place: sessionRanking, size: func(p *Principal) int { return p.sessions }},
@@ -67,7 +77,12 @@ func New(o Options) *Table {
 
 // record gives the record of a principal, a new one if there is none; mu is held.
 func (t *Table) record(name string) *Principal {
+	t.expire()
 	p := t.byName[name]
+	if p != nil && p.lingers != nil {
+		t.lingering.Remove(p.lingers)
+		p.lingers = nil
+	}
 	if p == nil {
 		p = &Principal{name: name}
 		t.byName[name] = p
@@ -78,13 +93,42 @@ func (t *Table) record(name string) *Principal {
 	return p
 }
 
-// changed puts a principal where it belongs in the rankings, or forgets it if it has
-// nothing left; mu is held.
+// changed puts a principal where it belongs in the rankings. If it has nothing left, it is
+// forgotten as soon as what it has published does not count any more; mu is held.
 func (t *Table) changed(p *Principal) {
-	if p.seats > 0 || p.sessions > 0 {
-		heap.Fix(&t.bySessions, p.index[sessionRanking])
-		heap.Fix(&t.byConnections, p.index[connectionRanking])
-		return
+	heap.Fix(&t.bySessions, p.index[sessionRanking])
+	heap.Fix(&t.byConnections, p.index[connectionRanking])
+	switch {
+	case p.seats > 0 || p.sessions > 0:
+	case p.rates.idleAt() <= t.o.Now():
+		t.forget(p)
+	default:
+		p.lingers = t.lingering.PushBack(p)
+		if t.lingering.Len() > t.o.Connections {
+			t.forget(t.lingering.Front().Value.(*Principal))
+		}
+	}
+}
+
+// expire forgets principals that linger and needn't any more: it looks at two of them each
+// time that a record is asked for, so that they are forgotten faster than they come; mu is
+// held.
+func (t *Table) expire() {
+	for range min(2, t.lingering.Len()) {
+		first := t.lingering.Front()
+		if p := first.Value.(*Principal); p.rates.idleAt() <= t.o.Now() {
+			t.forget(p)
+		} else {
+			t.lingering.MoveToBack(first)
+		}
+	}
+}
+
+// forget removes the record of a principal; mu is held.
+func (t *Table) forget(p *Principal) {
+	if p.lingers != nil {
+		t.lingering.Remove(p.lingers)
+		p.lingers = nil
 	}
 	heap.Remove(&t.bySessions, p.index[sessionRanking])
 	heap.Remove(&t.byConnections, p.index[connectionRanking])
@@ -106,7 +150,7 @@ type Most struct {
 
 // Figures are a moment's view of a Table.
 type Figures struct {
-	Principals      int
+	Principals      int   // that have a connection or a session
 	Bytes           int64 // that the pool of memory is charged with for them
 	Reserved        int   // connections in the reserve
 	MostConnections Most  // of those that count against Options.Connections
@@ -118,7 +162,7 @@ func (t *Table) Figures() Figures {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Figures{
-		Principals: len(t.byName), Bytes: t.bytes, Reserved: t.reserved,
+		Principals: len(t.byName) - t.lingering.Len(), Bytes: t.bytes, Reserved: t.reserved,
 		MostConnections: t.byConnections.most(), MostSessions: t.bySessions.most(),
 	}
 }

@@ -36,7 +36,7 @@ func New(env *session.Env, kept *retained.Store) *Registry {
 	r := &Registry{
 		timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
 		sessions:   byID{seed: maphash.MakeSeed()},
-		Principals: principals.New(principals.Options{Connections: env.Limits.MaxConnections, Reserve: env.Limits.ReservedConnections, Memory: env.Memory}),
+		Principals: principals.New(principals.Options{Connections: env.Limits.MaxConnections, Reserve: env.Limits.ReservedConnections, Memory: env.Memory, Now: env.SinceStart}),
 	}
 	r.Router = routing.New(env, kept, r.All)
 	env.EndOverflowed = r.endOverflowed

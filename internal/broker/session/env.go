@@ -64,6 +64,9 @@ func NewEnv(j *journal.Journal, pool *memory.Pool, l limits.Limits, log *slog.Lo
 // no time; never stepping back.
 func (e *Env) Now() int64 { return int64(time.Since(e.start) / time.Millisecond) }
 
+// SinceStart is the same clock for what needs a Duration.
+func (e *Env) SinceStart() time.Duration { return time.Since(e.start) }
+
 // Wall is what to add to the broker's clock to get the wall clock, in ms.
 //
 // It stays what it was at the start: the expiry of a message that was published in this
