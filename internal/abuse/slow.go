@@ -68,7 +68,7 @@ type listener struct {
 func openHall(t *Target, n int) (*hall, error) {
 	h := &hall{listeners: make([]*listener, n), published: make(chan hallEnd, 1)}
 	var failed atomic.Pointer[error]
-	t.each(n, 50, func(i int) error {
+	entered := t.each(n, 50, func(i int) error {
 		l := &listener{stops: i%10 == 0}
 		h.listeners[i] = l
 		enter := func() (err error) {
@@ -90,6 +90,9 @@ func openHall(t *Target, n int) (*hall, error) {
 	})
 	if err := failed.Load(); err != nil {
 		return nil, *err
+	}
+	if entered < n {
+		return nil, fmt.Errorf("%d of %d subscribers came in time", entered, n)
 	}
 	publisher, err := t.enter("hall-publisher", 0)
 	if err != nil {
