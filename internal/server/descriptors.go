@@ -17,7 +17,8 @@ import (
 //	tables        what Pebble keeps open of them; it closes those it used least
 //	own           segments, manifest, flushes and compactions, a backup, listeners,
 //	              the control socket
-//	clients       up to MaxConnections; then those told so in a CONNACK
+//	clients       up to MaxConnections; then those of principals with the reserve
+//	              (Limits.ReservedConnections) and those without a CONNECT
 //	              (broker.SpareConnections), handshakes of WebSocket, and sockets that
 //	              linger, which nothing counts
 //
