@@ -57,6 +57,9 @@ topic %s/both/# both 2
 	if to.tls() {
 		text += fmt.Sprintf("bridge_cafile %s\nbridge_certfile %s\nbridge_keyfile %s\n", siteFile("ca.crt"), siteFile("admin.crt"), siteFile("admin.key"))
 	}
+	if to.logins {
+		text += fmt.Sprintf("remote_username %s\nremote_password %s\n", user, userPassword)
+	}
 	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,7 @@ func TestMosquittoBridge(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	here := newMosquitto(t, s, v5)
-	prefix := uniqueName("plant")
+	prefix := uniqueTopic("plant")
 
 	// Given a bridge, which says by its notification that it is connected.
 	b := startBridge(t, s, prefix)

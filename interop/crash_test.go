@@ -36,7 +36,7 @@ func TestSDKCarriesOnAfterARestart(t *testing.T) {
 			t.Parallel()
 			s := ownServer(t)
 			holder, other := connectSDK(t, s), connectSDK(t, s)
-			name := uniqueName("key")
+			name := uniqueKey("key")
 			kept, deleted, long, short, watched, protected := name+"kept", name+"deleted", name+"long", name+"short", name+"watched", name+"protected"
 
 			// Given keys of every kind, a watch, and a lock with a key that it protects.
@@ -134,7 +134,7 @@ func TestSDKNothingAnsweredIsLost(t *testing.T) {
 	t.Parallel()
 	const clients, writersEach, kills = 3, 8, 3
 	s := ownServer(t)
-	name := uniqueName("count")
+	name := uniqueKey("count")
 
 	var (
 		answered atomic.Int64 // by all writers

@@ -15,8 +15,12 @@
 //	npm ci --prefix mqttjs          # Node.js 20 or newer
 //	apt-get install mosquitto-clients
 //
-// With HOLDFAST_INTEROP_TLS=1 all of it runs over mutual TLS, with certificates of
-// `holdfast init`.
+// HOLDFAST_INTEROP says how all of it runs besides, in words with commas between them: tls
+// over mutual TLS, with certificates of `holdfast init`; password with a user name and a
+// password; policy with a policy that allows just the topics and keys of the tests
+// (testdata/policy.yaml).
+//
+//	HOLDFAST_INTEROP=password,policy go test ./...
 //
 // Most tests share one server; those that kill it or set its clock have their
 // own. To learn whether a generic MQTT test or the server

@@ -93,7 +93,7 @@ func (h *holder) mustExit(t *testing.T, want int) {
 
 func TestSDKLockAndHoldfastLockExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	s, name := shared(t), uniqueName("both")
+	s, name := shared(t), uniqueKey("both")
 	sdk := connectSDK(t, s)
 	l := newLock(sdk, name)
 
@@ -131,7 +131,7 @@ func TestSDKLockAndHoldfastLockExcludeEachOther(t *testing.T) {
 // A token of ours fences the SDK's former holder, and the other way round.
 func TestSDKLockAndHoldfastLockFenceEachOther(t *testing.T) {
 	t.Parallel()
-	s, name, protected := shared(t), uniqueName("fenced"), uniqueName("protected")
+	s, name, protected := shared(t), uniqueKey("fenced"), uniqueKey("protected")
 	sdk := connectSDK(t, s)
 	l := newLock(sdk, name)
 	if err := l.Lock(deadline(t), time.Minute); err != nil {
@@ -171,7 +171,7 @@ func TestSDKLockAndHoldfastLockFenceEachOther(t *testing.T) {
 // SDK ends our command.
 func TestSDKLeaseExpiresAndBreaks(t *testing.T) {
 	t.Parallel()
-	s, name := shared(t), uniqueName("expires")
+	s, name := shared(t), uniqueKey("expires")
 	sdk := connectSDK(t, s)
 	l := newLock(sdk, name, leasedlock.WithSessionID("session"))
 	if !acquire(t, l.Lease, 300*time.Millisecond) {

@@ -56,7 +56,7 @@ func mustBeHeldBy(t *testing.T, l *lease, want string) {
 func TestSDKLeaseAcquireAndRelease(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	name := uniqueName("lease")
+	name := uniqueKey("lease")
 	ofA, ofB := newLock(a, name), newLock(b, name)
 
 	// Given a lease without a holder.
@@ -109,7 +109,7 @@ func TestSDKLeaseAcquireAndRelease(t *testing.T) {
 func TestSDKLeaseSessionIDs(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
-	name := uniqueName("sessions")
+	name := uniqueKey("sessions")
 	one := newLock(c, name, leasedlock.WithSessionID("one"))
 	two := newLock(c, name, leasedlock.WithSessionID("two"))
 
@@ -127,7 +127,7 @@ func TestSDKLeaseSessionIDs(t *testing.T) {
 func TestSDKLeaseRenews(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	name := uniqueName("renewed")
+	name := uniqueKey("renewed")
 	ofA, ofB := newLock(a, name), newLock(b, name)
 	const duration, interval = time.Second, 100 * time.Millisecond
 
@@ -166,7 +166,7 @@ func TestSDKLockHandedOverOnUnlock(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
-	name := uniqueName("handed")
+	name := uniqueKey("handed")
 	ofA, ofB := newLock(a, name), newLock(b, name)
 	witness := connectSDK(t, shared(t)).watch(t, name)
 
@@ -202,7 +202,7 @@ func TestSDKLockHandedOverOnExpiry(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
-	name, protected := uniqueName("expired"), uniqueName("protected")
+	name, protected := uniqueKey("expired"), uniqueKey("protected")
 	ofA, ofB := newLock(a, name), newLock(b, name)
 	const duration = 500 * time.Millisecond
 
@@ -232,7 +232,7 @@ func TestSDKLockHandedOverOnExpiry(t *testing.T) {
 func TestSDKLockTimesOut(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	name := uniqueName("timeout")
+	name := uniqueKey("timeout")
 	if err := newLock(a, name).Lock(deadline(t), time.Minute); err != nil {
 		t.Fatalf("A locks: %v", err)
 	}
@@ -248,7 +248,7 @@ func TestSDKLockTimesOut(t *testing.T) {
 func TestSDKLockContention(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 4, 5
-	name, counter := uniqueName("contended"), uniqueName("counter")
+	name, counter := uniqueKey("contended"), uniqueKey("counter")
 
 	var all sync.WaitGroup
 	for range clients {
@@ -295,7 +295,7 @@ func addOneUnder(ctx context.Context, l lock, c *sdkClient, counter string) erro
 func TestSDKLockEdit(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 3, 4
-	name, counter := uniqueName("editing"), uniqueName("edited")
+	name, counter := uniqueKey("editing"), uniqueKey("edited")
 	addOne := func(_ context.Context, value string, present bool) (string, bool, error) {
 		if !present {
 			return "1", true, nil
@@ -338,7 +338,7 @@ func TestSDKLockEdit(t *testing.T) {
 func TestSDKLeaseObserve(t *testing.T) {
 	t.Parallel()
 	observer, holder := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	name := uniqueName("observed")
+	name := uniqueKey("observed")
 	observed, held := newLock(observer, name), newLock(holder, name)
 
 	if err := observed.ObserveStart(deadline(t)); err != nil {

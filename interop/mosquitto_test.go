@@ -49,6 +49,9 @@ func (m mosquitto) command(t *testing.T, program string, args ...string) *exec.C
 	if m.server.tls() {
 		all = append(all, "--cafile", siteFile("ca.crt"), "--cert", siteFile("admin.crt"), "--key", siteFile("admin.key"))
 	}
+	if m.server.logins {
+		all = append(all, "-u", user, "-P", userPassword)
+	}
 	all = append(all, args...)
 	return exec.CommandContext(deadline(t), "stdbuf", all...)
 }
@@ -170,7 +173,7 @@ func forEachVersion(t *testing.T, test func(t *testing.T, m mosquitto)) {
 func TestMosquittoQoS(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, m mosquitto) {
 		for _, qos := range []string{"0", "1", "2"} {
-			topic := uniqueName("qos")
+			topic := uniqueTopic("qos")
 			to2 := m.subscribe(t, "%q %r %t %p", "-t", topic, "-q", "2")
 			to1 := m.subscribe(t, "%q %p", "-t", topic, "-q", "1")
 			m.publishLines(t, topic, lines(50), "-q", qos)
@@ -193,7 +196,7 @@ func TestMosquittoQoS(t *testing.T) {
 func TestMosquittoBetweenVersions(t *testing.T) {
 	t.Parallel()
 	old, current := newMosquitto(t, shared(t), v311), newMosquitto(t, shared(t), v5)
-	topic := uniqueName("between")
+	topic := uniqueTopic("between")
 	toOld := old.subscribe(t, "%q %p", "-t", topic, "-q", "2")
 	toCurrent := current.subscribe(t, "%q %C %p", "-t", topic, "-q", "2")
 
@@ -208,7 +211,7 @@ func TestMosquittoBetweenVersions(t *testing.T) {
 
 func TestMosquittoWildcardsAndUnsubscribe(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, m mosquitto) {
-		root := uniqueName("wild")
+		root := uniqueTopic("wild")
 		s := m.subscribe(t, "%t", "-t", root+"/+/c", "-t", root+"/x/#", "-q", "1")
 		for _, topic := range []string{"/a/c", "/a/d", "/x", "/x/y/z", "/a/b/c", "/end/c"} {
 			m.publish(t, root+topic, "v", "-q", "1")
@@ -219,7 +222,7 @@ func TestMosquittoWildcardsAndUnsubscribe(t *testing.T) {
 
 func TestMosquittoRetained(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, m mosquitto) {
-		root := uniqueName("retained")
+		root := uniqueTopic("retained")
 		m.publish(t, root+"/a", "replaced", "-r", "-q", "1")
 		m.publish(t, root+"/a", "kept", "-r", "-q", "1")
 		m.publish(t, root+"/b", "not retained", "-q", "1")
@@ -241,7 +244,7 @@ func TestMosquittoRetained(t *testing.T) {
 
 func TestMosquittoWill(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, m mosquitto) {
-		topic, bell := uniqueName("will"), uniqueName("bell")
+		topic, bell := uniqueTopic("will"), uniqueTopic("bell")
 		watcher := m.subscribe(t, "%q %r %p", "-t", topic, "-q", "2")
 		mortal := func(payload string, args ...string) *subscriber {
 			return m.subscribe(t, "%p", append([]string{"-t", bell, "-q", "1",
@@ -278,10 +281,10 @@ func TestMosquittoWill(t *testing.T) {
 func TestMosquittoWillProperties(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)
-	topic := uniqueName("will")
+	topic := uniqueTopic("will")
 	watcher := m.subscribe(t, "%C %P %p", "-t", topic, "-q", "1")
 	start := time.Now()
-	dying := m.subscribe(t, "%p", "-t", uniqueName("unused"), "-x", "60",
+	dying := m.subscribe(t, "%p", "-t", uniqueTopic("unused"), "-x", "60",
 		"--will-topic", topic, "--will-payload", "delayed", "--will-qos", "1",
 		"-D", "will", "content-type", "text/plain",
 		"-D", "will", "user-property", "why", "gone",
@@ -296,7 +299,7 @@ func TestMosquittoWillProperties(t *testing.T) {
 // -c asks for a session that outlives its connections, in either version.
 func TestMosquittoPersistentSession(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, m mosquitto) {
-		topic, id := uniqueName("session"), uniqueName("mosquitto")
+		topic, id := uniqueTopic("session"), uniqueName("mosquitto")
 		// Given a session that subscribed and left.
 		m.run(t, "mosquitto_sub", "-c", "-i", id, "-q", "2", "-t", topic, "-E")
 
@@ -334,7 +337,7 @@ func TestMosquittoSessionSurvivesKill(t *testing.T) {
 			t.Parallel()
 			s := ownServer(t)
 			m := newMosquitto(t, s, version)
-			topic, id := uniqueName("session"), uniqueName("mosquitto")
+			topic, id := uniqueTopic("session"), uniqueName("mosquitto")
 			m.run(t, "mosquitto_sub", "-c", "-i", id, "-q", "1", "-t", topic+"/+", "-E")
 
 			s.kill()
@@ -350,7 +353,7 @@ func TestMosquittoSessionSurvivesKill(t *testing.T) {
 func TestMosquittoSharedSubscription(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)
-	topic := uniqueName("shared")
+	topic := uniqueTopic("shared")
 	filter := "$share/" + uniqueName("group") + "/" + topic
 	gone := m.subscribe(t, "%p", "-t", topic+"/gone", "-q", "1")
 	members := []*subscriber{
@@ -382,11 +385,11 @@ func TestMosquittoSharedSubscription(t *testing.T) {
 func TestMosquittoProperties(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)
-	topic := uniqueName("properties")
+	topic := uniqueTopic("properties")
 	s := m.subscribe(t, "%R|%D|%C|%F|%P|%S|%p", "-t", topic, "-q", "1", "-D", "subscribe", "subscription-identifier", "42")
 
 	m.publish(t, topic, "request", "-q", "1",
-		"-D", "publish", "response-topic", "answers/here",
+		"-D", "publish", "response-topic", "interop/answers/here",
 		"-D", "publish", "correlation-data", "id-1",
 		"-D", "publish", "content-type", "application/json",
 		"-D", "publish", "payload-format-indicator", "1",
@@ -396,7 +399,7 @@ func TestMosquittoProperties(t *testing.T) {
 	m.publish(t, topic, "bare", "-q", "1")
 
 	mustReceive(t, "properties", s.take(t, 2),
-		"answers/here|id-1|application/json|1|a:1 b:2 a:3|42|request",
+		"interop/answers/here|id-1|application/json|1|a:1 b:2 a:3|42|request",
 		"|||||42|bare")
 }
 
@@ -404,7 +407,7 @@ func TestMosquittoProperties(t *testing.T) {
 func TestMosquittoTopicAlias(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)
-	topic := uniqueName("alias")
+	topic := uniqueTopic("alias")
 	s := m.subscribe(t, "%t %p", "-t", topic, "-q", "1")
 	m.publishLines(t, topic, lines(3), "-q", "1", "-D", "publish", "topic-alias", "1")
 	mustReceive(t, "an aliased topic", s.take(t, 3), topic+" 0", topic+" 1", topic+" 2")
@@ -415,7 +418,7 @@ func TestMosquittoTopicAlias(t *testing.T) {
 func TestMosquittoStateStore(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v5)
-	key, answers := uniqueName("key"), uniqueName("clients/mosquitto")
+	key, answers := uniqueKey("key"), uniqueTopic("answers")
 	responses := m.subscribe(t, "%q %r %D %C %F %x", "-t", answers, "-q", "1")
 	request := func(correlation string, args ...string) {
 		t.Helper()
@@ -453,7 +456,7 @@ func TestMosquittoStateStore(t *testing.T) {
 func TestMosquittoStateStoreWants5(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t, shared(t), v311)
-	key := uniqueName("key")
+	key := uniqueKey("key")
 	c := connectSDK(t, shared(t))
 	cmd := m.command(t, "mosquitto_pub", "-q", "1", "-t", invokeTopic, "-s")
 	cmd.Stdin = strings.NewReader(command("SET", key, "v"))
@@ -477,9 +480,9 @@ func TestMosquittoCannotSubscribeToRequests(t *testing.T) {
 	}
 	// A wildcard is granted and matches nothing of it.
 	c := connectSDK(t, shared(t))
-	root := uniqueName("wild")
+	root := uniqueTopic("wild")
 	s := m.subscribe(t, "%t", "-t", "statestore/#", "-t", root, "-q", "1")
-	c.set(t, uniqueName("key"), "v")
+	c.set(t, uniqueKey("key"), "v")
 	m.publish(t, root, "end", "-q", "1")
 	mustReceive(t, "a wildcard over the request topic", s.take(t, 1), root)
 }

@@ -31,6 +31,9 @@ func TestMQTTJS(t *testing.T) {
 			if s.tls() {
 				cmd.Env = append(cmd.Env, "BROKER_SITE="+site)
 			}
+			if s.logins {
+				cmd.Env = append(cmd.Env, "BROKER_USERNAME="+user, "BROKER_PASSWORD="+userPassword)
+			}
 			if s.process != nil {
 				cmd.Env = append(cmd.Env, "BROKER_IS_HOLDFAST=1")
 			}

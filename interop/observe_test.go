@@ -16,7 +16,7 @@ func TestSDKObserve(t *testing.T) {
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
 	// The key travels in the notification's topic, in base 16.
-	key := uniqueName("observed/+/#") + "\x00\xff"
+	key := uniqueKey("observed/+/#") + "\x00\xff"
 	notifications := watcher.watch(t, key)
 
 	var last hlc.HybridLogicalClock
@@ -71,7 +71,7 @@ func TestSDKObserve(t *testing.T) {
 func TestSDKObserveOnlyTheKeysAskedFor(t *testing.T) {
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	name := uniqueName("asked")
+	name := uniqueKey("asked")
 	asked := watcher.watch(t, name)
 	// Listening is not asking.
 	neighbours := watcher.listen(t, name+"x")
@@ -97,7 +97,7 @@ func TestSDKObserveStop(t *testing.T) {
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
-	key, witness := uniqueName("stopped"), uniqueName("witness")
+	key, witness := uniqueKey("stopped"), uniqueKey("witness")
 	notifications, witnesses := watcher.watch(t, key), watcher.watch(t, witness)
 	if err := watcher.KeyNotify(ctx, key); err != nil {
 		t.Fatalf("KEYNOTIFY a second time: %v", err)
@@ -149,7 +149,7 @@ func TestSDKObserveStop(t *testing.T) {
 func TestSDKObserveGoesOnAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	key := uniqueName("reconnected")
+	key := uniqueKey("reconnected")
 	written := writer.set(t, key, "before")
 	notifications := watcher.watch(t, key)
 
@@ -181,7 +181,7 @@ func TestSDKUnacknowledgedNotificationIsSentAgain(t *testing.T) {
 		store: []statestore.ClientOption{statestore.WithManualAck(true)},
 	})
 	writer := connectSDK(t, shared(t))
-	key := uniqueName("unacknowledged")
+	key := uniqueKey("unacknowledged")
 	notifications := watcher.watch(t, key)
 
 	written := writer.set(t, key, "v")

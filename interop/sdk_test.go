@@ -38,6 +38,7 @@ type sdkClient struct {
 
 // sdkOptions are what a test may vary. The zero value is what applications use.
 type sdkOptions struct {
+	id            string // client ID; empty: one that no other test uses
 	store         []statestore.ClientOption
 	maxClockDrift time.Duration
 	session       []mqtt.SessionClientOption
@@ -59,7 +60,10 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 
 	c := &sdkClient{}
-	c.session = c.newSession(t, s.tcp, logger, o.session...)
+	if o.id == "" {
+		o.id = uniqueName("sdk")
+	}
+	c.session = c.newSession(t, s, o.id, logger, o.session...)
 	connected, fatal := make(chan struct{}, 64), make(chan error, 1)
 	c.connected, c.fatal = connected, fatal
 	c.session.RegisterConnectEventHandler(func(*mqtt.ConnectEvent) { connected <- struct{}{} })
@@ -89,11 +93,11 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	return c
 }
 
-// newSession makes a session client over TCP or TLS that retries sooner than the SDK's
-// default, and whose connection a test can cut.
-func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger, more ...mqtt.SessionClientOption) *mqtt.SessionClient {
+// newSession makes a session client over TCP or TLS, with a password where the server wants
+// one, that retries sooner than the SDK's default, and whose connection a test can cut.
+func (c *sdkClient) newSession(t *testing.T, s *server, id string, logger *slog.Logger, more ...mqtt.SessionClientOption) *mqtt.SessionClient {
 	t.Helper()
-	host, portText, err := net.SplitHostPort(address)
+	host, portText, err := net.SplitHostPort(s.tcp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +109,18 @@ func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger
 	if site != "" {
 		dial = mqtt.TLSConnection(host, uint16(port), mqtt.WithCA(siteFile("ca.crt")), mqtt.WithX509(siteFile("admin.crt"), siteFile("admin.key")))
 	}
+	options := []mqtt.SessionClientOption{
+		mqtt.WithConnectionTimeout(5 * time.Second),
+		mqtt.WithConnectionRetry(&retry.ExponentialBackoff{
+			MinInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond,
+		}),
+		mqtt.WithLogger(logger),
+	}
+	if s.logins {
+		options = append(options, mqtt.WithUsername(mqtt.ConstantUsername(user)), mqtt.WithPassword(mqtt.ConstantPassword([]byte(userPassword))))
+	}
 	session, err := mqtt.NewSessionClient(
-		uniqueName("sdk"),
+		id,
 		func(ctx context.Context) (net.Conn, error) {
 			conn, err := dial(ctx)
 			if err == nil {
@@ -116,13 +130,7 @@ func (c *sdkClient) newSession(t *testing.T, address string, logger *slog.Logger
 			}
 			return conn, err
 		},
-		append([]mqtt.SessionClientOption{
-			mqtt.WithConnectionTimeout(5 * time.Second),
-			mqtt.WithConnectionRetry(&retry.ExponentialBackoff{
-				MinInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond,
-			}),
-			mqtt.WithLogger(logger),
-		}, more...)...,
+		append(options, more...)...,
 	)
 	if err != nil {
 		t.Fatalf("creating the SDK's session client: %v", err)
@@ -248,5 +256,11 @@ func mustRise(t *testing.T, what string, older, newer hlc.HybridLogicalClock) {
 	}
 }
 
-// uniqueName makes a key, topic level or client ID that no other test uses.
+// uniqueName makes a client ID, or another name, that no other test uses.
 func uniqueName(what string) string { return what + "-" + rand.Text() }
+
+// uniqueTopic makes a topic that no other test uses, and that the policy of the tests allows.
+func uniqueTopic(what string) string { return "interop/" + uniqueName(what) }
+
+// uniqueKey makes a key that no other test uses, and that the policy of the tests allows.
+func uniqueKey(what string) string { return "interop:" + uniqueName(what) }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -42,11 +43,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 
-	if os.Getenv("HOLDFAST_INTEROP_TLS") != "" {
-		if err := secure(filepath.Join(dir, "site")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err := secure(dir, os.Getenv("HOLDFAST_INTEROP")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 
 	code := m.Run()
@@ -62,18 +61,53 @@ func run(m *testing.M) int {
 	return code
 }
 
-// site is a directory of certificates that `holdfast init` has made, if everything is to
-// run over mutual TLS: every server asks for certificates, and every client shows one.
-var site string
+// How servers and clients of the tests prove who they are, as HOLDFAST_INTEROP says.
+var (
+	// site is a directory of certificates that `holdfast init` has made, if everything is
+	// to run over mutual TLS: every server asks for certificates, and every client shows
+	// one.
+	site string
+	// passwords is a password file that has user, if every client logs in as that user.
+	passwords string
+	// policy is a policy that allows what the tests need, if servers have one.
+	policy string
+)
 
-// secure makes the site.
-func secure(dir string) error {
-	if out, err := exec.Command(binary, "init", dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("holdfast init: %w\n%s", err, out)
+// user logs in with userPassword where servers have passwords.
+const (
+	user         = "interop"
+	userPassword = "secret of interop"
+)
+
+// secure prepares what the words of HOLDFAST_INTEROP ask for, in a directory.
+func secure(dir, words string) error {
+	environment := map[string]string{} // of our own client
+	for word := range strings.SplitSeq(words, ",") {
+		switch word {
+		case "":
+		case "tls":
+			site = filepath.Join(dir, "site")
+			if out, err := exec.Command(binary, "init", site).CombinedOutput(); err != nil {
+				return fmt.Errorf("holdfast init: %w\n%s", err, out)
+			}
+			environment["CAFILE"], environment["CERTFILE"], environment["KEYFILE"] = siteFile("ca.crt"), siteFile("admin.crt"), siteFile("admin.key")
+		case "password":
+			passwords = filepath.Join(dir, "passwords")
+			if out, err := exec.Command(binary, "passwd", passwords, user, "-b", userPassword).CombinedOutput(); err != nil {
+				return fmt.Errorf("holdfast passwd: %w\n%s", err, out)
+			}
+			environment["USERNAME"], environment["PASSWORD"] = user, userPassword
+		case "policy":
+			var err error
+			if policy, err = filepath.Abs(filepath.Join("testdata", "policy.yaml")); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("HOLDFAST_INTEROP=%s: unknown word %q; want tls, password, policy, or several of them with commas", words, word)
+		}
 	}
-	site = dir
-	for variable, file := range map[string]string{"CAFILE": "ca.crt", "CERTFILE": "admin.crt", "KEYFILE": "admin.key"} {
-		if err := os.Setenv("HOLDFAST_"+variable, siteFile(file)); err != nil { // for our own client
+	for variable, value := range environment {
+		if err := os.Setenv("HOLDFAST_"+variable, value); err != nil {
 			return err
 		}
 	}
@@ -94,6 +128,7 @@ func scheme(name string) string {
 type server struct {
 	tcp, ws string // host:port
 	dir     string
+	logins  bool // clients log in with userPassword
 	output  *output
 	process *os.Process
 	exited  chan struct{} // closed once waitErr is set
@@ -109,10 +144,26 @@ var (
 // Mosquitto that is bridged to it.
 func (s *server) tls() bool { return site != "" && s.process != nil }
 
-// startServer runs `holdfast serve` on a data directory and returns when both
-// of its listeners accept. listen is an address for TCP, port 0 for any; flags are more
-// of its flags.
+// startServer runs `holdfast serve` on a data directory, with the passwords and the policy
+// that HOLDFAST_INTEROP asks for, and returns when both of its listeners accept. listen is
+// an address for TCP, port 0 for any; flags are more of its flags.
 func startServer(dir, listen string, flags ...string) (*server, error) {
+	var given []string
+	if passwords != "" {
+		given = append(given, "--password-file", passwords)
+	}
+	if policy != "" {
+		given = append(given, "--policy", policy)
+	}
+	s, err := startServerWith(dir, listen, append(given, flags...)...)
+	if err == nil {
+		s.logins = passwords != ""
+	}
+	return s, err
+}
+
+// startServerWith is startServer with no passwords and no policy but those in flags.
+func startServerWith(dir, listen string, flags ...string) (*server, error) {
 	args := []string{"serve", "--listen", scheme("mqtt") + listen, "--listen", scheme("ws") + "127.0.0.1:0", "--data", dir}
 	if site != "" {
 		args = append(args, "--tls-cert", siteFile("server.crt"), "--tls-key", siteFile("server.key"), "--tls-client-ca", siteFile("ca.crt"), "--tls-crl", siteFile("ca.crl"))
@@ -178,8 +229,20 @@ func (s *server) stop() error {
 // can take again.
 func ownServer(t *testing.T, flags ...string) *server {
 	t.Helper()
-	dir := t.TempDir()
-	s, err := startServer(dir, steadyAddress(t), flags...)
+	s, err := startServer(t.TempDir(), steadyAddress(t), flags...)
+	return s.own(t, err)
+}
+
+// ownServerWith is ownServer with no passwords and no policy but those in flags.
+func ownServerWith(t *testing.T, flags ...string) *server {
+	t.Helper()
+	s, err := startServerWith(t.TempDir(), steadyAddress(t), flags...)
+	return s.own(t, err)
+}
+
+// own ends a server with the test, which fails if it could not be started.
+func (s *server) own(t *testing.T, err error) *server {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +255,8 @@ func ownServer(t *testing.T, flags ...string) *server {
 	return s
 }
 
-// restart starts a server that is gone again, on the same directory and address.
+// restart starts a server of ownServer without flags that is gone again, on the same
+// directory and address.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	next, err := startServer(s.dir, s.tcp)

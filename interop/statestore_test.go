@@ -21,13 +21,13 @@ func TestSDKSetGetDel(t *testing.T) {
 	}
 
 	for _, test := range []struct{ name, key, value string }{
-		{"text", uniqueName("text"), "value"},
-		{"empty value", uniqueName("empty"), ""},
-		{"RESP markup", uniqueName("resp") + "\r\n$-1\r\n", "*1\r\n$-1\r\n:1\r\n-ERR no\r\n"},
-		{"every byte in the key", uniqueName("") + string(everyByte), "v"},
-		{"every byte in the value", uniqueName("bytes"), string(everyByte)},
-		{"slashes and wildcards in the key", uniqueName("a") + "/+/#/$share", "v"},
-		{"200,000 bytes", uniqueName("large"), strings.Repeat("0123456789", 20_000)},
+		{"text", uniqueKey("text"), "value"},
+		{"empty value", uniqueKey("empty"), ""},
+		{"RESP markup", uniqueKey("resp") + "\r\n$-1\r\n", "*1\r\n$-1\r\n:1\r\n-ERR no\r\n"},
+		{"every byte in the key", uniqueKey("") + string(everyByte), "v"},
+		{"every byte in the value", uniqueKey("bytes"), string(everyByte)},
+		{"slashes and wildcards in the key", uniqueKey("a") + "/+/#/$share", "v"},
+		{"200,000 bytes", uniqueKey("large"), strings.Repeat("0123456789", 20_000)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestSDKSetGetDel(t *testing.T) {
 func TestSDKClientsShareKeysAndVersions(t *testing.T) {
 	t.Parallel()
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
-	key := uniqueName("shared")
+	key := uniqueKey("shared")
 
 	var last hlc.HybridLogicalClock
 	for i := range 20 {
@@ -95,7 +95,7 @@ func TestSDKVDel(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
 	ctx := deadline(t)
-	key := uniqueName("vdel")
+	key := uniqueKey("vdel")
 
 	if res, err := c.VDel(ctx, key, "v"); err != nil || res.Value != 0 || !res.Version.IsZero() {
 		t.Errorf("VDEL of nothing: %+v, %v, want 0 and no version", res, err)
@@ -143,7 +143,7 @@ func TestSDKConditions(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			key := uniqueName("condition")
+			key := uniqueKey("condition")
 			var before hlc.HybridLogicalClock
 			for _, value := range test.stored {
 				before = c.set(t, key, value)
@@ -181,7 +181,7 @@ func TestSDKOnlyOneCreates(t *testing.T) {
 	ctx := deadline(t)
 
 	for round := range 10 {
-		key := uniqueName("create")
+		key := uniqueKey("create")
 		applied := make(chan string, 30)
 		var all sync.WaitGroup
 		for i := range cap(applied) {
@@ -218,7 +218,7 @@ func TestSDKExpiry(t *testing.T) {
 
 	t.Run("a key is there until its deadline and gone soon after", func(t *testing.T) {
 		t.Parallel()
-		key := uniqueName("expiry")
+		key := uniqueKey("expiry")
 		start := time.Now()
 		c.set(t, key, "v", statestore.WithExpiry(life))
 		eventually(t, "the key expires", expired(t, key))
@@ -234,7 +234,7 @@ func TestSDKExpiry(t *testing.T) {
 
 	t.Run("SET without an expiry removes the one before", func(t *testing.T) {
 		t.Parallel()
-		key, witness := uniqueName("kept"), uniqueName("witness")
+		key, witness := uniqueKey("kept"), uniqueKey("witness")
 		c.set(t, key, "v", statestore.WithExpiry(life))
 		c.set(t, key, "v")
 		c.set(t, witness, "v", statestore.WithExpiry(life))
@@ -246,7 +246,7 @@ func TestSDKExpiry(t *testing.T) {
 
 	t.Run("NEX with an equal value extends it, NX that fails does not", func(t *testing.T) {
 		t.Parallel()
-		extended, left, witness := uniqueName("extended"), uniqueName("left"), uniqueName("witness")
+		extended, left, witness := uniqueKey("extended"), uniqueKey("left"), uniqueKey("witness")
 		c.set(t, extended, "v", statestore.WithExpiry(life))
 		c.set(t, left, "v", statestore.WithExpiry(life))
 		c.set(t, extended, "v", statestore.WithExpiry(time.Hour), statestore.WithCondition(statestore.NotExistsOrEqual))
@@ -264,7 +264,7 @@ func TestSDKExpiry(t *testing.T) {
 
 	t.Run("an expiry of less than a millisecond is refused", func(t *testing.T) {
 		t.Parallel()
-		_, err := c.Set(deadline(t), uniqueName("zero"), "v", statestore.WithExpiry(time.Microsecond))
+		_, err := c.Set(deadline(t), uniqueKey("zero"), "v", statestore.WithExpiry(time.Microsecond))
 		mustFailWith(t, "SET PX 0", err, storeerrors.SyntaxError)
 	})
 }
@@ -273,14 +273,14 @@ func TestSDKFencing(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
 	// Tokens are versions of a lock's key: the later holder's is the higher one.
-	lock := uniqueName("lock")
+	lock := uniqueKey("lock")
 	older, newer := c.set(t, lock, "a"), c.set(t, lock, "b")
 	fence := func(v hlc.HybridLogicalClock) statestore.WithFencingToken { return statestore.WithFencingToken(v) }
 
 	t.Run("a protected key asks for a token that is not lower", func(t *testing.T) {
 		t.Parallel()
 		ctx := deadline(t)
-		key := uniqueName("fenced")
+		key := uniqueKey("fenced")
 		protected := c.set(t, key, "by newer", fence(newer))
 
 		_, err := c.Set(ctx, key, "v")
@@ -316,7 +316,7 @@ func TestSDKFencing(t *testing.T) {
 
 	t.Run("a newer token raises the bar", func(t *testing.T) {
 		t.Parallel()
-		key := uniqueName("raised")
+		key := uniqueKey("raised")
 		c.set(t, key, "v", fence(older))
 		c.set(t, key, "v", fence(newer))
 		_, err := c.Set(deadline(t), key, "v", fence(older))
@@ -325,7 +325,7 @@ func TestSDKFencing(t *testing.T) {
 
 	t.Run("a SET that is not applied raises nothing", func(t *testing.T) {
 		t.Parallel()
-		key := uniqueName("unraised")
+		key := uniqueKey("unraised")
 		c.set(t, key, "v", fence(older))
 		res, err := c.Set(deadline(t), key, "w", fence(newer), statestore.WithCondition(statestore.NotExists))
 		if err != nil || res.Value {
@@ -337,7 +337,7 @@ func TestSDKFencing(t *testing.T) {
 	t.Run("a token on a key without one", func(t *testing.T) {
 		t.Parallel()
 		ctx := deadline(t)
-		key := uniqueName("unfenced")
+		key := uniqueKey("unfenced")
 		c.set(t, key, "v")
 		if res, err := c.VDel(ctx, key, "v", fence(older)); err != nil || res.Value != 1 {
 			t.Errorf("VDEL ignores it: %+v, %v, want 1", res, err)
@@ -351,7 +351,7 @@ func TestSDKFencing(t *testing.T) {
 	t.Run("a token from the future", func(t *testing.T) {
 		t.Parallel()
 		future := versionAt(t, time.Now().Add(10*time.Minute))
-		_, err := c.Set(deadline(t), uniqueName("future"), "v", fence(future))
+		_, err := c.Set(deadline(t), uniqueKey("future"), "v", fence(future))
 		mustFailWith(t, "SET", err, storeerrors.FencingTokenSkew)
 	})
 }
@@ -363,7 +363,7 @@ func TestSDKClockAhead(t *testing.T) {
 	s := ownServer(t)
 	punctual := connectSDK(t, s)
 	ahead := connectSDKWith(t, s, sdkOptions{maxClockDrift: time.Hour})
-	key := uniqueName("ahead")
+	key := uniqueKey("ahead")
 	first := punctual.set(t, key, "first")
 
 	// Given a clock 30 s ahead: its SET counts, and later ones by a punctual
@@ -400,7 +400,7 @@ func TestSDKClockAhead(t *testing.T) {
 func TestSDKPersistOption(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
-	key := uniqueName("persist")
+	key := uniqueKey("persist")
 	c.set(t, key, "v", statestore.WithPersist(true), statestore.WithTimeout(time.Second))
 	if value, _ := c.get(t, key); value != "v" {
 		t.Errorf("read %q", value)
@@ -412,7 +412,7 @@ func TestSDKConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
 	ctx := deadline(t)
-	prefix := uniqueName("concurrent")
+	prefix := uniqueKey("concurrent")
 
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -441,7 +441,7 @@ func TestSDKRequestsSurviveALostConnection(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
 	ctx := deadline(t)
-	key := uniqueName("survivor")
+	key := uniqueKey("survivor")
 
 	var last hlc.HybridLogicalClock
 	for i := range 20 {

@@ -18,7 +18,15 @@ const certificates = site
   ? { ca: readFileSync(`${site}/ca.crt`), cert: readFileSync(`${site}/admin.crt`), key: readFileSync(`${site}/admin.key`) }
   : {}
 
+// BROKER_USERNAME and BROKER_PASSWORD are those of every client, if the broker asks for them.
+const login = process.env.BROKER_USERNAME
+  ? { username: process.env.BROKER_USERNAME, password: process.env.BROKER_PASSWORD }
+  : {}
+
 const unique = (what) => `${what}-${randomUUID()}`
+// What the policy of the tests allows (testdata/policy.yaml): topics and keys begin like these.
+const uniqueTopic = (what) => unique(`interop/${what}`)
+const uniqueKey = (what) => unique(`interop:${what}`)
 const clients = []
 after(() => Promise.all(clients.map((c) => c.endAsync(true))))
 
@@ -32,6 +40,7 @@ async function open(options = {}) {
     reconnectPeriod: 0,
     connectTimeout: 10_000,
     ...certificates,
+    ...login,
     ...options,
   })
   clients.push(client)
@@ -97,7 +106,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('connects with 3.1.1', async () => {
-    const topic = unique('v311')
+    const topic = uniqueTopic('v311')
     const client = await open({ protocolVersion: 4 })
     await client.subscribeAsync(topic, { qos: 2 })
     await client.publishAsync(topic, 'hello', { qos: 2 })
@@ -114,7 +123,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   for (const sent of [0, 1, 2]) {
     for (const granted of [0, 1, 2]) {
       test(`QoS ${sent} to a subscription of QoS ${granted}`, async () => {
-        const topic = unique('qos')
+        const topic = uniqueTopic('qos')
         const [publisher, subscriber] = await Promise.all([open(), open()])
         const [grant] = await subscriber.subscribeAsync(topic, { qos: granted })
         assert.equal(grant.qos, granted)
@@ -133,7 +142,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   // MQTT.js itself gives up a connection on which too much QoS 2 is under way.
   for (const qos of [1, 2]) {
     test(`QoS ${qos} under way at once is bounded by the client's Receive Maximum`, async () => {
-      const topic = unique('receive-maximum')
+      const topic = uniqueTopic('receive-maximum')
       const [publisher, subscriber] = await Promise.all([open(), open({ properties: { receiveMaximum: 2 } })])
       await subscriber.subscribeAsync(topic, { qos })
       for (let i = 0; i < 50; i += 10) await publishBurst(publisher, topic, numbers(i, i + 10), qos)
@@ -142,7 +151,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   }
 
   test('payloads: empty, every byte, 200,000 bytes', async () => {
-    const topic = unique('payload')
+    const topic = uniqueTopic('payload')
     const client = await open()
     await client.subscribeAsync(topic, { qos: 1 })
     for (const payload of [Buffer.alloc(0), Buffer.from([...Array(256).keys()]), randomBytes(200_000)]) {
@@ -153,7 +162,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('topic aliases in both directions', async () => {
-    const topics = [unique('alias/a'), unique('alias/b')]
+    const topics = [uniqueTopic('alias/a'), uniqueTopic('alias/b')]
     const publisher = await open({ autoAssignTopicAlias: true })
     const subscriber = await open({ properties: { topicAliasMaximum: 10 } })
     await subscriber.subscribeAsync(topics, { qos: 1 })
@@ -163,7 +172,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('wildcards, subscription identifiers, No Local and unsubscribing', async () => {
-    const root = unique('filters')
+    const root = uniqueTopic('filters')
     const client = await open()
     await client.subscribeAsync(`${root}/+/temperature`, { qos: 1, properties: { subscriptionIdentifier: 7 } })
     await client.subscribeAsync(`${root}/own/#`, { qos: 1, nl: true })
@@ -182,7 +191,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('retained messages', async () => {
-    const root = unique('retained')
+    const root = uniqueTopic('retained')
     const publisher = await open()
     await publisher.publishAsync(`${root}/a`, 'first', { qos: 1, retain: true })
     await publisher.publishAsync(`${root}/a`, 'kept', { qos: 1, retain: true, properties: { contentType: 'text/plain', userProperties: { k: 'v' } } })
@@ -214,7 +223,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('a will is published when the connection breaks, and not after DISCONNECT', async () => {
-    const topic = unique('will')
+    const topic = uniqueTopic('will')
     const watcher = await open()
     await watcher.subscribeAsync(topic, { qos: 1 })
     const will = (payload) => ({
@@ -235,7 +244,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('a delayed will is withdrawn when the session resumes', async () => {
-    const topic = unique('will')
+    const topic = uniqueTopic('will')
     const watcher = await open()
     await watcher.subscribeAsync(topic, { qos: 1 })
     const session = { clientId: unique('mqttjs'), clean: false, properties: { sessionExpiryInterval: 60 } }
@@ -248,7 +257,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('a shared subscription gives every message to one member', async () => {
-    const topic = unique('shared')
+    const topic = uniqueTopic('shared')
     const filter = `$share/${unique('group')}/${topic}`
     const members = await Promise.all([open(), open(), open()])
     for (const member of members) await member.subscribeAsync(filter, { qos: 1 })
@@ -266,7 +275,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('a session is resumed with what came meanwhile', async () => {
-    const topic = unique('session')
+    const topic = uniqueTopic('session')
     const session = { clientId: unique('mqttjs'), clean: false, properties: { sessionExpiryInterval: 60 } }
     const publisher = await open()
     let client = await open(session)
@@ -283,7 +292,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
       await publisher.publishAsync(topic, 'live', { qos: 1 })
       assert.deepEqual(texts(await take(client)), ['live'], 'the subscription is still there')
       // Once this is answered the acknowledgements have arrived, and nothing comes again.
-      await client.publishAsync(unique('last'), '', { qos: 1 })
+      await client.publishAsync(uniqueTopic('last'), '', { qos: 1 })
     }
 
     // Clean Start ends it.
@@ -307,12 +316,12 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   })
 
   test('every property of a message arrives as it was sent, and no other', async () => {
-    const topic = unique('properties')
+    const topic = uniqueTopic('properties')
     const client = await open()
     await client.subscribeAsync(topic, { qos: 1 })
     const properties = {
       payloadFormatIndicator: true,
-      responseTopic: 'answer/here',
+      responseTopic: 'interop/answer/here',
       correlationData: Buffer.from([0, 1, 2, 255]),
       contentType: 'application/json',
       userProperties: { one: 'is', several: ['a', 'b', 'a'], empty: '', unicode: 'grüße 🌍' },
@@ -332,7 +341,7 @@ describe(`MQTT.js ${mqtt.MqttClient.VERSION ?? ''} over ${new URL(url).protocol}
   test('the state store by hand', { skip: !process.env.BROKER_IS_HOLDFAST }, async () => {
     const client = await open()
     const invoke = await caller(client)
-    const key = unique('key')
+    const key = uniqueKey('key')
 
     assert.equal((await invoke('GET', key)).reply, '$-1\r\n')
 

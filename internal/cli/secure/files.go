@@ -68,6 +68,7 @@ rules:
           - "clients/{principal.username}/#"
           # the store's responses, and its notifications, which reach only who asked for them
           - "clients/{principal.clientId}/services/statestore/#"
+          - clients/+/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke/response
           - clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/+/command/notify/#
     stateStoreResources:
       - method: ReadWrite
