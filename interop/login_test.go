@@ -61,7 +61,7 @@ func TestPasswordFileOfMosquitto(t *testing.T) {
 	runProgram(t, binary, "passwd", file, "pbkdf2", "-b", "changed")
 	users := map[string]string{"pbkdf2": "changed", "sha512": "two", "ours": "three", "last": "five"}
 
-	brokers := map[string]*server{"holdfast": ownServer(t, "--password-file", file), "Mosquitto": startMosquitto(t, file)}
+	brokers := map[string]*server{"holdfast": ownServerWith(t, "--password-file", file), "Mosquitto": startMosquitto(t, file, "allow_anonymous false")}
 	for name, s := range brokers {
 		for _, version := range mosquittoVersions {
 			m := newMosquitto(t, s, version)
@@ -79,8 +79,9 @@ func TestPasswordFileOfMosquitto(t *testing.T) {
 	}
 }
 
-// startMosquitto runs a Mosquitto broker with a password file.
-func startMosquitto(t *testing.T, passwords string) *server {
+// startMosquitto runs a Mosquitto broker with a password file, and with more lines in its
+// configuration.
+func startMosquitto(t *testing.T, passwords string, lines ...string) *server {
 	t.Helper()
 	path, err := exec.LookPath("mosquitto")
 	if err != nil {
@@ -89,7 +90,7 @@ func startMosquitto(t *testing.T, passwords string) *server {
 	address := steadyAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	config := filepath.Join(t.TempDir(), "mosquitto.conf")
-	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous false\nuser root\npassword_file %s\n", port, passwords)
+	text := fmt.Sprintf("listener %s 127.0.0.1\nuser root\npassword_file %s\n%s\n", port, passwords, strings.Join(lines, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func startMosquitto(t *testing.T, passwords string) *server {
 func TestSDKWithAPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users")
 	runProgram(t, binary, "passwd", file, "sdk", "-b", "secret")
-	s := ownServer(t, "--password-file", file)
+	s := ownServerWith(t, "--password-file", file)
 	c := connectSDKWith(t, s, sdkOptions{session: []mqtt.SessionClientOption{
 		mqtt.WithUsername(mqtt.ConstantUsername("sdk")), mqtt.WithPassword(mqtt.ConstantPassword([]byte("secret"))),
 	}})
@@ -161,7 +162,7 @@ func TestSDKWithAServiceAccountToken(t *testing.T) {
 		}
 	}
 	write(time.Hour)
-	s := ownServer(t, "--jwt-keys", keys, "--jwt-issuer", "https://kubernetes.default.svc", "--jwt-audience", "holdfast", "--audit-log", audit)
+	s := ownServerWith(t, "--jwt-keys", keys, "--jwt-issuer", "https://kubernetes.default.svc", "--jwt-audience", "holdfast", "--audit-log", audit)
 	provider, err := auth.NewAIOServiceAccountToken(file)
 	if err != nil {
 		t.Fatal(err)
