@@ -42,6 +42,9 @@ type Origin struct {
 	// Work is told of the work that a SCAN has done, in units of about a microsecond,
 	// between two rows: it may let others work before it returns. nil: nothing is told.
 	Work func(units int)
+	// Rest is called before a SCAN waits for what another one may hold while it calls Work.
+	// nil: nothing is told.
+	Rest func()
 }
 
 // Sink hears of changes to the keys that its session watches. Its methods are

@@ -213,6 +213,9 @@ func (p *page) passOver(key []byte) {
 		work(1 + len(key)/matchedPerUnit)
 	}
 	if p.hidden++; p.hidden%maxVisited == 0 {
+		if rest := p.s.origin.Rest; rest != nil {
+			rest()
+		}
 		<-p.s.e.scans
 		p.s.e.scans <- struct{}{}
 	}

@@ -293,6 +293,44 @@ func TestScanTellsOfItsWork(t *testing.T) {
 	}
 }
 
+// SCANs of clients that may read nothing of many keys give their place away in between, and
+// have left the gate, in which the others wait for their turn to work, before they wait for
+// it again: else the one with the place would wait for the gate for ever, and the one in the
+// gate for the place.
+func TestScansOfHiddenKeysWaitOutsideOfTheGate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{MaxScans: 1, CanRead: func(o *Origin, _ []byte) bool { return o.ID != "limited" }})
+	writer := w.client("writer")
+	for i := range maxVisited + 1 {
+		writer.do(fmt.Sprint("SET k", i, " v"))
+	}
+	w.settle()
+	gate := make(chan struct{}, 1)
+	var scans sync.WaitGroup
+	for range 3 {
+		inside := false
+		leave := func() {
+			if inside {
+				inside = false
+				<-gate
+			}
+		}
+		c := w.open(Origin{ID: "limited", Rest: leave, Work: func(int) {
+			if !inside {
+				gate <- struct{}{}
+				inside = true
+			}
+		}})
+		scans.Go(func() {
+			if keys, pages := scanAll(t, c, "*"); len(keys) > 0 || pages != 1 {
+				t.Errorf("%d keys in %d pages, want none in one", len(keys), pages)
+			}
+			leave()
+		})
+	}
+	scans.Wait()
+}
+
 // scanPage asks for one page and returns it.
 func scanPage(c *client, cmd statestore.Command) *statestore.Reply {
 	cmd.Verb = statestore.Scan

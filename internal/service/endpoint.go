@@ -140,6 +140,10 @@ func (ep *endpoint) maxPage(r *request) int {
 // work is what the engine tells of a SCAN's work.
 func (ep *endpoint) work(units int) { ep.turn.Work(units) }
 
+// rest is called by the engine before a SCAN waits for its place again: those that have the
+// places may wait for the one that this reader has in the gate.
+func (ep *endpoint) rest() { ep.turn.Rest() }
+
 // parse reads the command, and those properties of the request that belong to it.
 func (ep *endpoint) parse(cmd *statestore.Command, dialect *protocol.Dialect, p *mqtt.Publish) statestore.Fault {
 	if fault := protocol.Parse(p.Payload, dialect, ep.sv.maxKey, cmd); fault != statestore.None {
