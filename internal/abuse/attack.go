@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,9 @@ type Attack struct {
 	Longest     [2]seconds // bound of a round trip of the bystander, by size
 	LinesPerSec float64    // bound of the lines that the server logs a second; 0: maxLines
 	OverWS      bool       // the newcomer also connects over WebSocket
+	Negotiates  bool       // the server also has listeners for TLS and for a balancer, where newcomers connect as well
+	Policy      string     // the server's policy file; empty: every client may do everything
+	Returns     [2]int64   // MiB that may stay resident above what was resident before, by size; 0: no bound
 	Keeps       bool       // the server rightly keeps what the attackers left: sessions, their queues
 	FromOutside bool       // a newcomer must be served only if attackers are not on this machine: see Isolated
 
@@ -61,7 +65,10 @@ type Target struct {
 	WebSocket string
 	Size      Size
 
+	overTLS              string // where ordinary clients connect, of an attack that Negotiates
 	attacked, attackedWS string // where attackers connect
+	attackedTLS          string // likewise
+	attackedProxy        string // likewise; who connects there is a balancer
 
 	ctx  context.Context // ends when the attack must stop
 	mu   sync.Mutex
@@ -225,7 +232,14 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 		flags = append([]string{"--sys-interval", "100ms"}, a.SmallFlags...)
 	}
 	flags = append(flags, o.Flags...)
-	s, err := startServer(o.Binary, dir, a.Descriptors[o.Size], flags)
+	if a.Policy != "" {
+		file := filepath.Join(dir, "policy.yaml")
+		if err := os.WriteFile(file, []byte(a.Policy), 0o600); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--policy", file)
+	}
+	s, err := startServer(o.Binary, dir, a.Descriptors[o.Size], a.Negotiates, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +248,9 @@ func Run(ctx context.Context, a *Attack, o Options) (*Result, error) {
 	defer cancel()
 	t := &Target{Addr: s.addr[0], WebSocket: s.webSocket[0], Size: o.Size, ctx: attack}
 	t.attacked, t.attackedWS = s.addr[len(s.addr)-1], s.webSocket[len(s.webSocket)-1]
+	if a.Negotiates {
+		t.overTLS, t.attackedTLS, t.attackedProxy = s.tls[0], s.tls[len(s.tls)-1], s.proxy[len(s.proxy)-1]
+	}
 	defer t.leave()
 	r := &Result{Name: a.Name, What: a.What}
 	if err := r.measure(a, t, s, o, cancel); err != nil {
@@ -322,6 +339,10 @@ func (r *Result) startVisits(a *Attack, t *Target, s *server) (end func()) {
 		} else if a.OverWS {
 			if err := visitWebSocket(t.WebSocket, limit); err != nil {
 				r.Newcomer = "WebSocket: " + err.Error()
+			}
+		} else if a.Negotiates {
+			if err := t.visitNegotiated(limit); err != nil {
+				r.Newcomer = err.Error()
 			}
 		}
 		if err := s.operate(limit); err != nil {
@@ -444,6 +465,9 @@ func (r *Result) judge(a *Attack, size Size) {
 	}
 	if r.Charged[1] > r.Charged[0]+leftover && !a.Keeps {
 		broken("clients were still charged with %d KiB, with %d before the attack", r.Charged[1]>>10, r.Charged[0]>>10)
+	}
+	if most := a.Returns[size] << 20; most > 0 && r.Left > r.Idle+most {
+		broken("%d MiB stayed resident, with %d before the attack", r.Left>>20, r.Idle>>20)
 	}
 	if longest := a.Longest[size].duration(); r.Attacked.worst() > longest {
 		broken("a round trip of the bystander took %v, longer than %v", r.Attacked.worst().Round(time.Millisecond), longest)

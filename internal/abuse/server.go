@@ -21,7 +21,9 @@ type server struct {
 	*process.Process
 	addr      []string // of MQTT over TCP: on the loopback network, and outside of it if Isolated
 	webSocket []string
-	control   string // path of the control socket
+	tls       []string // likewise, if it negotiates
+	proxy     []string // likewise
+	control   string   // path of the control socket
 }
 
 const addresses = `((?:[\d.]+:\d+ ?)+)`
@@ -29,15 +31,28 @@ const addresses = `((?:[\d.]+:\d+ ?)+)`
 var (
 	listens          = regexp.MustCompile(`holdfast listening on ` + addresses)
 	listensWebSocket = regexp.MustCompile(`holdfast websocket on ` + addresses)
+	negotiates       = regexp.MustCompile(`holdfast listening on [^"]*? ((?:mqtts://[\d.]+:\d+ )+)` + addresses)
 )
 
 // startServer runs the program on a new directory below dir. descriptors, if not 0,
-// is its limit of open files.
-func startServer(binary, dir string, descriptors int, flags []string) (*server, error) {
+// is its limit of open files; negotiate says that it has listeners over TLS, and behind a
+// balancer.
+func startServer(binary, dir string, descriptors int, negotiate bool, flags []string) (*server, error) {
 	data := filepath.Join(dir, "data")
 	args := append([]string{binary, "serve", "--listen", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--data", data}, flags...)
 	if Isolated() {
 		args = append(args, "--listen", outside.String()+":0", "--ws", outside.String()+":0", "--allow-anonymous")
+	}
+	if negotiate {
+		hosts := []string{loopback.String()}
+		if Isolated() {
+			hosts = append(hosts, outside.String())
+		}
+		file, err := negotiating(binary, dir, hosts)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--config", file)
 	}
 	if descriptors > 0 {
 		args = append([]string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors)}, args...)
@@ -52,6 +67,15 @@ func startServer(binary, dir string, descriptors int, flags []string) (*server, 
 	s := &server{Process: p, control: filepath.Join(data, "holdfast.sock")}
 	s.addr = strings.Fields(listens.FindStringSubmatch(p.Output())[1])
 	s.webSocket = strings.Fields(listensWebSocket.FindStringSubmatch(p.Output())[1])
+	if negotiate {
+		found := negotiates.FindStringSubmatch(p.Output())
+		if found == nil {
+			s.Kill()
+			return nil, fmt.Errorf("the server does not say where it negotiates:\n%s", p.Output())
+		}
+		s.tls = strings.Fields(strings.ReplaceAll(found[1], "mqtts://", ""))
+		s.proxy = strings.Fields(found[2])
+	}
 	return s, nil
 }
 

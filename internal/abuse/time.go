@@ -2,6 +2,7 @@ package abuse
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -57,6 +58,20 @@ func (t *Target) sends(id string, packets []byte) (act func() error, err error) 
 		return nil
 	}, nil
 }
+
+// scanPolicy lets every client do everything but read keys: those of the bystander alone.
+const scanPolicy = `rules:
+- brokerResources:
+  - {method: Connect}
+  - {method: Publish, topics: ["#"]}
+  - {method: Subscribe, topics: ["#", "$SYS/#"]}
+  stateStoreResources:
+  - {method: ReadWrite, keyType: Pattern, keys: ["bystander/*"]}
+- principals:
+    clientIds: [prepare-0, prepare-1, prepare-2, prepare-3]
+  stateStoreResources:
+  - {method: Write, keyType: Pattern, keys: ["hidden/*"]}
+`
 
 var timeAttacks = []*Attack{
 	{
@@ -128,6 +143,48 @@ var timeAttacks = []*Attack{
 				}
 				go k.drain()
 				publish, _ := k.command(nil, []byte("SCAN"), []byte("*"+strings.Repeat("[ab]", 254)+"c*"))
+				return func() error { return k.write(publish, attackLimit) }, nil
+			})
+			return nil
+		},
+	},
+	{
+		Name:       "SCANs of keys that may not be read",
+		What:       "8 clients that may read 256 keys SCAN a million keys, as fast as they can",
+		Keeps:      true, // the keys
+		Policy:     scanPolicy,
+		SmallFlags: []string{"--max-keys", "100000"},
+		FullFlags:  []string{"--max-keys", "1100000"},
+		Ceiling:    [2]int64{300, 1024},
+		Prepare: func(t *Target) error {
+			const writers = 4
+			n := pick(t, 50_000, 1_000_000) / writers
+			errs := make([]error, writers)
+			t.each(writers, writers, func(w int) error {
+				k, err := enter(t.Addr, fmt.Sprintf("prepare-%d", w), attackLimit)
+				if err == nil {
+					defer k.close()
+					_, err = k.pipeline(n, 500, mqtt.PUBACK, attackLimit, func(i int) []byte {
+						publish, _ := k.command(nil, []byte("SET"), fmt.Appendf(nil, "hidden/%d/%d", w, i), []byte("value"))
+						return publish
+					})
+				}
+				errs[w] = err
+				return err
+			})
+			return errors.Join(errs...)
+		},
+		Launch: func(t *Target) error {
+			t.flood(8, floodFor(t), func(i int) (func() error, error) {
+				k, err := t.enter(fmt.Sprintf("scans-%d", i), 0)
+				if err != nil {
+					return nil, err
+				}
+				if err := k.takeReplies(attackLimit); err != nil {
+					return nil, err
+				}
+				go k.drain()
+				publish, _ := k.command(nil, []byte("SCAN"), []byte("*"))
 				return func() error { return k.write(publish, attackLimit) }, nil
 			})
 			return nil
@@ -269,7 +326,7 @@ func publishRetained(t *Target, n, publishers int) error {
 // Attacks are all that are known, in the order of the table.
 func Attacks() []*Attack {
 	var all []*Attack
-	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, timeAttacks, slowAttacks} {
+	for _, group := range [][]*Attack{memoryAttacks, roomAttacks, handshakeAttacks, timeAttacks, slowAttacks} {
 		for _, a := range group {
 			own := *a // each caller may change it
 			if own.Longest == ([2]seconds{}) {
