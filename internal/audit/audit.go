@@ -103,13 +103,42 @@ func (l *Log) Close() error {
 
 // Write implements io.Writer for the handler.
 func (f *file) Write(line []byte) (int, error) {
+	safe := escapeControls(line)
 	f.mu.Lock()
-	n, err := f.to.Write(line)
+	_, err := f.to.Write(safe)
 	f.mu.Unlock()
 	if err != nil {
 		f.log.Error("a line of the audit log is lost: it cannot be written", "error", err)
+		return 0, err
 	}
-	return n, err
+	return len(line), nil
+}
+
+// escapeControls escapes the control characters that JSON allows in a text: U+007F, and
+// U+0080 to U+009F, of which a terminal may take U+009B as the begin of a command.
+func escapeControls(line []byte) []byte {
+	isControl := func(i int) (r byte, size int) {
+		switch c := line[i]; {
+		case c == 0x7F:
+			return c, 1
+		case c == 0xC2 && i+1 < len(line) && line[i+1] < 0xA0: // UTF-8 of U+0080 to U+009F
+			return line[i+1], 2
+		}
+		return 0, 0
+	}
+	var safe []byte
+	from := 0
+	for i := 0; i < len(line); i++ {
+		if r, size := isControl(i); size > 0 {
+			safe = fmt.Appendf(append(safe, line[from:i]...), `\u%04x`, r)
+			from = i + size
+			i = from - 1
+		}
+	}
+	if safe == nil {
+		return line
+	}
+	return append(safe, line[from:]...)
 }
 
 // Client is what is known of a client.
@@ -168,6 +197,20 @@ func (l *Log) Refused(c *Client, code byte, reason string) {
 		return
 	}
 	l.write(l.refused, "refused", append(c.attrs(), slog.String("code", fmt.Sprintf("0x%02X", code)), slog.String("reason", cut(reason)))...)
+}
+
+// HandshakeRefused says that a client was refused in the TLS handshake for its certificate:
+// before it could say who it is. subject is that of the certificate, which nothing has
+// verified; empty: the client has shown none.
+func (l *Log) HandshakeRefused(listener, remote, subject, reason string) {
+	if l == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("remote", remote), slog.String("listener", listener)}
+	if subject != "" {
+		attrs = append(attrs, slog.String("subject", cut(subject)))
+	}
+	l.write(l.refused, "handshake refused", append(attrs, slog.String("reason", cut(reason)))...)
 }
 
 // Reauthenticated says that a client has proven again who it is, or, with a reason, that it

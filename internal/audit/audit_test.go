@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 )
 
 func open(t *testing.T) (l *Log, path string) {
@@ -49,6 +50,8 @@ func TestEvents(t *testing.T) {
 	l, path := open(t)
 	l.Connected(alice, true, true)
 	l.Refused(&Client{ID: "c2\n\x00\xff", User: "mallory", Remote: "192.0.2.2:1"}, 0x86, "the user name or the password is wrong")
+	l.HandshakeRefused("mqtts://127.0.0.1:8883", "192.0.2.3:1", "CN=x\n"+strings.Repeat("y", maxText), "it is revoked")
+	l.HandshakeRefused("mqtts://127.0.0.1:8883", "192.0.2.3:1", "", "none was shown")
 	l.Reauthenticated(alice, "")
 	l.Reauthenticated(alice, "the token has expired")
 	l.Ended(alice, "the token has expired")
@@ -63,7 +66,7 @@ func TestEvents(t *testing.T) {
 	for _, m := range got {
 		events = append(events, m["event"].(string))
 	}
-	want := "connected took over refused re-authenticated re-authentication failed ended configuration changed configuration rejected backup backup failed kicked session deleted"
+	want := "connected took over refused handshake refused handshake refused re-authenticated re-authentication failed ended configuration changed configuration rejected backup backup failed kicked session deleted"
 	if s := strings.Join(events, " "); s != want {
 		t.Fatalf("got  %s\nwant %s", s, want)
 	}
@@ -74,6 +77,9 @@ func TestEvents(t *testing.T) {
 	}
 	if got[2]["code"] != "0x86" || got[2]["client"] != "c2\n\x00\ufffd" || got[2]["owner"] != nil {
 		t.Errorf("refused: %v", got[2])
+	}
+	if got[3]["subject"] != "CN=x\n"+strings.Repeat("y", maxText-5)+"… (261 bytes)" || got[3]["remote"] != "192.0.2.3:1" || got[3]["listener"] != "mqtts://127.0.0.1:8883" || got[4]["subject"] != nil {
+		t.Errorf("refused handshakes: %v, %v", got[3], got[4])
 	}
 }
 
@@ -91,11 +97,30 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
+// A line has no control character in it that a terminal may obey, and says which there were.
+func TestControlCharactersAreEscaped(t *testing.T) {
+	t.Parallel()
+	l, path := open(t)
+	name := "\x7f\u0080 ä\u009b2J\u009f\u00a0\x1b\u2028é\x7f"
+	l.Operated(name, false)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.IndexFunc(strings.TrimSuffix(string(text), "\n"), unicode.IsControl); i >= 0 {
+		t.Errorf("a control character at %d of %q", i, text)
+	}
+	if got := lines(t, path)[0]["client"]; got != name {
+		t.Errorf("the client is %q, want %q", got, name)
+	}
+}
+
 func TestNoLog(t *testing.T) {
 	t.Parallel()
 	var l *Log
 	l.Connected(alice, true, true)
 	l.Refused(alice, 0, "")
+	l.HandshakeRefused("", "", "", "")
 	l.Reauthenticated(alice, "")
 	l.Ended(alice, "")
 	l.Reloaded("", nil, nil)
@@ -151,6 +176,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		l, path := open(t)
 		for range 1000 {
 			l.Refused(alice, 0x86, "wrong")
+			l.HandshakeRefused("mqtts://127.0.0.1:8883", alice.Remote, "CN=mallory", "it is revoked")
 			l.Connected(alice, false, false)
 		}
 		time.Sleep(2 * time.Second)
@@ -158,7 +184,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		for _, m := range lines(t, path) {
 			counts[m["event"].(string)]++
 		}
-		if counts["refused"] != refusedBurst || counts["connected"] != 1000 || counts[suppressed] != 1 {
+		if counts["refused"] != refusedBurst || counts["handshake refused"] != refusedBurst || counts["connected"] != 1000 || counts[suppressed] != 2 {
 			t.Errorf("got %v", counts)
 		}
 	})

@@ -241,13 +241,13 @@ func (s *Server) verify(cs *tls.ConnectionState, pool *x509.CertPool, trusted *t
 			Roots: pool, Intermediates: between, CurrentTime: s.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		})
 		if err != nil {
-			return err
+			return &NotTrusted{cs.PeerCertificates[0], err}
 		}
 	}
 	if trusted.anyOf(chains) {
 		return nil
 	}
-	return fmt.Errorf("the certificate of %q is revoked", cs.PeerCertificates[0].Subject)
+	return &NotTrusted{cs.PeerCertificates[0], errRevoked}
 }
 
 // maxFile bounds the files that are read, in bytes.

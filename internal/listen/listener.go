@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,17 @@ type Options struct {
 	Turns      transport.Turns     // bounds how many of them compute at a time; needed
 	Timeout    time.Duration       // of everything before the first byte of MQTT; needed
 	Logger     *slog.Logger        // needed
+	// Refused is told of each client that was refused for its certificate. It is called on
+	// the goroutine of the handshake, several of them at once. nil: the log alone has it.
+	Refused func(Refusal)
+}
+
+// Refusal says which client was refused in its handshake for its certificate.
+type Refusal struct {
+	Listener string   // its URL
+	Remote   net.Addr // the client's address; behind a balancer what that says it is
+	Subject  string   // of the certificate, which nothing has verified; of any length; empty: the client has shown none
+	Reason   string   // may have texts of the certificate's in it
 }
 
 // maxHandshake is how many bytes a client may send in its TLS handshake, its
@@ -230,7 +242,7 @@ func (l *Listener) negotiate(c *Conn, h *sockets.Handshake) {
 	err := c.begin(l)
 	h.End() // WebSocket begins another one
 	if err != nil {
-		l.options.Logger.Info("a connection ended in its handshake", "listener", l.rules.Name, "remote", c.RemoteAddr(), "reason", err)
+		l.failedHandshake(c, err)
 		_ = c.CloseNow()
 		return
 	}
@@ -240,6 +252,24 @@ func (l *Listener) negotiate(c *Conn, h *sockets.Handshake) {
 	case <-l.closed:
 		_ = c.CloseNow()
 	}
+}
+
+// maxReason is how many bytes of an error go to the log: it may have names of the peer's
+// certificate in it.
+const maxReason = 512
+
+// failedHandshake reports a handshake that has failed.
+func (l *Listener) failedHandshake(c *Conn, err error) {
+	reason := err.Error()
+	if refused := l.options.Refused; refused != nil {
+		if subject, is := certs.Refused(err); is {
+			refused(Refusal{Listener: l.rules.Name, Remote: c.RemoteAddr(), Subject: subject, Reason: reason})
+		}
+	}
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
+	}
+	l.options.Logger.Info("a connection ended in its handshake", "listener", l.rules.Name, "remote", c.RemoteAddr(), "reason", reason)
 }
 
 // Conn is a connection of a Listener.

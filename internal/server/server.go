@@ -185,6 +185,9 @@ func (s *Server) listen() error {
 		Turns:      transport.NewTurns(max(1, runtime.GOMAXPROCS(0)/2)),
 		Timeout:    s.broker.Limits.ConnectTimeout,
 		Logger:     s.log,
+		Refused: func(r listen.Refusal) {
+			s.audit.HandshakeRefused(r.Listener, r.Remote.String(), r.Subject, r.Reason)
+		},
 	}
 	for _, c := range configs {
 		l, err := listen.Open(c, options)

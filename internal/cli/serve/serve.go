@@ -165,7 +165,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&a.MaxChecks, "max-password-checks", 0, "passwords that are checked at the same time (default all processors but one)")
 	f.IntVar(&a.LoginBurst, "login-burst", 0, "failed logins of one address and user name before more are refused unseen; ten times as many of one address (default 10)")
 	f.DurationVar(&a.LoginPause, "login-pause", 0, "after how long there is one more of them (default 2s)")
-	f.StringVar(&cfg.AuditLog, "audit-log", "", "`FILE` for lines of JSON about who connected, was refused, took over, or changed the configuration, or - for standard output; opened again on SIGHUP")
+	f.StringVar(&cfg.AuditLog, "audit-log", "", "`FILE` for lines of JSON about who connected, was refused (also in the TLS handshake, for a certificate), took over, or changed the configuration, or - for standard output; opened again on SIGHUP")
 	f.StringVar(&cfg.Policy, "policy", "", "`FILE` that says what clients may do; read again when it changes, and on SIGHUP (default: every client may do everything)")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
