@@ -18,7 +18,7 @@ import (
 type Identity struct {
 	ClientID   string            // given by the client, or assigned
 	Username   string            // empty: none was proven
-	Attributes map[string]string // of its certificate, its token or its entry in the password file
+	Attributes map[string]string // of its token or its certificate, of the one that Method names
 	Method     Method            // how it was proven
 	Owner      string            // to which a session belongs; the same for every connection of one principal; empty: to the client ID
 	Expires    time.Time         // when the proof ends, by the machine's clock; zero: never

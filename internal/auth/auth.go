@@ -260,6 +260,7 @@ func (a *Authenticator) identityOf(keys *token.Keys, data []byte, clientID strin
 	return &access.Identity{
 		ClientID: clientID, Username: username, Owner: "token:" + escapeHash.Replace(claims.Issuer) + "#" + claims.Subject,
 		Attributes: claims.Attributes, Method: access.Token, Expires: claims.Expires,
+		Proof: string(claims.Key[:]),
 	}, nil
 }
 
@@ -307,13 +308,18 @@ func (a *Authenticator) Reauthenticate(id *access.Identity, p *mqtt.Auth, from *
 	return access.Verdict{Identity: next}
 }
 
-// Holds says whether what a client has proven is still so, after the password file was
-// read again: its user is in the file with the same entry. Certificates and tokens hold
-// until they expire.
+// Holds says whether what a client has proven is still so, after a file was read again: its
+// user is in the password file with the same entry; the key that its token is signed with
+// is there. Certificates are the listeners' to judge.
 func (a *Authenticator) Holds(id *access.Identity) bool {
-	if id == nil || id.Method != access.Password {
-		return true
+	switch {
+	case id == nil:
+	case id.Method == access.Password:
+		f := a.passwords.Load()
+		return f != nil && f.Entry(id.Username) == id.Proof
+	case id.Method == access.Token:
+		keys := a.keys.Load()
+		return keys != nil && len(id.Proof) == len(token.KeyID{}) && keys.Has(token.KeyID([]byte(id.Proof)))
 	}
-	f := a.passwords.Load()
-	return f != nil && f.Entry(id.Username) == id.Proof
+	return true
 }

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -197,6 +198,34 @@ func TestWhatAClientShowsDecides(t *testing.T) {
 	unverified := origin("192.0.2.1")
 	unverified.TLS = &tls.ConnectionState{PeerCertificates: tlsHere.TLS.PeerCertificates}
 	wantRefused(t, "a certificate that was not verified", connect(a, &mqtt.Connect{}, unverified), mqtt.NotAuthorized)
+}
+
+// Attributes are those of the one proof that decides who the client is. A certificate that
+// is shown besides adds none, also none whose name the token doesn't have; a password has
+// none.
+func TestAttributesAreOfOneProof(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.all()
+	here := origin("192.0.2.1")
+	here.TLS = w.certificate() // O=Plant, OU=North, OU=Line 2, CN=dev1
+	for name, p := range map[string]*mqtt.Connect{
+		"by a method":     withMethod("JWT", w.token(map[string]any{"OU": "Guests", "role": "visitor"})),
+		"as the password": withPassword("any", w.token(map[string]any{"OU": "Guests", "role": "visitor"})),
+	} {
+		id := wantIdentity(t, name, connect(a, p, here), access.Token, "bob", "token:issuer#bob")
+		for name, want := range map[string]string{"OU": "Guests", "role": "visitor", "OU.2": "", "O": "", "CN": "", "issuerCN": ""} {
+			if got := id.Attributes[name]; got != want {
+				t.Errorf("%s: attribute %s is %q, want %q", name, name, got, want)
+			}
+		}
+	}
+	if id := wantIdentity(t, "a password", connect(a, withPassword("alice", "secret"), here), access.Password, "alice", "user:alice"); len(id.Attributes) > 0 {
+		t.Errorf("a password has the attributes %v", id.Attributes)
+	}
+	if id := wantIdentity(t, "the certificate alone", connect(a, &mqtt.Connect{}, here), access.Certificate, "dev1", "cert:CN=dev1"); id.Attributes["OU"] != "North" {
+		t.Errorf("the certificate's attributes are %v", id.Attributes)
+	}
 }
 
 func TestMethodsThatAreNotConfigured(t *testing.T) {
@@ -466,6 +495,59 @@ func TestReload(t *testing.T) {
 	if !a.Holds(carol) || a.Users() != 2 {
 		t.Error("the users have changed")
 	}
+}
+
+// A token proves nothing any longer once its key is gone from the file, in whatever form
+// and order the others are there; a key that comes again proves it again.
+func TestATokenHoldsAsLongAsItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.all()
+	before, err := os.ReadFile(w.keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := connect(a, withMethod("JWT", w.token(nil)), origin("192.0.2.1")).Identity
+	other := anotherKey(t)
+	for _, step := range []struct {
+		name  string
+		keys  []byte
+		holds bool
+	}{
+		{"another key before it", slices.Concat(other, before), true},
+		{"another key behind it", slices.Concat(before, other), true},
+		{"only another key", other, false},
+		{"its key again", before, true},
+	} {
+		if err := os.WriteFile(w.keys, step.keys, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.ReloadKeys(); err != nil {
+			t.Fatal(err)
+		}
+		if a.Holds(bob) != step.holds {
+			t.Errorf("%s: the token holds: %v, want %v", step.name, !step.holds, step.holds)
+		}
+		if step.holds { // whichever key is tried first, the token is known to be of its own
+			if id := connect(a, withMethod("JWT", w.token(nil)), origin("192.0.2.1")).Identity; id == nil || id.Proof != bob.Proof {
+				t.Errorf("%s: the identity is %+v", step.name, id)
+			}
+		}
+	}
+}
+
+// anotherKey is a public key in PEM, for the algorithm of the world's tokens.
+func anotherKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
 func TestContradictions(t *testing.T) {

@@ -40,21 +40,26 @@ func (c *Conn) identify(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) (co
 		ack.AuthMethod, ack.AuthData = v.Identity.AuthMethod, v.Data
 	}
 	c.identity.Store(v.Identity)
-	if reason := c.revoked(v.Identity); reason != "" { // EndRevoked may have looked before there was an identity
+	if code, reason := c.revoked(v.Identity); code.Failed() { // EndRevoked may have looked before there was an identity
 		return mqtt.NotAuthorized, reason
 	}
 	return mqtt.Success, ""
 }
 
-// revoked says why what the client has proven does not hold any longer; empty: it does.
-func (c *Conn) revoked(id *access.Identity) (reason string) {
-	switch {
-	case !c.b.auth.Holds(id):
-		return "the client's " + string(id.Method) + " is not valid any more"
+// revoked says why what the client has proven does not hold any longer, and with which code
+// its connection ends: 0x87, or for a token whose key is not trusted any more 0xA0, as for
+// one that has expired. A client that is given tokens may have a new one, signed with
+// another key, and clients give up at 0x87. Success: it holds.
+func (c *Conn) revoked(id *access.Identity) (code mqtt.ReasonCode, reason string) {
+	switch holds := c.b.auth.Holds(id); {
+	case !holds && id.Method == access.Token:
+		return mqtt.MaximumConnectTime, "the key of the client's token is not trusted any more"
+	case !holds:
+		return mqtt.NotAuthorized, "the client's " + string(id.Method) + " is not valid any more"
 	case !c.origin.Vouches():
-		return "the client's certificate is not valid any more"
+		return mqtt.NotAuthorized, "the client's certificate is not valid any more"
 	}
-	return ""
+	return mqtt.Success, ""
 }
 
 // audited is the client in lines of the audit log.
@@ -111,6 +116,10 @@ func (c *Conn) reauthenticate(t *session.Turn, p *mqtt.Auth) error {
 	}
 	v.Identity.AuthMethod = id.AuthMethod
 	c.identity.Store(v.Identity)
+	if code, reason := c.revoked(v.Identity); code.Failed() { // EndRevoked may have looked before this identity was there
+		c.b.audit.Reauthenticated(c.audited(), reason)
+		return &mqtt.Error{Code: code, Reason: reason}
+	}
 	c.b.Counters.Reauthenticated.Add(1)
 	c.b.audit.Reauthenticated(c.audited(), "")
 	c.Append("", func(dst []byte, _ string) []byte {
@@ -168,8 +177,8 @@ func (c *Conn) checkExpiry(now time.Time) {
 	c.Disconnect(mqtt.MaximumConnectTime, reason)
 }
 
-// EndRevoked disconnects the clients whose identity does not hold any longer (0x87), after
-// the authenticator or a listener has read its files again. Their sessions stay.
+// EndRevoked disconnects the clients whose identity does not hold any longer, after the
+// authenticator or a listener has read its files again. Their sessions stay.
 func (b *Broker) EndRevoked() {
 	if b.auth == nil {
 		return
@@ -182,10 +191,10 @@ func (b *Broker) EndRevoked() {
 		if id == nil {
 			continue // it has not been judged yet
 		}
-		if reason := c.revoked(id); reason != "" {
+		if code, reason := c.revoked(id); code.Failed() {
 			b.Counters.IdentitiesRevoked.Add(1)
 			b.audit.Ended(c.audited(), reason)
-			c.Disconnect(mqtt.NotAuthorized, reason)
+			c.Disconnect(code, reason)
 		}
 	}
 }

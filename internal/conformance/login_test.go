@@ -397,6 +397,70 @@ func TestPasswordsAreReadAgain(t *testing.T) {
 	k.connect(mqtttest.Credentials("alice", "another"), mqtttest.ClientID("yet again")).Ping()
 }
 
+// When a key of tokens is removed, as after it was stolen, the connections end that a token
+// of that key has proven, with 0xA0: their clients may come again with a token of another
+// key, and find their sessions. Tokens of the keys that stay go on, and a key that is added
+// ends nothing.
+func TestKeysOfTokensAreReadAgain(t *testing.T) {
+	t.Parallel()
+	k := startKeeper(t)
+	old, err := os.ReadFile(k.keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, next, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	reload := func(keys ...[]byte) {
+		t.Helper()
+		if err := os.WriteFile(k.keys, bytes.Join(keys, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ofOldKey := k.token("carol", time.Hour)
+	c := k.connect(by("JWT", ofOldKey), mqtttest.Persistent("carol"))
+	asPassword := k.connect(mqtttest.Credentials("any", ofOldKey), mqtttest.V311())
+	changing := k.connect(by("JWT", ofOldKey), mqtttest.ClientID("changing"))
+	alice := k.connect(user("alice"))
+
+	// A key is added: both are good.
+	reload(old, added)
+	k.signer = next
+	dave := k.connect(by("JWT", k.token("dave", time.Hour)), mqtttest.ClientID("dave"))
+	changing.Write(reauth("JWT", k.token("carol", time.Hour)))
+	changing.Expect(mqtt.AUTH)
+	c.Ping()
+	asPassword.Ping()
+
+	// The old one is removed.
+	reload(added)
+	wantReason(t, "DISCONNECT", c.ExpectDisconnect(mqtt.MaximumConnectTime).Disconnect.ReasonString)
+	asPassword.ExpectClosed()
+	dave.Ping()
+	changing.Ping() // it has proven itself again by the new key
+	alice.Ping()
+	mqtttest.Refused(t, k.Addr, mqtt.NotAuthorized, by("JWT", ofOldKey), mqtttest.Persistent("carol"))
+	wantPresent(t, k.connect(by("JWT", k.token("carol", time.Hour)), mqtttest.Persistent("carol")), true)
+
+	// A file that cannot be used ends nothing.
+	if err := os.WriteFile(k.keys, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Reload(); err == nil {
+		t.Error("broken keys are read")
+	}
+	dave.Ping()
+}
+
 // safeBuffer is a log that many goroutines write.
 type safeBuffer struct {
 	mu sync.Mutex

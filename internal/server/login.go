@@ -27,19 +27,24 @@ func (s *Server) openLogin() (err error) {
 		return err
 	}
 	cfg.Auth = s.login
-	if file := login.PasswordFile; file != "" {
-		s.addReloader(Reloader{Name: "password file", Files: func() []string { return []string{file} }, Reload: func() error {
-			err := s.login.ReloadPasswords()
-			if err == nil {
-				s.broker.EndRevoked()
-			}
-			return err
-		}})
-	}
-	if file := login.JWTKeys; file != "" {
-		s.addReloader(Reloader{Name: "keys of tokens", Files: func() []string { return []string{file} }, Reload: s.login.ReloadKeys})
-	}
+	s.reloadLogin("password file", login.PasswordFile, s.login.ReloadPasswords)
+	s.reloadLogin("keys of tokens", login.JWTKeys, s.login.ReloadKeys)
 	return nil
+}
+
+// reloadLogin has a file be read again that clients are known by, if there is one, and those
+// be disconnected that it proves no more.
+func (s *Server) reloadLogin(name, file string, reload func() error) {
+	if file == "" {
+		return
+	}
+	s.addReloader(Reloader{Name: name, Files: func() []string { return []string{file} }, Reload: func() error {
+		err := reload()
+		if err == nil {
+			s.broker.EndRevoked()
+		}
+		return err
+	}})
 }
 
 // login is how clients prove who they are, with what the other settings say of that.

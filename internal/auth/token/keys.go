@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -33,13 +34,23 @@ const (
 type Keys struct{ keys []key }
 
 type key struct {
-	id     string // kid; empty: it has none
-	public crypto.PublicKey
-	algs   []string // that it may be used with
+	id          string // kid; empty: it has none
+	public      crypto.PublicKey
+	algs        []string // that it may be used with
+	fingerprint KeyID
 }
+
+// KeyID tells public keys apart, in whatever form and under whatever kid a file has them:
+// it is the SHA-256 of the key as PKIX has it.
+type KeyID [sha256.Size]byte
 
 // Len is how many keys there are.
 func (k *Keys) Len() int { return len(k.keys) }
+
+// Has says whether a key is among them.
+func (k *Keys) Has(id KeyID) bool {
+	return slices.ContainsFunc(k.keys, func(one key) bool { return one.fingerprint == id })
+}
 
 // LoadKeys reads a file of public keys. Errors name the file, and the line where there
 // is one.
@@ -115,7 +126,11 @@ func (p *parser) add(offset int64, id string, public crypto.PublicKey, alg strin
 			return p.fail(offset, "there is another key with the kid %.100q", id)
 		}
 	}
-	p.keys = append(p.keys, key{id, public, algs})
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return p.fail(offset, "%w", err)
+	}
+	p.keys = append(p.keys, key{id, public, algs, sha256.Sum256(der)})
 	return nil
 }
 

@@ -65,6 +65,8 @@ type Claims struct {
 	// Attributes are the claims that are strings, numbers or booleans, those inside of
 	// others with a dot between the names.
 	Attributes map[string]string
+	// Key is the key that the token is signed with, as Keys.Has knows it.
+	Key KeyID
 }
 
 // Looks says whether a password has the form of a token.
@@ -74,18 +76,24 @@ func Looks(password []byte) bool {
 
 var verifier = jwt.NewParser(jwt.WithValidMethods(accepted), jwt.WithStrictDecoding(), jwt.WithJSONNumber(), jwt.WithoutClaimsValidation())
 
-// Verify verifies a token. It costs one check of a signature, or up to 8 if the token
-// doesn't name its key.
+// Verify verifies a token. It costs one check of a signature, or up to 16 if the token
+// doesn't name its key and several would do.
 func (r *Rules) Verify(keys *Keys, token []byte) (*Claims, error) {
 	if len(token) > MaxLength {
 		return nil, ErrLong
 	}
 	claims := jwt.MapClaims{}
 	var refused error // why there is no key
-	_, err := verifier.ParseWithClaims(string(token), claims, func(t *jwt.Token) (any, error) {
+	var candidates []*key
+	parsed, err := verifier.ParseWithClaims(string(token), claims, func(t *jwt.Token) (any, error) {
+		if candidates, refused = chosen(keys, t); refused != nil {
+			return nil, refused
+		}
 		var set jwt.VerificationKeySet
-		set.Keys, refused = chosen(keys, t)
-		return set, refused
+		for _, k := range candidates {
+			set.Keys = append(set.Keys, k.public)
+		}
+		return set, nil
 	})
 	switch {
 	case err == nil:
@@ -100,11 +108,27 @@ func (r *Rules) Verify(keys *Keys, token []byte) (*Claims, error) {
 	default:
 		return nil, ErrSignature
 	}
-	return r.judge(claims)
+	c, err := r.judge(claims)
+	if err == nil {
+		c.Key = signer(parsed, candidates)
+	}
+	return c, err
+}
+
+// signer gives the one of several keys that a token is signed with, after one of them has
+// verified it: the parser does not tell which.
+func signer(t *jwt.Token, candidates []*key) KeyID {
+	signed := t.Raw[:strings.LastIndexByte(t.Raw, '.')]
+	for _, k := range candidates[:len(candidates)-1] {
+		if t.Method.Verify(signed, t.Signature, k.public) == nil {
+			return k.fingerprint
+		}
+	}
+	return candidates[len(candidates)-1].fingerprint
 }
 
 // chosen are the keys that a token may be signed with.
-func chosen(keys *Keys, t *jwt.Token) (set []jwt.VerificationKey, err error) {
+func chosen(keys *Keys, t *jwt.Token) (set []*key, err error) {
 	if _, critical := t.Header["crit"]; critical { // RFC 7515, section 4.1.11: extensions that must be understood
 		return nil, ErrAlgorithm
 	}
@@ -112,15 +136,10 @@ func chosen(keys *Keys, t *jwt.Token) (set []jwt.VerificationKey, err error) {
 	if t.Header["kid"] != nil && !isText {
 		return nil, ErrMalformed
 	}
-	for _, k := range keys.candidates(id, t.Method.Alg()) {
-		if len(set) < maxTries {
-			set = append(set, k.public)
-		}
-	}
-	if len(set) == 0 {
+	if set = keys.candidates(id, t.Method.Alg()); len(set) == 0 {
 		return nil, ErrKey
 	}
-	return set, nil
+	return set[:min(len(set), maxTries)], nil
 }
 
 // judge says whether the claims of a token whose signature is right are good enough.
