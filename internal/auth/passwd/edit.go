@@ -27,6 +27,8 @@ func Set(path, user string, password []byte, iterations int) error {
 		return errors.New("the password is empty")
 	case len(password) > MaxPassword:
 		return fmt.Errorf("the password has %d bytes; MQTT carries at most %d", len(password), MaxPassword)
+	case endsInZero(password):
+		return errors.New("the password ends in a zero byte, which PBKDF2 cannot tell from its absence")
 	case iterations < MinIterations || iterations > MaxIterations:
 		return fmt.Errorf("%d iterations: want %d to %d", iterations, MinIterations, MaxIterations)
 	}

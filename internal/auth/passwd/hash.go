@@ -52,10 +52,15 @@ func (h *hash) derive(password []byte) ([]byte, error) {
 	return pbkdf2.Key(sha512.New, string(password), h.salt, h.iterations, keyLen)
 }
 
-// matches says whether the hash is that of the password.
+// matches says whether the hash is that of the password. A password that ends in a zero
+// byte matches none: to PBKDF2 it is the same as without that byte.
 func (h *hash) matches(password []byte) bool {
 	key, err := h.derive(password)
-	return err == nil && subtle.ConstantTimeCompare(key, h.key) == 1
+	return err == nil && !endsInZero(password) && subtle.ConstantTimeCompare(key, h.key) == 1
+}
+
+func endsInZero(password []byte) bool {
+	return len(password) > 0 && password[len(password)-1] == 0
 }
 
 func (h *hash) String() string {

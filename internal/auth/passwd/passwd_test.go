@@ -275,6 +275,7 @@ func TestEditRefuses(t *testing.T) {
 		{Set(write(t, ""), " a", []byte("x"), MinIterations), "space"},
 		{Set(write(t, ""), "#a", []byte("x"), MinIterations), "begins with #"},
 		{Set(write(t, ""), "a", nil, MinIterations), "the password is empty"},
+		{Set(write(t, ""), "a", []byte("x\x00"), MinIterations), "ends in a zero byte"},
 		{Set(write(t, ""), "a", make([]byte, MaxPassword+1), MinIterations), "65536 bytes"},
 		{Set(write(t, ""), "a", []byte("x"), MinIterations-1), "999 iterations"},
 		{Set(write(t, ""), "a", []byte("x"), MaxIterations+1), "2000001 iterations"},
