@@ -7,9 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
@@ -138,5 +142,61 @@ func TestAnOperatorGetsInAtTheLimitOfOpenFiles(t *testing.T) {
 	awaitOpen(t, d, 150)
 	if got := holdfastAlone(t, "backup", filepath.Join(dir, "backup"), "--data", data); got.code != 0 {
 		t.Errorf("backup: %+v\n%s", got, d.Output())
+	}
+}
+
+// A reload while no descriptor is left keeps what is in force and says so; once there are
+// descriptors again, the file is read without another signal or change.
+func TestReloadWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	put := func(topics string) {
+		t.Helper()
+		text := "rules: [{brokerResources: [{method: Connect}, {method: Publish, topics: [" + topics + "]}]}]\n"
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("old")
+	p := testserver.Run(t, "--policy", file)
+	c := mqtttest.Connect(t, p.Addr)
+	c.Publish(mqtttest.Message{Topic: "old", QoS: 1})
+	await := func(text string) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !strings.Contains(p.Output(), text); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the server does not say %q, but\n%s", text, p.Output())
+			}
+		}
+	}
+
+	// Given a server that may open no file more, and another policy.
+	var before unix.Rlimit
+	if err := unix.Prlimit(p.ID(), unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(p.ID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	put("old, new")
+	p.Signal(syscall.SIGHUP)
+	await("keeping the old policy: the new one cannot be used")
+	await("too many open files")
+	c.Publish(mqtttest.Message{Topic: "old", QoS: 1})
+	if ack := c.Offer(mqtttest.Message{Topic: "new", QoS: 1}); ack.Code != mqtt.NotAuthorized {
+		t.Errorf("the policy that could not be read allows: %v", ack.Code)
+	}
+
+	// When there are descriptors again, then it comes into force.
+	if err := unix.Prlimit(p.ID(), unix.RLIMIT_NOFILE, &before, nil); err != nil {
+		t.Fatal(err)
+	}
+	await("the policy was read again")
+	c.Publish(mqtttest.Message{Topic: "new", QoS: 1})
+	if n := strings.Count(p.Output(), "keeping the old policy"); n != 1 {
+		t.Errorf("it says %d times that it keeps the old policy:\n%s", n, p.Output())
 	}
 }

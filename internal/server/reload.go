@@ -31,6 +31,7 @@ const DefaultReloadInterval = 2 * time.Second
 type reloading struct {
 	mu    lockrank.Mutex[lockrank.Reloading] // held while files are read
 	watch []*watched                         // set before the server's goroutines begin
+	audit bool                               // the audit log could not be opened again, and goes on in its old file; guarded by mu
 }
 
 // watched is a reloader and its files.
@@ -38,6 +39,9 @@ type watched struct {
 	Reloader
 	read    []fileState // when they were read last
 	changed []fileState // what the last look found, if it was something else
+	// unread is why the files could not be read last, whatever is in them: they are tried
+	// again at each look, until they can be. Empty: they were read.
+	unread string
 }
 
 // fileState tells whether a file has changed. A file that another has been renamed to is
@@ -60,7 +64,7 @@ func sameState(a, b fileState) bool {
 	if a.name != b.name || a.missing != b.missing || (a.info == nil) != (b.info == nil) {
 		return false
 	}
-	return a.info == nil || os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime())
+	return a.info == nil || os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && a.info.Mode() == b.info.Mode()
 }
 
 // Reload reads again whatever can be: certificates, passwords, keys of tokens, the
@@ -69,7 +73,7 @@ func sameState(a, b fileState) bool {
 func (s *Server) Reload() error {
 	s.reloading.mu.Lock()
 	defer s.reloading.mu.Unlock()
-	errs := []error{s.audit.Reopen()}
+	errs := []error{s.reopenAudit()}
 	for _, w := range s.reloading.watch {
 		errs = append(errs, s.reload(w))
 	}
@@ -79,12 +83,29 @@ func (s *Server) Reload() error {
 // Reloads says whether there is anything that Reload reads.
 func (s *Server) Reloads() bool { return len(s.reloading.watch) > 0 || s.audit != nil }
 
+// reopenAudit opens the audit log again; reloading.mu is held.
+func (s *Server) reopenAudit() error {
+	err := s.audit.Reopen()
+	if err != nil && !s.reloading.audit {
+		s.log.Error("the audit log goes on in its old file until the new one can be opened", "error", err)
+	}
+	s.reloading.audit = err != nil
+	return err
+}
+
 // reload reads one reloader's files; reloading.mu is held.
 func (s *Server) reload(w *watched) error {
 	w.read, w.changed = stateOf(w.Files()), nil // before it is read: a change after that counts
 	err := readable(w.read)
 	if err == nil {
 		err = w.Reload()
+	}
+	before := w.unread
+	w.unread = ""
+	if err != nil && mayPass(err) {
+		if w.unread = err.Error(); w.unread == before {
+			return fmt.Errorf("%s: %w", w.Name, err) // it is in the log
+		}
 	}
 	s.audit.Reloaded(w.Name, w.Files(), err)
 	if err != nil {
@@ -94,6 +115,14 @@ func (s *Server) reload(w *watched) error {
 	s.log.Info("the "+w.Name+" was read again", "files", w.Files())
 	s.broker.Recheck()
 	return nil
+}
+
+// mayPass says whether an error is about reading a file that is there, and not about what is
+// in it: no descriptor or no memory was left, or the disk or the file's owner refused it.
+// That may pass without a change of the file that a look would notice.
+func mayPass(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // readable refuses what is no file: opening a pipe would wait for its writer, and with it
@@ -130,9 +159,14 @@ func (s *Server) watchFiles() {
 func (s *Server) lookAtFiles() {
 	s.reloading.mu.Lock()
 	defer s.reloading.mu.Unlock()
+	if s.reloading.audit {
+		_ = s.reopenAudit()
+	}
 	for _, w := range s.reloading.watch {
 		now := stateOf(w.Files())
 		switch {
+		case slices.EqualFunc(now, w.read, sameState) && w.unread != "":
+			_ = s.reload(w) // it is in the log
 		case slices.EqualFunc(now, w.read, sameState):
 			w.changed = nil
 		case !slices.EqualFunc(now, w.changed, sameState):
@@ -146,7 +180,7 @@ func (s *Server) lookAtFiles() {
 // startReloading begins to watch the files of the configuration, which were read when
 // they looked as s.reloading has noted.
 func (s *Server) startReloading() {
-	if len(s.reloading.watch) == 0 {
+	if !s.Reloads() {
 		return
 	}
 	s.serving.Add(1)
