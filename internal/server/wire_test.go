@@ -34,6 +34,12 @@ func dialWire(tb testing.TB, s *Server, id string, persistent bool) *wire {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return newWire(tb, conn, id, persistent)
+}
+
+// newWire is dialWire over a connection to the server.
+func newWire(tb testing.TB, conn net.Conn, id string, persistent bool) *wire {
+	tb.Helper()
 	tb.Cleanup(func() { conn.Close() })
 	w := &wire{tb: tb, conn: conn, in: make([]byte, 1<<20)}
 	c := &mqtt.Connect{Version: mqtt.V5, CleanStart: true, ClientID: []byte(id), RequestProblemInfo: true}
