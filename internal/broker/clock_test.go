@@ -7,10 +7,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
@@ -115,4 +117,61 @@ func TestMessagesKeepTheirExpiryThroughSteps(t *testing.T) {
 		}
 		again.Release()
 	}
+}
+
+// badges stand for an authenticator: each proof of who a client is holds for an hour, by the
+// wall clock.
+type badges struct{ clock *wallClock }
+
+func (b badges) badge(clientID string) access.Verdict {
+	expires := time.Now().Add(time.Duration(b.clock.off.Load()) * time.Millisecond).Add(time.Hour)
+	return access.Verdict{Identity: &access.Identity{ClientID: clientID, Owner: "token:" + clientID, Method: access.Token, Expires: expires}}
+}
+
+func (b badges) Connect(_ *mqtt.Connect, clientID string, _ *access.Origin, _ <-chan struct{}) access.Verdict {
+	return b.badge(clientID)
+}
+
+func (b badges) Reauthenticate(id *access.Identity, _ *mqtt.Auth, _ *access.Origin, _ <-chan struct{}) access.Verdict {
+	return b.badge(id.ClientID)
+}
+
+func (badges) Holds(*access.Identity) bool { return true }
+
+// A proof ends by the wall clock, also when that is stepped: a step forward ends those
+// connections whose time has passed by then, and no other; a step back ends none, gives
+// what it gives by that clock, and a client that proves itself again begins anew.
+func TestProofsFollowTheWallClock(t *testing.T) {
+	t.Parallel()
+	clock := &wallClock{}
+	n := run(t, vfs.NewMem(), Limits{}, clock.hook, func(_ *journal.Options, o *Options) { o.Auth = badges{clock} })
+	enter := func(id string) *mqtttest.Client {
+		return n.connect(mqtttest.ClientID(id), mqtttest.Raw(func(c *mqtt.Connect) {
+			c.AuthMethod, c.HasAuthMethod = []byte("JWT"), true
+		}))
+	}
+	prove := func(c *mqtttest.Client) {
+		t.Helper()
+		c.Write(mqtt.AppendAuth(nil, &mqtt.Auth{Code: mqtt.Reauthenticate, AuthMethod: []byte("JWT"), HasAuthMethod: true}))
+		c.Expect(mqtt.AUTH)
+	}
+	first, renewed := enter("first"), enter("renewed")
+	clock.step(50 * time.Minute)
+	second := enter("second")
+	prove(renewed)
+	clock.step(20 * time.Minute) // 70 since the first, 20 since the others
+	first.AwaitDisconnect(mqtt.MaximumConnectTime)
+	second.Ping()
+	renewed.Ping()
+
+	// Back by a day: what was proven before lasts longer, and what is proven now an hour.
+	clock.step(-24 * time.Hour)
+	third := enter("third")
+	prove(renewed)
+	clock.step(2 * time.Hour)
+	third.AwaitDisconnect(mqtt.MaximumConnectTime) // a look at the connections has been made
+	renewed.AwaitDisconnect(mqtt.MaximumConnectTime)
+	second.Ping()
+	clock.step(24 * time.Hour)
+	second.AwaitDisconnect(mqtt.MaximumConnectTime)
 }
