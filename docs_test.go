@@ -192,3 +192,44 @@ func TestGlossaryHasEachTermOnce(t *testing.T) {
 		t.Errorf("the glossary has %d terms, there are more: is it still a table?", len(seen))
 	}
 }
+
+// TestAttacksNameTheirTests finds the tests that the table of attacks in docs/security.md
+// names for each of its rows, in the packages that it says.
+func TestAttacksNameTheirTests(t *testing.T) {
+	t.Parallel()
+	_, table, found := strings.Cut(textOf(t, "docs/security.md"), "| attack tried | what happened | test |\n|---|---|---|\n")
+	if !found {
+		t.Fatal("docs/security.md has no table of attacks")
+	}
+	named := regexp.MustCompile("`([^`]+)`: ((?:`(?:Test|Fuzz)\\w+`(?:, )?)+)")
+	rows := 0
+	for row := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(row, "| \n"), " | ")
+		if len(cells) != 3 {
+			break // the end of the table
+		}
+		rows++
+		packages := named.FindAllStringSubmatch(cells[2], -1)
+		if rest := strings.Trim(named.ReplaceAllString(cells[2], ""), "; "); len(packages) == 0 || rest != "" {
+			t.Errorf("want `PACKAGE`: `TestOne`, `TestTwo`; … for each row, and not %q: %s", cells[2], cells[0])
+		}
+		for _, p := range packages {
+			code := ""
+			files, err := filepath.Glob(filepath.Join(p[1], "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				code += textOf(t, file)
+			}
+			for name := range strings.SplitSeq(p[2], ", ") {
+				if name = strings.Trim(name, "`"); !strings.Contains(code, "\nfunc "+name+"(") {
+					t.Errorf("%s has no test %s, which is named for: %s", p[1], name, cells[0])
+				}
+			}
+		}
+	}
+	if rows < 50 {
+		t.Errorf("the table of attacks has %d rows; is this all of it?", rows)
+	}
+}
