@@ -488,7 +488,7 @@ func (r *Result) judge(a *Attack, size Size) {
 	if allowed == 0 {
 		allowed = maxLines
 	}
-	if perSec := r.linesPerSec(); perSec > allowed {
+	if perSec := r.LinesPerSec(); perSec > allowed {
 		broken("%.0f lines were logged a second, more than %.0f", perSec, allowed)
 	}
 	if r.attackError != nil {
@@ -496,4 +496,5 @@ func (r *Result) judge(a *Attack, size Size) {
 	}
 }
 
-func (r *Result) linesPerSec() float64 { return float64(r.Lines) / max(1, r.Took.Seconds()) }
+// LinesPerSec is how many lines the server logged a second during the attack.
+func (r *Result) LinesPerSec() float64 { return float64(r.Lines) / max(1, r.Took.Seconds()) }

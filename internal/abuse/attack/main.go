@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/abuse"
+	"github.com/holdfast-mqtt/holdfast/internal/abuse/record"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
@@ -91,9 +92,9 @@ func (f *flags) run() (held bool, err error) {
 	if f.small {
 		f.options.Size = abuse.Small
 	}
-	record := &abuse.Record{}
+	figures := &record.Record{}
 	if f.record != "" {
-		if record, err = abuse.ReadRecord(f.record); err != nil {
+		if figures, err = record.Read(f.record); err != nil {
 			return false, err
 		}
 	}
@@ -112,25 +113,25 @@ func (f *flags) run() (held bool, err error) {
 			held = false
 			fmt.Fprintf(os.Stderr, "\tdid not hold: %s\n", broken)
 		}
-		record.Add(f.column, f.program, r)
-		if err := f.keep(record); err != nil {
+		figures.Add(f.column, f.program, r)
+		if err := f.keep(figures); err != nil {
 			return false, err
 		}
 	}
-	fmt.Print(record.Markdown())
-	return held, errors.Join(f.keep(record), ctx.Err())
+	fmt.Print(figures.Markdown())
+	return held, errors.Join(f.keep(figures), ctx.Err())
 }
 
 // keep writes after each attack: a run takes minutes.
-func (f *flags) keep(record *abuse.Record) error {
+func (f *flags) keep(figures *record.Record) error {
 	if f.record == "" {
 		return nil
 	}
-	if err := record.Write(f.record); err != nil {
+	if err := figures.Write(f.record); err != nil {
 		return err
 	}
 	if f.into == "" {
 		return nil
 	}
-	return record.Insert(f.into)
+	return figures.Insert(f.into)
 }

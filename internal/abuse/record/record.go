@@ -1,4 +1,6 @@
-package abuse
+// Package record keeps the figures of runs of attacks in a file, and makes the table of a
+// document of them. Command attack calls it.
+package record
 
 import (
 	"bytes"
@@ -7,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/abuse"
 )
 
 // Record is what the runs before and after a change came to, by attack.
@@ -19,11 +23,11 @@ type Column struct {
 	Name    string // "before", "after"
 	Program string // its version
 	Date    string
-	Results []*Result
+	Results []*abuse.Result
 }
 
-// ReadRecord reads a file of Write's; one that doesn't exist is empty.
-func ReadRecord(file string) (*Record, error) {
+// Read reads a file of Write's; one that doesn't exist is empty.
+func Read(file string) (*Record, error) {
 	text, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
 		return &Record{}, nil
@@ -45,7 +49,7 @@ func (r *Record) Write(file string) error {
 }
 
 // Add puts one result into a column, in place of an earlier one of its name.
-func (r *Record) Add(column, program string, result *Result) {
+func (r *Record) Add(column, program string, result *abuse.Result) {
 	for i := range r.Columns {
 		if r.Columns[i].Name == column {
 			r.Columns[i].add(program, result)
@@ -57,7 +61,7 @@ func (r *Record) Add(column, program string, result *Result) {
 	r.Columns = append(r.Columns, c)
 }
 
-func (c *Column) add(program string, result *Result) {
+func (c *Column) add(program string, result *abuse.Result) {
 	c.Program, c.Date = program, time.Now().UTC().Format(time.DateOnly)
 	for i, old := range c.Results {
 		if old.Name == result.Name {
@@ -68,7 +72,7 @@ func (c *Column) add(program string, result *Result) {
 	c.Results = append(c.Results, result)
 }
 
-func (c *Column) find(name string) *Result {
+func (c *Column) find(name string) *abuse.Result {
 	for _, r := range c.Results {
 		if r.Name == name {
 			return r
@@ -81,11 +85,11 @@ func (c *Column) find(name string) *Result {
 func (r *Record) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| attack | | resident: peak, afterwards | GET of another client, p50 / p99 / longest: quiet → attacked | SET, PUBLISH p99 | newcomer, operator | at rest | log lines/s | SIGTERM |\n|---|---|---|---|---|---|---|---|---|\n")
-	for _, a := range Attacks() {
+	for _, a := range abuse.Attacks() {
 		what := a.What
 		for i := range r.Columns {
 			if result := r.Columns[i].find(a.Name); result != nil {
-				fmt.Fprintf(&b, "| %s | %s | %s |\n", what, r.Columns[i].Name, result.cells())
+				fmt.Fprintf(&b, "| %s | %s | %s |\n", what, r.Columns[i].Name, cells(result))
 				what = ""
 			}
 		}
@@ -94,7 +98,7 @@ func (r *Record) Markdown() string {
 }
 
 // cells are the figures of one row.
-func (r *Result) cells() string {
+func cells(r *abuse.Result) string {
 	memory := fmt.Sprintf("%d MiB, %d MiB", r.Peak>>20, r.Left>>20)
 	rest, stop := "no", "no"
 	if r.AtRest {
@@ -107,7 +111,7 @@ func (r *Result) cells() string {
 		memory = fmt.Sprintf("%d MiB, **%s**", r.Peak>>20, r.Ended)
 		rest, stop = "–", "–"
 	}
-	get := fmt.Sprintf("%s → %s", r.Quiet.Get, r.Attacked.Get)
+	get := latencies(r.Quiet.Get) + " → " + latencies(r.Attacked.Get)
 	for _, broken := range r.Broken {
 		if rest, found := strings.CutPrefix(broken, "the bystander was not served"); found {
 			get += ", then **not served**" + strings.TrimSuffix("", rest)
@@ -115,7 +119,7 @@ func (r *Result) cells() string {
 	}
 	return strings.Join([]string{
 		memory, get, short(r.Attacked.Set.P99) + ", " + short(r.Attacked.Publish.P99),
-		served(r.Newcomer) + ", " + served(r.Operator), rest, fmt.Sprintf("%.0f", r.linesPerSec()), stop,
+		served(r.Newcomer) + ", " + served(r.Operator), rest, fmt.Sprintf("%.0f", r.LinesPerSec()), stop,
 	}, " | ")
 }
 
@@ -126,8 +130,8 @@ func served(problem string) string {
 	return "**no**"
 }
 
-// String gives the latencies as the table has them.
-func (l Latency) String() string {
+// latencies are those of one kind of round trip as the table has them.
+func latencies(l abuse.Latency) string {
 	return fmt.Sprintf("%s / %s / %s", short(l.Median), short(l.P99), short(l.Worst))
 }
 
