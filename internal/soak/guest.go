@@ -231,7 +231,7 @@ func member(v *visit) error {
 	return v.operate(k.check)
 }
 
-// silent is connected, sends a ping now and then, and is nothing but there.
+// silent is connected, sends a ping now and then, and is only there.
 func silent(v *visit) error {
 	k, err := v.enter(mqtt.Connect{Version: mqtt.V5, CleanStart: true})
 	if err != nil {
