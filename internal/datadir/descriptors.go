@@ -100,7 +100,7 @@ func (fsys *ReservingFS) Release() {
 func opened[T any](fsys *ReservingFS, leave int, open func() (T, error)) (T, error) {
 	for {
 		f, err := open()
-		if err == nil || !lacksDescriptor(runtime.GOOS, err) || !fsys.give(leave, err) {
+		if err == nil || !LacksDescriptor(err) || !fsys.give(leave, err) {
 			return f, err
 		}
 	}
@@ -109,8 +109,11 @@ func opened[T any](fsys *ReservingFS, leave int, open func() (T, error)) (T, err
 // windowsTooManyOpenFiles is ERROR_TOO_MANY_OPEN_FILES.
 const windowsTooManyOpenFiles = syscall.Errno(4)
 
-// lacksDescriptor says whether an open has failed because the process or the system has
-// too many files open. system is a runtime.GOOS.
+// LacksDescriptor says whether an open has failed because the process or the system has too
+// many files open.
+func LacksDescriptor(err error) bool { return lacksDescriptor(runtime.GOOS, err) }
+
+// lacksDescriptor is LacksDescriptor on a system, which is a runtime.GOOS.
 func lacksDescriptor(system string, err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		system == "windows" && errors.Is(err, windowsTooManyOpenFiles)

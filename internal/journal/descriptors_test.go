@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
@@ -57,6 +60,56 @@ func TestTheLogGoesOnWithoutDescriptors(t *testing.T) {
 	mustClose(t, j)
 	if fsys.OpenFiles() != 0 {
 		t.Errorf("%d files are open after the end", fsys.OpenFiles())
+	}
+}
+
+// While tables find no file descriptor, writes wait, for longer than CommitTimeout if need
+// be, and the process does not end: when there are descriptors again, the writes go on.
+func TestWritesWaitForDescriptorsOfTables(t *testing.T) {
+	t.Parallel()
+	var exhausted atomic.Bool
+	exhausted.Store(true)
+	tables := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && exhausted.Load() {
+			return syscall.ENFILE
+		}
+		return nil
+	})
+	var said strings.Builder
+	mem := vfs.NewMem()
+	mustCreate(t, smallDisk{mem})
+	j := mustOpen(t, Options{
+		FS: smallDisk{errorfs.Wrap(mem, tables)}, CommitTimeout: 200 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		Fatal:  func(err error) { t.Errorf("the journal failed: %v", err) },
+	})
+	const rows = 400 // 25 MiB, more than the memtables and what may wait for them
+	written := make(chan struct{})
+	var acknowledged atomic.Int32
+	go func() {
+		defer close(written)
+		for i := range rows {
+			j.Admit()
+			put(j, fmt.Sprintf("k|%06d", i), strings.Repeat("v", 64<<10), waiterFunc(func() { acknowledged.Add(1) }))
+		}
+	}()
+	for deadline := time.Now().Add(time.Minute); time.Duration(j.uptime.skipped.Load()) < 5*j.o.CommitTimeout; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("writes have not waited for longer than the limit")
+		}
+	}
+	if n := acknowledged.Load(); n == rows {
+		t.Errorf("all %d rows are acknowledged: none had to wait", n)
+	}
+	exhausted.Store(false)
+	<-written
+	j.WaitDurable()
+	mustClose(t, j)
+	if n := acknowledged.Load(); n != rows {
+		t.Errorf("%d rows are acknowledged, want %d", n, rows)
+	}
+	if !strings.Contains(said.String(), "tables find no file descriptor") {
+		t.Errorf("the log does not name the cause:\n%s", said.String())
 	}
 }
 

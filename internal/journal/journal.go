@@ -42,7 +42,7 @@ type Options struct {
 	// BatchBytes is the size of the filling batch from which Admit blocks.
 	BatchBytes int
 	// CommitTimeout is how long a batch may be on its way to disk before the
-	// journal is given up.
+	// journal is given up. Time in which tables wait for file descriptors does not count.
 	CommitTimeout time.Duration
 	// Durability says when a batch counts as durable; the zero value is Sync.
 	Durability Durability
@@ -93,7 +93,7 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte) []byte]
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
-	backgroundSaid atomic.Int64          // when that was logged, by uptime, ns; 0: never
+	backgroundSaid atomic.Int64          // when that was logged, by uptime.monotonic, ns; 0: never
 	corrupt        sync.Map              // files that were said to be damaged, by path
 	syncing        task                  // an fsync at the interval
 

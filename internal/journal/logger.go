@@ -38,12 +38,17 @@ const backgroundErrorPause = 10 * time.Second
 // them, so this is not yet the end; but if commits hang, this is the reason.
 func (j *Journal) backgroundError(err error) {
 	j.lastBackground.Store(&err)
-	if datadir.IsNoRoom(err) {
+	text := "writing tables failed, Pebble will retry"
+	switch {
+	case datadir.IsNoRoom(err):
 		j.noRoom()
+	case datadir.LacksDescriptor(err):
+		j.uptime.lackDescriptor()
+		text = "tables find no file descriptor: the server tries again, and writes wait when its memory for rows is full; raise the limit of open files (ulimit -n, fs.file-max)"
 	}
-	last, now := j.backgroundSaid.Load(), int64(j.uptime.now())
+	last, now := j.backgroundSaid.Load(), int64(j.uptime.monotonic())
 	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {
-		j.o.Logger.Error("writing tables failed, Pebble will retry", "dir", j.o.Dir, "error", pebblefile.PlainError(err))
+		j.o.Logger.Error(text, "dir", j.o.Dir, "error", pebblefile.PlainError(err))
 	}
 }
 

@@ -42,6 +42,13 @@ func TestTimeInWhichTheProcessDidNotRun(t *testing.T) {
 				t.Errorf("%s, after an hour of sleep: %v", name, err)
 			}
 		}
+		for range 100 {
+			passed += interval
+			j.uptime.lackDescriptor()
+			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
+				t.Errorf("%s, while tables find no file descriptor: %v", name, err)
+			}
+		}
 		if err := run(limit); err == nil || !strings.Contains(err.Error(), "is the disk full, or hanging") {
 			t.Errorf("%s, after one and a half times the limit: %v", name, err)
 		}
