@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func deliver(env *session.Env, g *Group, payload string) {
 	})
 }
 
-func underWay(s *session.Session) int {
+func inflight(s *session.Session) int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return int(s.Inflight)
@@ -81,7 +82,7 @@ func TestConnectedMembersTakeTurns(t *testing.T) {
 	for i := range 60 {
 		deliver(env, g, fmt.Sprint(i))
 	}
-	one, two, none := underWay(first.Session), underWay(second.Session), underWay(away.Session)
+	one, two, none := inflight(first.Session), inflight(second.Session), inflight(away.Session)
 	if one+two != 60 || min(one, two) < 20 || none != 0 {
 		t.Errorf("the connected members got %d and %d messages, the other %d", one, two, none)
 	}
@@ -142,8 +143,53 @@ func TestAMemberThatComesTakesTheBacklog(t *testing.T) {
 	}
 	connect(t, env, member.Session)
 	env.Do(g.Dispatch)
-	if got := underWay(member.Session); got != 5 || g.Messages != 0 {
+	if got := inflight(member.Session); got != 5 || g.Messages != 0 {
 		t.Errorf("the member got %d of 5 messages, %d are left", got, g.Messages)
+	}
+}
+
+// A member that never acknowledges keeps what was sent to it and what may wait for it, and
+// no more: the rest stays in the backlog, and goes to a member that comes.
+func TestAMemberThatNeverAcknowledgesKeepsItsPartOnly(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		size     int // of each message
+		messages int
+		most     int // that the member may have
+	}{
+		{"at the bound of messages", 10, 100 + 128, 100 + 128}, // Receive Maximum, and those that wait
+		{"one more", 10, 100 + 128 + 1, 100 + 128},
+		{"many more", 10, 1000, 100 + 128},
+		{"at the bound of bytes", 1 << 20, 16, 16},
+		{"one more than the bytes", 1 << 20, 17, 16},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.Limits.MaxQueuedBytes, env.Limits.MaxTotalQueuedBytes = 1<<30, 1<<30
+			g := New(env, "g/jobs", "jobs")
+			stuck, other := join(env, g, "stuck"), join(env, g, "other")
+			connect(t, env, stuck.Session)
+			payload := strings.Repeat("x", test.size)
+			for range test.messages {
+				deliver(env, g, payload)
+			}
+			has := func(s *session.Session) int {
+				s.Mu.Lock()
+				defer s.Mu.Unlock()
+				return s.Routed.Messages
+			}
+			if got := has(stuck.Session); got != test.most || g.Messages != test.messages-test.most {
+				t.Errorf("the member has %d messages and %d are left, want %d and %d", got, g.Messages, test.most, test.messages-test.most)
+			}
+			connect(t, env, other.Session)
+			env.Do(g.Dispatch)
+			rest := min(test.messages-test.most, 100+128)
+			if got := has(other.Session); got != rest {
+				t.Errorf("a member that comes has %d messages, want %d", got, rest)
+			}
+		})
 	}
 }
 

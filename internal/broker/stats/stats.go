@@ -1,4 +1,6 @@
-// Package stats counts what the broker does.
+// Package stats counts what the broker does. It has no code to test: the tests of the
+// packages that count check the counters, and those of package server the topics of $SYS
+// that show them.
 package stats
 
 import "sync/atomic"
