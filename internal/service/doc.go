@@ -10,4 +10,7 @@
 // order of the requests.
 //
 // It keeps no state of its own but counters, and blocks only where the engine does.
+//
+// Its tests are those of internal/conformance whose names begin with TestStore, over a
+// socket: what it does is seen only there, in packets and their order.
 package service
