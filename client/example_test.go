@@ -143,6 +143,28 @@ func ExampleClient_Watch() {
 	// deleted
 }
 
+// Follow all keys that begin with a prefix, also keys that are created later.
+func ExampleClient_WatchPattern() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	_, _ = c.Set(ctx, "door/1", []byte("open"))
+	w, err := c.WatchPattern(ctx, client.LiteralPattern("door/")+"*", client.Rescan(50*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	_, _ = c.Set(ctx, "door/1", []byte("closed"))
+	e := <-w.Chan()
+	fmt.Println(e.Kind, e.Key, string(e.Value), e.Gap)
+	_, _ = c.Set(ctx, "door/2", []byte("open"))
+	e = <-w.Chan()
+	fmt.Println(e.Kind, e.Key, string(e.Value), e.Gap) // its earlier values, if it had any, are unknown
+	// Output:
+	// set door/1 closed false
+	// set door/2 open true
+}
+
 // List the keys that match a pattern.
 func ExampleClient_Scan() {
 	ctx := context.Background()

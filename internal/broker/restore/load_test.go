@@ -35,8 +35,8 @@ func on(t *testing.T, write func(journal.Append)) *routing.Router {
 	return routing.New(env, kept, func() []*session.Session { return nil })
 }
 
-// message appends a message with a topic and no payload.
-func message(row []byte, topic string) []byte {
+// withMessage appends a message with a topic and no payload.
+func withMessage(row []byte, topic string) []byte {
 	return append(rows.AppendMessage(row, 0, len(topic), 0), topic...)
 }
 
@@ -50,15 +50,15 @@ func TestLoad(t *testing.T) {
 	rt := on(t, func(a journal.Append) {
 		a.Set(rows.SessionKey("client"), (&rows.Session{SID: sid, Expiry: 60, Away: 1, Owner: "olga"}).Row())
 		a.Set(rows.SubscriptionKey(sid, "t"), (&rows.Subscription{Filter: "t", QoS: 1, ID: 5}).Row())
-		a.Set(rows.QueueKey(sid, 0), message(queued.Append(nil), "t"))
-		a.Set(rows.QueueKey(sid, 1), message(queued.Append(nil), "t"))
+		a.Set(rows.QueueKey(sid, 0), withMessage(queued.Append(nil), "t"))
+		a.Set(rows.QueueKey(sid, 1), withMessage(queued.Append(nil), "t"))
 		a.Set(rows.ReceivedKey(sid, 7), rows.ReceivedRow())
-		a.Set(rows.RetainedKey([]byte("kept")), message((&rows.Retained{QoS: 1, Stamp: 1, Publisher: "client"}).Append(nil), "kept"))
-		a.Set(rows.WillKey(willOf), message((&rows.Will{QoS: 1, Identity: []byte(`{"Username":"olga"}`)}).Row(), "last"))
-		a.Set(orphans[0], message(queued.Append(nil), "t"))
+		a.Set(rows.RetainedKey([]byte("kept")), withMessage((&rows.Retained{QoS: 1, Stamp: 1, Publisher: "client"}).Append(nil), "kept"))
+		a.Set(rows.WillKey(willOf), withMessage((&rows.Will{QoS: 1, Identity: []byte(`{"Username":"olga"}`)}).Row(), "last"))
+		a.Set(orphans[0], withMessage(queued.Append(nil), "t"))
 		a.Set(orphans[1], rows.ReceivedRow())
 		a.Set(orphans[2], (&rows.Subscription{Filter: "t"}).Row())
-		a.Set(orphans[3], message(rows.AppendPayload(nil), "t"))
+		a.Set(orphans[3], withMessage(rows.AppendPayload(nil), "t"))
 		a.Set(orphans[4], rows.GroupRow(unused))
 	})
 	loaded, err := Load(rt)
@@ -114,7 +114,7 @@ func TestLoadRefusesRowsThatMakeNoSense(t *testing.T) {
 			a.Set(rows.QueueKey(1, 0), (&rows.Queued{QoS: 1, Number: 9}).Append(nil))
 		},
 		"an identity that is none": func(a journal.Append) {
-			a.Set(rows.WillKey(1), message((&rows.Will{Identity: []byte("{")}).Row(), "t"))
+			a.Set(rows.WillKey(1), withMessage((&rows.Will{Identity: []byte("{")}).Row(), "t"))
 		},
 	} {
 		if _, err := Load(on(t, write)); err == nil {
