@@ -181,7 +181,7 @@ func TestReloadStorm(t *testing.T) {
 		f.put(t, f.good[len(f.good)-1])
 	}
 	storm[0].put(t, []byte(strings.ReplaceAll(stormPolicy, `"own/#"`, `"own/#", "more/#"`)))
-	for end := time.Now().Add(mqtttest.Deadline); carol.Offer(message{Topic: "more/a", QoS: 1}).Code.Failed(); {
+	for end := time.Now().Add(2 * mqtttest.Deadline); carol.Offer(message{Topic: "more/a", QoS: 1}).Code.Failed(); {
 		if time.Now().After(end) {
 			t.Fatal("the last policy did not come into force")
 		}

@@ -114,7 +114,7 @@ func eventsIn(t *testing.T, log, event string) (found []map[string]any) {
 // awaitEvent waits for a line with an event that is the one wanted.
 func awaitEvent(t *testing.T, log, event string, is func(map[string]any) bool) map[string]any {
 	t.Helper()
-	for end := time.Now().Add(mqtttest.Deadline); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * mqtttest.Deadline); ; time.Sleep(time.Millisecond) {
 		lines := eventsIn(t, log, event)
 		for _, line := range lines {
 			if is(line) {

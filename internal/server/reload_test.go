@@ -114,9 +114,9 @@ func TestAnAuditLogThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 // await waits until a condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(mqtttest.Deadline); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * mqtttest.Deadline); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", mqtttest.Deadline, what)
+			t.Fatalf("not within %v: %s", 2*mqtttest.Deadline, what)
 		}
 	}
 }

@@ -9,15 +9,20 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
-// untilDone has the server read its configuration's files again at each SIGHUP, until ctx
-// ends. A server without such files ends at SIGHUP, as a program does whose terminal is
+// hangups gives each SIGHUP to a server that reads files of its configuration again, until
+// stop. A server without such files ends at SIGHUP, as a program does whose terminal is
 // closed.
-func untilDone(ctx context.Context, s *server.Server) {
-	hangup := make(chan os.Signal, 1)
+func hangups(s *server.Server) (hangup <-chan os.Signal, stop func()) {
+	signals := make(chan os.Signal, 1)
 	if s.Reloads() {
-		signal.Notify(hangup, syscall.SIGHUP)
-		defer signal.Stop(hangup)
+		signal.Notify(signals, syscall.SIGHUP)
 	}
+	return signals, func() { signal.Stop(signals) }
+}
+
+// untilDone has the server read its configuration's files again at each SIGHUP, until ctx
+// ends.
+func untilDone(ctx context.Context, s *server.Server, hangup <-chan os.Signal) {
 	for {
 		select {
 		case <-hangup:

@@ -81,6 +81,8 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	hangup, stop := hangups(s) // before the log says that the server runs, and until it has stopped
+	defer stop()
 	// On a terminal these are sentences, otherwise log lines like all others.
 	say := func(format string, args ...any) {
 		cfg.Logger.Info(fmt.Sprintf(format, args...), "version", cfg.Version)
@@ -93,7 +95,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
 	}
 	say("holdfast listening on %s with data in %s (%s), durability %s", strings.Join(mqtt, " "), cfg.DataDir, output.Counted(s.Keys(), "key"), cfg.Durability)
-	untilDone(ctx, s)
+	untilDone(ctx, s, hangup)
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := s.Shutdown(grace); err != nil {
