@@ -11,7 +11,9 @@
 //
 // Built with the tag lockrank, which the race run of CI sets, acquiring a lock
 // against the order panics and names both locks. So does acquiring a second lock of
-// the same place, as no order is declared between those. Without the tag Mutex is
+// the same place, as no order is declared between those; but of the places in several,
+// whose locks are the elements of one array, one that comes later in the array may be
+// acquired. Without the tag Mutex is
 // sync.Mutex and RWMutex is sync.RWMutex: the types are aliases, which cost nothing.
 //
 // The check costs two short critical sections for each lock, and allocates nothing.

@@ -4,6 +4,8 @@ package lockrank
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -149,12 +151,19 @@ func judge(last held, lock any, place int) {
 	switch {
 	case last.lock == lock:
 		panic(fmt.Sprintf("lockrank: %s is acquired by the goroutine that holds it", order[place].name))
+	case last.place == place && isSeveral(place) && address(lock) > address(last.lock):
+	case last.place == place && isSeveral(place):
+		panic(fmt.Sprintf("lockrank: %s is acquired while one that comes later in its array is held", order[place].name))
 	case last.place == place:
 		panic(fmt.Sprintf("lockrank: two locks %s are acquired by one goroutine, and there is no order between them", order[place].name))
 	case last.place > place:
 		panic(fmt.Sprintf("lockrank: %s is acquired while %s is held, which comes after it in the order (internal/lockrank/order.go)", order[place].name, order[last.place].name))
 	}
 }
+
+func isSeveral(place int) bool { return slices.Contains(several, order[place].place) }
+
+func address(lock any) uintptr { return reflect.ValueOf(lock).Pointer() }
 
 func release(lock any) {
 	id := goroutine()

@@ -57,6 +57,27 @@ func TestAWrongOrderPanics(t *testing.T) {
 	}
 }
 
+// Of some places a goroutine may hold several locks, in the order of their array.
+func TestSeveralLocksInTheOrderOfTheirArray(t *testing.T) {
+	t.Parallel()
+	var shards [3]struct{ mu Mutex[Shard] }
+	for range 2 {
+		for i := range shards {
+			shards[i].mu.Lock()
+		}
+		for i := range shards {
+			shards[i].mu.Unlock()
+		}
+	}
+	shards[1].mu.Lock()
+	for i, want := range map[int]string{0: "engine.shard.mu is acquired while one that comes later in its array is held", 1: "by the goroutine that holds it"} {
+		if said := panicOf(shards[i].mu.Lock); !strings.Contains(said, want) {
+			t.Errorf("lock %d under lock 1: it said %q, want %q", i, said, want)
+		}
+	}
+	shards[1].mu.Unlock()
+}
+
 // reading is an RWMutex as a Locker for reading.
 type reading struct{ l *last }
 

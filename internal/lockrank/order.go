@@ -49,6 +49,10 @@ type (
 	Audit          struct{}
 )
 
+// several are the places of which a goroutine may hold more than one lock: those are the
+// elements of one array, and are acquired in its order.
+var several = []any{KeyStripe{}, Shard{}}
+
 // order lists every lock of the server, outermost first.
 //
 // Most are held for a few instructions in memory. Those that may be held for longer,
