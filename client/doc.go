@@ -27,6 +27,18 @@
 // The server checks the condition and writes in one step. [IfValue] in a Set is the
 // exception: see there how the client makes it atomic with two requests.
 //
+// # Several keys in one step
+//
+// [Client.Txn] begins a transaction: conditions on any number of keys, and writes of any
+// number, of which the server does all or nothing (package txn).
+//
+//	result, err := c.Txn().
+//		If(txn.Key("stock").HasVersion(stock.Version)).
+//		Then(txn.Key("stock").Set(less), txn.Key("order/7").Set(order)).
+//		Once("orders", "order-7", 0).
+//		Commit(ctx)
+//	// result.Outcome: txn.Committed, txn.AlreadyDone – or txn.ConditionFailed, with what the key is instead.
+//
 // # When the connection breaks
 //
 // The client reconnects by itself, waiting a little longer after each failure.
@@ -34,7 +46,7 @@
 // ends. Of the requests that were in flight,
 //
 //   - reads (Get, Load, Scan, ScanValues) are sent again;
-//   - writes (Set, Del, Store, Done) fail with [ErrUnknownOutcome]: the client cannot
+//   - writes (Set, Del, Store, Done, Commit) fail with [ErrUnknownOutcome]: the client cannot
 //     know whether the server carried them out. Read the key to find out, or make
 //     the write conditional ([IfVersion], [IfAbsent]) so that repeating it is safe,
 //     and have it repeated with [RetryWrites];

@@ -72,8 +72,8 @@ func toStoreError(r *protocol.Response) error {
 // Error says which operation failed, and on which key. Every error of a
 // [Client]'s operations is one; what happened is in Err.
 type Error struct {
-	Op  string // "get", "set", "del", "load", "store", "done", "watch", "scan"
-	Key string // the key, or the pattern of a scan
+	Op  string // "get", "set", "del", "load", "store", "done", "txn", "watch", "scan"
+	Key string // the key, the pattern of a scan, or the first key of a transaction
 	Err error
 }
 

@@ -201,32 +201,6 @@ func TestUnreadableAnswers(t *testing.T) {
 	}
 }
 
-// Messages at QoS 0 wait up to a bound; the first that is dropped is told.
-func TestInboxBound(t *testing.T) {
-	t.Parallel()
-	b, l := newInbox(), &sessionLink{}
-	b.open(l)
-	for i := range inboxBound {
-		if !b.put(l, Delivery{}, false) {
-			t.Fatalf("message %d of %d was dropped", i+1, inboxBound)
-		}
-	}
-	if b.put(l, Delivery{}, false) || !b.put(l, Delivery{}, false) || len(b.waiting) != inboxBound {
-		t.Errorf("%d messages wait; the first beyond %d, and only that, is to be told", len(b.waiting), inboxBound)
-	}
-	if !b.put(l, NewDelivery(Message{}, false, func() {}), true) || len(b.waiting) != inboxBound+1 {
-		t.Error("a message at QoS 1 was dropped")
-	}
-	b.next()
-	if !b.put(l, Delivery{}, false) || b.put(l, Delivery{}, false) {
-		t.Error("there is room for one more, and then there is none")
-	}
-	b.clear()
-	if !b.put(l, Delivery{}, false) || len(b.waiting) != 0 {
-		t.Error("a message of a connection that has ended waits")
-	}
-}
-
 func TestReasonCodes(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[ReasonCode]string{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/rpc"
+	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
@@ -18,6 +19,8 @@ type request struct {
 	token   *hlc.Timestamp
 	write   bool // repeating it can do harm
 	retry   bool // … but RetryWrites was given
+
+	operations []transact.Operation // of a transaction
 }
 
 func newRequest(op, key string, args ...[]byte) *request {
@@ -84,6 +87,9 @@ func (c *Client) awaitEnd(ctx context.Context, l *link) bool {
 
 // judge turns an -ERR answer into an error.
 func (r *request) judge(a *reply) error {
+	if a.Kind == protocol.Error && r.operations != nil {
+		return r.wrap(r.operationError(string(a.Text)))
+	}
 	if a.Kind == protocol.Error {
 		return r.wrap(toStoreError(&a.Response))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/inbox"
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -28,7 +29,7 @@ type Session struct {
 	cfg           *config
 	conn          *conn.Upkeep[*sessionLink]
 	subscriptions *subscriptions.List
-	inbox         inbox
+	inbox         *inbox.Box[*sessionLink, Delivery]
 }
 
 // DialSession connects like [Dial], and fails if the first attempt fails. Of the
@@ -40,9 +41,9 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 	}
 	s := &Session{
 		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config, address),
-		subscriptions: subscriptions.NewList(isRefusal), inbox: newInbox(),
+		subscriptions: subscriptions.NewList(isRefusal), inbox: inbox.New[*sessionLink, Delivery](inboxBound, ErrClosed),
 	}
-	go s.conn.Run(s.connect, func(*sessionLink) {}, s.inbox.clear)
+	go s.conn.Run(s.connect, func(*sessionLink) {}, s.inbox.Clear)
 	if err := s.conn.AwaitFirst(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -162,7 +163,7 @@ func (s *Session) change(ctx context.Context, op string, filters []string, do fu
 func (s *Session) Messages(ctx context.Context) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for {
-			d, err := s.inbox.take(ctx, s.conn.Context().Done())
+			d, err := s.inbox.Take(ctx, s.conn.Context().Done())
 			if !yield(d, err) || err != nil {
 				return
 			}
@@ -199,7 +200,7 @@ func (s *Session) connect() (*sessionLink, error) {
 		return nil, err
 	}
 	l.acks = l.AckByHand()
-	s.inbox.open(l) // messages come as soon as the CONNACK
+	s.inbox.Open(l) // messages come as soon as the CONNACK
 	expiry := uint32(min(math.Ceil(s.cfg.sessionExpiry.Seconds()), math.MaxUint32))
 	present, err := l.Handshake(ctx, &paho.Connect{Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry}})
 	if err != nil {
@@ -238,7 +239,7 @@ func (l *sessionLink) received(p *paho.Publish) {
 	if p.QoS > 0 {
 		d.ack = l.acks.Expect(p.PacketID)
 	}
-	if !l.session.inbox.put(l, d, p.QoS > 0) {
+	if !l.session.inbox.Put(l, d, p.QoS > 0) {
 		l.session.cfg.Logger.Warn("a message at QoS 0 was dropped: too many wait to be taken from Session.Messages", "topic", d.Topic, "waiting", inboxBound)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/policycmd"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/secure"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/serve"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/txn"
 )
 
 func main() {
@@ -98,7 +99,7 @@ taken from that variable of the environment if they are not given.`,
 	root.AddCommand(
 		serve.NewCommand(version()), operate.NewCheckCommand(), operate.NewBackupCommand(), operate.NewRestoreCommand(), operate.NewSalvageCommand(), operate.NewSessionCommand(),
 		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
-		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c),
+		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c),
 		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(),
 		newVersionCommand(),
 	)

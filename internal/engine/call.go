@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -117,12 +118,7 @@ func (d *decision) look() {
 func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, rules func(*decision, *statestore.Entry)) {
 	e := d.e
 	d.look()
-	var own quota.Bounds
-	if by != nil && by.origin.Bounds != nil {
-		if own = by.origin.Bounds(); own.MaxSkew > 0 {
-			d.env.MaxSkewMs = min(d.env.MaxSkewMs, own.MaxSkew.Milliseconds())
-		}
-	}
+	own := d.boundsOf(by)
 	var stored *statestore.Entry
 	if r.Live() {
 		sh.table.FencedEntry(r, &d.stored)
@@ -137,8 +133,22 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 		return
 	}
 	e.issued(d, by)
+	owner := uint32(0)
 	d.owner = 0
-	if d.res.Entry != nil {
+	if stored != nil {
+		owner = r.Owner()
+	}
+	d.count(by, key, d.res.Entry, stored, owner)
+	if d.res.MemoChanged {
+		d.countMemo()
+	}
+}
+
+// count counts that the key's entry was stored, which belonged to owner, and is now entry,
+// which the session writes. The engine's mu is held.
+func (d *decision) count(by *session, key []byte, entry, stored *statestore.Entry, owner uint32) {
+	e := d.e
+	if entry != nil {
 		var o *quota.Owner
 		if by != nil {
 			o = e.ownerOf(by)
@@ -146,17 +156,30 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 		if o != nil {
 			d.owner = o.Number
 		}
-		e.quota.Add(o, size(key, d.res.Entry))
+		e.quota.Add(o, size(key, entry))
 	}
 	if stored != nil {
-		e.quota.Remove(e.quota.ByNumber(r.Owner()), size(key, stored))
+		e.quota.Remove(e.quota.ByNumber(owner), size(key, stored))
 	}
-	if d.res.MemoChanged {
-		d.indexMs = max(d.indexDeadline(d.res.Memo), e.sweptMs)
-		if !d.found {
-			e.quota.Memos++
+}
+
+// countMemo counts the message that is remembered now, and finds its place in the index.
+// The engine's mu is held.
+func (d *decision) countMemo() {
+	d.indexMs = max(d.indexDeadline(d.res.Memo), d.e.sweptMs)
+	if !d.found {
+		d.e.quota.Memos++
+	}
+}
+
+// boundsOf gives the bounds of the session's principal, and judges timestamps by them.
+func (d *decision) boundsOf(by *session) (own quota.Bounds) {
+	if by != nil && by.origin.Bounds != nil {
+		if own = by.origin.Bounds(); own.MaxSkew > 0 {
+			d.env.MaxSkewMs = min(d.env.MaxSkewMs, own.MaxSkew.Milliseconds())
 		}
 	}
+	return own
 }
 
 // issued takes over the last version, and notes the client if its timestamp is what
@@ -164,7 +187,7 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 func (e *Local) issued(d *decision, by *session) {
 	before := e.last.Wall
 	e.last = d.res.Last
-	if by != nil && e.last.Wall > before && e.last.Wall > uint64(max(0, d.env.WallMs)+aheadWarning.Milliseconds()) {
+	if by != nil && e.last.Wall > before && e.last.Wall > uint64(max(0, d.env.WallMs)+ahead.Warning.Milliseconds()) {
 		e.aheadBy = by.origin.ID
 		e.expiry.wake()
 	}

@@ -61,6 +61,16 @@ func (ch *change) release() {
 // appended, so its callback comes after this one. A session that was closed meanwhile is
 // passed over (see tell).
 func (ch *change) Durable(batch journal.Seq) {
+	ch.tellOwn(batch)
+	if ch.requester != nil {
+		ch.requester.Durable(batch)
+	}
+	ch.tellOthers()
+	ch.release()
+}
+
+// tellOwn is what comes before the reply.
+func (ch *change) tellOwn(batch journal.Seq) {
 	if ch.memo != nil {
 		ch.settling.batch = batch
 		ch.e.settle(ch.settling)
@@ -68,9 +78,10 @@ func (ch *change) Durable(batch journal.Seq) {
 	if ch.own != nil {
 		ch.tell(ch.own)
 	}
-	if ch.requester != nil {
-		ch.requester.Durable(batch)
-	}
+}
+
+// tellOthers is what comes after the reply.
+func (ch *change) tellOthers() {
 	for _, w := range ch.watchers {
 		if w != ch.own {
 			ch.tell(w)
@@ -79,7 +90,6 @@ func (ch *change) Durable(batch journal.Seq) {
 	if ch.tombstone != nil {
 		ch.tombstone.dropTombstone(ch.key, ch.hash, ch.deletion)
 	}
-	ch.release()
 }
 
 func (ch *change) tell(w *watch) {
@@ -124,15 +134,9 @@ func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, 
 		d.memo.batch = wait.Batch
 	}
 	if watchers != nil {
-		watchers.shared = wait.Batch
+		watchers.Shared = wait.Batch
 	}
-	if entry == nil {
-		a.Delete(d.row)
-	} else {
-		k, v := a.SetDeferred(len(d.row), rows.EntrySize(entry, diskMs))
-		copy(k, d.row)
-		rows.AppendEntry(v[:0], entry, diskMs)
-	}
+	rows.Write(a, d.row, entry, diskMs)
 	if d.memo != nil {
 		d.appendMemo(a)
 	}
@@ -150,7 +154,7 @@ func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, 
 
 // aim finds those who are to hear of the change.
 func (ch *change) aim(watchers *watchers, by *session) {
-	ch.watchers = watchers.list
+	ch.watchers = watchers.All
 	if by != nil {
 		ch.own = by.watching(ch.key)
 		ch.requester = by.origin.Waiter

@@ -83,8 +83,6 @@ func (e *Local) rewrite(sh *shard, key []byte) {
 	diskMs := d.diskDeadline(&entry)
 	d.row = append(append(d.row[:0], rows.KeyPrefix...), key...)
 	a := e.journal.Begin()
-	k, v := a.SetDeferred(len(d.row), rows.EntrySize(&entry, diskMs))
-	copy(k, d.row)
-	rows.AppendEntry(v[:0], &entry, diskMs)
+	rows.Write(a, d.row, &entry, diskMs)
 	a.End(nil) // no reply depends on it: the key's last change stays where it is
 }

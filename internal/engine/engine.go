@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/turns"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -69,6 +70,8 @@ type Session interface {
 	// too many others do, and LOAD, STORE and DONE may read the disk for a message
 	// that is remembered.
 	Do(c *Call) Wait
+	// Transact is Do for a TXN. Its Companion is called meanwhile.
+	Transact(x *Txn) Wait
 	// Close drops the session's watches. It may be called at any time, from any
 	// goroutine, repeatedly.
 	Close()
@@ -154,7 +157,7 @@ type Local struct {
 	memory  *slab.Memory // of the shards' tables
 	shards  [shardCount]shard
 	stripes [stripeCount]stripe
-	scans   chan struct{} // a place for each scan that may read
+	scans   turns.Places // of the scans that may read
 	expiry  expiry
 	forgets forgetting
 	watches atomic.Int64
@@ -189,7 +192,7 @@ func Open(o Options) (*Local, error) {
 		clock:   o.Clock,
 		seed:    maphash.MakeSeed(),
 		memory:  slab.NewMemory(),
-		scans:   make(chan struct{}, o.MaxScans),
+		scans:   turns.New(o.MaxScans),
 	}
 	e.quota = quota.New(quota.Limits{
 		Keys: o.MaxKeys, Bytes: o.MaxBytes, ClientKeys: o.MaxClientKeys, ClientBytes: o.MaxClientBytes,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -410,13 +411,13 @@ func TestClockWarningComesOnceAndIsTakenBack(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.client("a").wait("SET k v")
 	w.e.o.Logger = slog.New(slog.NewTextHandler(&text, nil))
-	var said warnings
+	var said ahead.Warnings
 	w.e.warnOfClock(&said)
 	w.clock.wallMs.Add(-5_001)
 	w.e.warnOfClock(&said)
 	w.e.warnOfClock(&said)
 	w.clock.advance(1)
-	if w.e.warnOfClock(&said); said.far {
+	if w.e.warnOfClock(&said); said.Far {
 		t.Error("still warns at 5 s")
 	}
 	if n := strings.Count(text.String(), "level=WARN"); n != 1 || !strings.Contains(text.String(), "no longer ahead") {

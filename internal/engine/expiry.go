@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -37,9 +38,6 @@ const (
 	expireAtOnce = 64
 	// longestSleep also paces the look at the clock.
 	longestSleep = 5 * time.Second
-	// aheadWarning is how far versions may be ahead of the wall clock before it
-	// is logged (protocol, section 4).
-	aheadWarning = 5 * time.Second
 )
 
 func (x *expiry) start(e *Local) {
@@ -74,7 +72,7 @@ func (x *expiry) run(e *Local) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer failstop.End(e.o.Logger, "the expiry of keys")
-	var said warnings
+	var said ahead.Warnings
 	for {
 		e.FollowClock()
 		e.ExpireDue()
@@ -211,38 +209,12 @@ func (e *Local) expire(sh *shard, r table.Record) bool {
 	return true
 }
 
-// warnings says when versions have come far ahead of the wall clock, whose request
-// did it, and when they are back: with the first version that is issued once the
-// clock has caught up. It belongs to the expiry's loop.
-type warnings struct {
-	far bool
-	by  string
-	at  time.Duration // since the start
-}
-
-// warnAgain is how long a client that puts the versions ahead again, or another one
-// that does, is not named once more.
-const warnAgain = time.Minute
-
-func (e *Local) warnOfClock(said *warnings) {
+// warnOfClock says what said finds worth saying. It belongs to the expiry's loop.
+func (e *Local) warnOfClock(said *ahead.Warnings) {
 	s := e.Stats()
-	ahead, now := time.Duration(s.AheadMs)*time.Millisecond, e.clock.SinceStart()
-	far := ahead > aheadWarning
-	switch {
-	case far && (!said.far || s.AheadBy != said.by) && (said.at == 0 || now-said.at >= warnAgain):
-		said.at, said.by = max(now, 1), s.AheadBy
-		if s.AheadBy != "" {
-			e.o.Logger.Warn("versions are ahead of the machine's clock: a client's timestamp was, so its clock is fast", "ahead", ahead, "limit", e.o.MaxSkew, "client", s.AheadBy)
-		} else {
-			e.o.Logger.Warn("versions are ahead of the machine's clock: it was stepped back", "ahead", ahead, "limit", e.o.MaxSkew)
-		}
-	case !far && said.far:
-		e.o.Logger.Info("versions are no longer ahead of the machine's clock", "ahead", ahead)
-	}
-	if !far && s.AheadBy != "" {
+	if said.Say(e.o.Logger, time.Duration(s.AheadMs)*time.Millisecond, e.o.MaxSkew, s.AheadBy, e.clock.SinceStart()) && s.AheadBy != "" {
 		e.mu.Lock()
 		e.aheadBy = "" // the next time it may be another reason
 		e.mu.Unlock()
 	}
-	said.far = far
 }

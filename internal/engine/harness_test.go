@@ -226,6 +226,11 @@ func (rs *replies) do(s Session, cmd *statestore.Command, give func(*statestore.
 	reply := *call.Reply()
 	reply.Value, reply.Context = bytes.Clone(reply.Value), bytes.Clone(reply.Context)
 	call.Clear()
+	return rs.giveAfter(wait, func() { give(&reply) })
+}
+
+// giveAfter has give called when what wait says has come, in the order of the calls.
+func (rs *replies) giveAfter(wait Wait, give func()) (waited bool) {
 	waits := wait.Asked || wait.Batch > rs.j.Complete()
 	rs.mu.Lock()
 	ask := waits && !wait.Asked && wait.Batch > rs.newest
@@ -233,7 +238,7 @@ func (rs *replies) do(s Session, cmd *statestore.Command, give func(*statestore.
 		rs.asked++
 		rs.newest = max(rs.newest, wait.Batch)
 	}
-	w := waitingReply{give: func() { give(&reply) }}
+	w := waitingReply{give: give}
 	if waits {
 		w.ask = rs.asked
 	}

@@ -72,7 +72,7 @@ type remembering struct {
 	memoRow    []byte // where it is on disk
 	overlayRow string // the same, as the overlay has it
 	indexRow   []byte // the row of the index that goes with it, empty for none; then the one that comes
-	indexMs    int64  // the deadline by which the index is to have a new one
+	indexMs    int64  // the deadline by which the index is to have a new one; 0: it keeps what it has
 	found      bool   // the disk had one before
 }
 
@@ -296,7 +296,7 @@ func (d *decision) appendMemo(a journal.Append) {
 	k, v := a.SetDeferred(len(d.memoRow), rows.MemoSize(&m.Memo, d.e.baseMs))
 	copy(k, d.memoRow)
 	rows.AppendMemo(v[:0], &m.Memo, d.e.baseMs)
-	if !m.What.Done {
+	if d.indexMs != 0 {
 		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], m.DiskMs, d.memoRow)
 		a.Set(d.indexRow, nil)
 	}

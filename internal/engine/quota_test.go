@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -295,7 +296,7 @@ func TestVersionsAheadOfTheClock(t *testing.T) {
 	var log strings.Builder
 	w := newWorld(t, Options{})
 	w.e.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	var said warnings
+	var said ahead.Warnings
 	fast, other := w.client("fast"), w.client("other")
 	set := func(c *client, aheadMs int64) statestore.Reply {
 		a := &answer{c: c, label: "SET", done: make(chan struct{})}

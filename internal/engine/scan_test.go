@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/page"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -99,7 +100,7 @@ func TestScanIsBoundedByBytesAndSteps(t *testing.T) {
 	if keys, pages := scanAll(t, a, "*"); len(keys) != 10 || pages != 5 {
 		t.Errorf("%d keys on %d pages of 100 bytes", len(keys), pages)
 	}
-	for i := range maxVisited + 1 {
+	for i := range page.MaxVisited + 1 {
 		a.do(fmt.Sprintf("SET n%d v", i))
 	}
 	if keys, pages := scanAll(t, a, "*x"); len(keys) != 0 || pages != 2 {
@@ -228,13 +229,13 @@ func TestScanIsBoundedByWhatItReads(t *testing.T) {
 	w := newWorld(t, Options{})
 	a := w.client("a")
 	key := strings.Repeat("k", 64<<10-1)
-	for i := range 2*maxVisitedKeys>>16 + 1 {
+	for i := range 2*page.MaxVisitedKeys>>16 + 1 {
 		a.do("SET " + key + string(rune('A'+i)) + " v")
 	}
 	if keys, pages := scanAll(t, a, "*x"); len(keys) != 0 || pages != 3 {
 		t.Errorf("long keys: %d keys on %d pages, want 0 on 3", len(keys), pages)
 	}
-	value := strings.Repeat("v", maxVisitedBytes/4)
+	value := strings.Repeat("v", page.MaxVisitedBytes/4)
 	for i := range 5 {
 		a.do(fmt.Sprintf("SET v%d %s", i, value))
 	}
@@ -284,7 +285,7 @@ func TestScanTellsOfItsWork(t *testing.T) {
 	for i := range 10 {
 		a.wait(fmt.Sprintf("SET k%d v", i))
 	}
-	a.wait("SET l" + strings.Repeat("k", 64*matchedPerUnit) + " v")
+	a.wait("SET l" + strings.Repeat("k", 64*page.MatchedPerUnit) + " v")
 	var told []int
 	c := w.open(Origin{ID: "c", Work: func(units int) { told = append(told, units) }})
 	c.wait("SCAN *")
@@ -301,7 +302,7 @@ func TestScansOfHiddenKeysWaitOutsideOfTheGate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{MaxScans: 1, CanRead: func(o *Origin, _ []byte) bool { return o.ID != "limited" }})
 	writer := w.client("writer")
-	for i := range maxVisited + 1 {
+	for i := range page.MaxVisited + 1 {
 		writer.do(fmt.Sprint("SET k", i, " v"))
 	}
 	w.settle()

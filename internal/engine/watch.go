@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/engine/watchlist"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -12,39 +13,14 @@ type watch struct {
 	shard    *shard
 	key      string
 	watchers *watchers // of the key; those of its shard while it has some
-	index    int       // in watchers.list; guarded by the shard's lock
+	index    int       // in watchers.All; guarded by the shard's lock
 }
 
-// watchers are those who are told of a key's changes; guarded by the shard's
-// lock.
-//
-// A change keeps the list as it was, until it is durable, without a copy: a key
-// may have 100,000 watchers and change often. So elements that a change can see
-// are never written again: adding appends behind them, and removing copies the
-// list first, but only if a change that still sees it is not complete.
-type watchers struct {
-	list   []*watch
-	shared journal.Seq // the newest change that sees the list
-}
+// watchers are those who are told of a key's changes; guarded by the shard's lock.
+type watchers = watchlist.List[*watch]
 
-func (ws *watchers) add(w *watch) {
-	w.index = len(ws.list)
-	ws.list = append(ws.list, w)
-}
-
-// remove takes w out; complete is the journal's.
-func (ws *watchers) remove(w *watch, complete journal.Seq) {
-	if ws.shared > complete {
-		ws.list = append(make([]*watch, 0, len(ws.list)), ws.list...)
-		ws.shared = 0
-	}
-	last := len(ws.list) - 1
-	moved := ws.list[last]
-	ws.list[w.index] = moved
-	moved.index = w.index
-	ws.list[last] = nil
-	ws.list = ws.list[:last]
-}
+// Place implements watchlist.Element.
+func (w *watch) Place() *int { return &w.index }
 
 // watch registers the session for the key; the shard's lock is held. It is told of no
 // change that was applied before. A key that has expired is therefore deleted first, so
@@ -67,9 +43,9 @@ func (s *session) watch(sh *shard, key []byte, hash uint64, reply *statestore.Re
 		w.key, w.watchers = string(key), &watchers{}
 		sh.watchers[w.key] = w.watchers
 	} else {
-		w.key = w.watchers.list[0].key
+		w.key = w.watchers.All[0].key
 	}
-	w.watchers.add(w)
+	w.watchers.Add(w)
 	if s.watches == nil {
 		s.watches = map[string]*watch{}
 	}
@@ -134,8 +110,8 @@ func (s *session) watching(key []byte) *watch {
 
 // end takes the watch from its key. The shard's lock is held.
 func (w *watch) end() {
-	w.watchers.remove(w, w.session.e.journal.Complete())
-	if len(w.watchers.list) == 0 {
+	w.watchers.Remove(w, w.session.e.journal.Complete())
+	if len(w.watchers.All) == 0 {
 		delete(w.shard.watchers, w.key)
 	}
 }
@@ -146,7 +122,7 @@ func (e *Local) Watching(is func(o *Origin, key []byte) bool) (found []*Origin) 
 		sh := &e.shards[i]
 		sh.mu.Lock()
 		for key, ws := range sh.watchers {
-			for _, w := range ws.list {
+			for _, w := range ws.All {
 				if is(&w.session.origin, []byte(key)) {
 					found = append(found, &w.session.origin)
 				}

@@ -216,18 +216,18 @@ func TestWatchersKeepWhatAChangeHasSeen(t *testing.T) {
 			switch rapid.SampledFrom([]string{"add", "add", "remove", "change", "complete"}).Draw(t, "step") {
 			case "add":
 				w := &watch{}
-				ws.add(w)
+				ws.Add(w)
 				model = append(model, w)
 			case "remove":
 				if len(model) > 0 {
 					i := rapid.IntRange(0, len(model)-1).Draw(t, "which")
-					ws.remove(model[i], complete)
+					ws.Remove(model[i], complete)
 					model = slices.Delete(model, i, i+1)
 				}
 			case "change":
 				batch++
-				ws.shared = batch
-				pending = append(pending, snapshot{batch, ws.list, slices.Clone(ws.list)})
+				ws.Shared = batch
+				pending = append(pending, snapshot{batch, ws.All, slices.Clone(ws.All)})
 			case "complete":
 				if len(pending) > 0 {
 					complete = pending[0].batch
@@ -239,10 +239,10 @@ func TestWatchersKeepWhatAChangeHasSeen(t *testing.T) {
 					t.Fatal("a list that a pending change has seen was written to")
 				}
 			}
-			if len(ws.list) != len(model) {
-				t.Fatalf("%d watchers, want %d", len(ws.list), len(model))
+			if len(ws.All) != len(model) {
+				t.Fatalf("%d watchers, want %d", len(ws.All), len(model))
 			}
-			for i, w := range ws.list {
+			for i, w := range ws.All {
 				if w.index != i || !slices.Contains(model, w) {
 					t.Fatal("the list is not the set")
 				}

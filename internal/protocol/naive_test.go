@@ -37,6 +37,11 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		return cmd, f
 	case verb == "SET":
 		return naiveSet(args)
+	case verb == "TXN":
+		if len(args) < 2 {
+			return statestore.Command{}, statestore.WrongArgumentCount
+		}
+		return statestore.Command{Verb: statestore.Txn}, statestore.None
 	case verb == "KEYNOTIFY" && current:
 		cmd, f := naiveKey(statestore.KeyNotify, args, len(args) >= 2)
 		if f != statestore.None {

@@ -35,7 +35,7 @@ type arguments struct {
 // options, in their order, and returns the first fault; maxKey is the length of the
 // longest key that is accepted. The properties of the
 // request are the caller's to fill in afterwards (ParseStamp), and so is what the
-// permission check finds.
+// permission check finds. Of a TXN it reads the verb only: see ParseTxn.
 func Parse(payload []byte, d *Dialect, maxKey int, cmd *statestore.Command) statestore.Fault {
 	*cmd = statestore.Command{}
 	args := arguments{maxKey: maxKey}
@@ -60,6 +60,11 @@ func Parse(payload []byte, d *Dialect, maxKey int, cmd *statestore.Command) stat
 		return parseMessage(cmd, &args, args.count == 3, args.blob[2])
 	case statestore.Store:
 		return parseStore(cmd, &args)
+	case statestore.Txn: // ParseTxn reads the rest
+		if args.count < 2 {
+			return statestore.WrongArgumentCount
+		}
+		return statestore.None
 	default:
 		return statestore.UnknownCommand
 	}
@@ -76,6 +81,8 @@ func verb(word []byte, d *Dialect) statestore.Verb {
 			return statestore.Set
 		case isWord(word, "del"):
 			return statestore.Del
+		case isWord(word, "txn"):
+			return statestore.Txn
 		}
 	case 4:
 		switch {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
@@ -26,10 +27,17 @@ func AppendReply(dst []byte, w Wire, r *statestore.Reply) []byte {
 		return appendNil(dst)
 	case statestore.Count:
 		return appendHead(dst, ':', r.Count)
+	case statestore.Transacted:
+		return appendTransacted(dst, r)
 	case statestore.Page:
 		return appendPage(dst, r)
 	default:
 		dst = append(dst, "-ERR "...)
+		if r.Op != 0 {
+			dst = append(dst, operationPrefix...)
+			dst = strconv.AppendInt(dst, int64(r.Op), 10)
+			dst = append(dst, ": "...)
+		}
 		dst = append(dst, r.Fault.Text(w == Documented)...)
 		return append(dst, "\r\n"...)
 	}
@@ -80,8 +88,12 @@ func appendPageValue(dst []byte, v *statestore.PageValue) []byte {
 	} else {
 		dst = appendBlob(dst, v.Bytes)
 	}
-	var version [96]byte
-	return appendBlob(dst, v.Version.Append(version[:0]))
+	return appendVersion(dst, v.Version)
+}
+
+func appendVersion(dst []byte, v hlc.Timestamp) []byte {
+	var text [96]byte
+	return appendBlob(dst, v.Append(text[:0]))
 }
 
 // appendLoaded appends LOAD's array of a number and two blobs, state and context

@@ -53,6 +53,7 @@ type Config struct {
 	MaxWatches           int           // keys that one connection may watch
 	MaxWatchBytes        int64         // bytes of those keys
 	MaxScans             int           // SCANs that read at the same time, one of a connection; others wait
+	MaxTxnOperations     int           // operations of a TXN, at most protocol.MostTxnOperations
 	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
 	MaxRemember          time.Duration // how long one may be that does
 	MaxRemembered        int64         // messages remembered
@@ -93,6 +94,9 @@ func (c *Config) check() error {
 	}
 	if c.Remember < 0 || longest < 0 || c.Remember > longest {
 		return fmt.Errorf("messages cannot be remembered for %v when %v is the maximum: raise the maximum", c.Remember, longest)
+	}
+	if c.MaxTxnOperations < 0 || c.MaxTxnOperations > protocol.MostTxnOperations {
+		return fmt.Errorf("a TXN cannot have %d operations: set --max-txn-operations to between 1 and %d", c.MaxTxnOperations, protocol.MostTxnOperations)
 	}
 	if c.MaxMemory != 0 && c.MaxMemory < memory.MinMaximum {
 		return fmt.Errorf("%d bytes of memory are not enough for the server: give it at least %d MiB", c.MaxMemory, memory.MinMaximum>>20)

@@ -130,6 +130,10 @@ func (s *Server) publishSys() {
 		"store/requests/expired":           requests.Expired.Load(),
 		"store/requests/over quota":        requests.Exceeded.Load(),
 		"store/notifications":              requests.Notices.Load(),
+		"store/transactions/committed":     requests.TxnCommitted.Load(),
+		"store/transactions/repeated":      requests.TxnRepeated.Load(),
+		"store/transactions/unmet":         requests.TxnUnmet.Load(),
+		"store/transactions/refused":       requests.TxnRefused.Load(),
 	}
 	s.loginFigures(figures)
 	for name, value := range figures {

@@ -98,6 +98,10 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(&q, cmd.Verb, &statestore.Reply{Kind: statestore.Error, Fault: fault}))
 		return
 	}
+	if cmd.Verb == statestore.Txn {
+		ep.transact(t, p, &q)
+		return
+	}
 	if !cmd.Verb.Writes() && ep.conn.Gone() {
 		return // the answer would be all that comes of it
 	}
@@ -152,7 +156,7 @@ func (ep *endpoint) parse(cmd *statestore.Command, dialect *protocol.Dialect, p 
 	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
 		return statestore.Syntax
 	}
-	if cmd.Verb != statestore.Get { // the rules judge neither for a GET
+	if cmd.Verb != statestore.Get && cmd.Verb != statestore.Txn { // the rules judge neither for a GET; a TXN gives them to its writes
 		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TimeProperty))
 		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TokenProperty))
 	}

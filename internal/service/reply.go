@@ -63,6 +63,9 @@ func replySize(r *statestore.Reply) int {
 	for _, k := range r.Keys {
 		n += len(k) + 16
 	}
+	if r.Kind == statestore.Transacted {
+		n += 160
+	}
 	for i := range r.Values {
 		n += len(r.Values[i].Bytes) + 80
 	}

@@ -19,6 +19,7 @@ type Options struct {
 	Wire   protocol.Wire
 	NodeID string             // of the store, sent with notifications
 	MaxKey int                // bytes of a key; 0: protocol.DefaultMaxKey
+	MaxTxn int                // operations of a TXN; 0: protocol.DefaultMaxTxnOperations
 	May    access.Permissions // nil: every client may read and write every key
 	Logger *slog.Logger
 }
@@ -29,6 +30,7 @@ type Service struct {
 	engine engine.Engine
 	wire   protocol.Wire
 	maxKey int
+	maxTxn int
 	may    access.Permissions // nil: every client may read and write every key
 	log    *slog.Logger
 	stats  Stats
@@ -46,6 +48,11 @@ type Stats struct {
 	Expired   atomic.Int64 // requests that expired before they were executed
 	Exceeded  atomic.Int64 // requests answered with the quota error
 	Notices   atomic.Int64 // notifications given to connections
+
+	TxnCommitted atomic.Int64 // TXNs that were carried out
+	TxnRepeated  atomic.Int64 // TXNs whose ONCE was remembered already
+	TxnUnmet     atomic.Int64 // TXNs of which a condition was not met
+	TxnRefused   atomic.Int64 // TXNs answered with an error
 }
 
 // Topics are the request topics of both dialects.
@@ -56,7 +63,7 @@ func Protected() []string { return []string{protocol.NotifyPrefix} }
 
 // New makes a Service.
 func New(o Options) *Service {
-	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), may: o.May, log: o.Logger}
+	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), maxTxn: cmp.Or(o.MaxTxn, protocol.DefaultMaxTxnOperations), may: o.May, log: o.Logger}
 	if sv.log == nil {
 		sv.log = slog.New(slog.DiscardHandler)
 	}

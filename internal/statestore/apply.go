@@ -25,10 +25,7 @@ import (
 func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 	res.begin(cell.Entry, env)
 	res.Memo = cell.Memo
-	live := cell.Entry
-	if live.expired(env.NowMs) {
-		live = nil
-	}
+	live := cell.Entry.Live(env.NowMs)
 	if cmd.Denied {
 		res.fail(NotAuthorized)
 		return
@@ -49,11 +46,11 @@ func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 		}
 		res.Reply.Kind = OK
 	case Load:
-		res.load(live, cell.Memo.live(env.NowMs))
+		res.load(live, cell.Memo.Live(env.NowMs))
 	case Store:
 		res.store(cmd, cell, live, env)
 	case Done:
-		res.done(cell.Memo.live(env.NowMs))
+		res.done(cell.Memo.Live(env.NowMs))
 	default:
 		res.fail(UnknownCommand)
 	}
@@ -75,6 +72,14 @@ func Expire(key []byte, e *Entry, env *Env, res *Result) (due bool) {
 // absent (protocol, section 6, Expiry). No entry is not expired.
 func (e *Entry) expired(nowMs int64) bool {
 	return e != nil && e.DeadlineMs != 0 && nowMs >= e.DeadlineMs
+}
+
+// Live returns the entry if its deadline has not come yet, else nil: the key is absent.
+func (e *Entry) Live(nowMs int64) *Entry {
+	if e.expired(nowMs) {
+		return nil
+	}
+	return e
 }
 
 // begin makes res say that nothing has happened yet.
@@ -119,7 +124,7 @@ func (res *Result) get(live *Entry) {
 // set decides a SET. stored is the record that it would replace, live the same
 // if its deadline hasn't come.
 func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
-	if f := judgeTime(cmd.Time, env); f != None {
+	if f := JudgeTime(cmd.Time, env); f != None {
 		res.fail(f)
 		return
 	}
@@ -206,10 +211,10 @@ func (res *Result) issue(stored *Entry, ts hlc.Timestamp, env *Env) hlc.Timestam
 
 func (env *Env) wallMs() uint64 { return uint64(max(0, env.WallMs)) }
 
-// judgeTime judges the __ts of a SET or STORE: it must be there, parse, and not be too far
+// JudgeTime judges the __ts of a SET or STORE: it must be there, parse, and not be too far
 // ahead of the wall clock. Were it the HLC, clocks that run ahead could push it
 // on and on, each by another 60 s (protocol, section 4).
-func judgeTime(ts Stamp, env *Env) Fault {
+func JudgeTime(ts Stamp, env *Env) Fault {
 	switch {
 	case ts.State == Missing:
 		return MissingTimestamp

@@ -97,6 +97,7 @@ const (
 	MaxWatchBytes
 	MaxMemory
 	DiskReserve
+	MaxTxnOperations
 )
 
 var boundNames = [...]string{
@@ -110,6 +111,7 @@ var boundNames = [...]string{
 	MaxWatchBytes:    "max-watch-bytes",
 	MaxMemory:        "max-memory",
 	DiskReserve:      "disk-reserve",
+	MaxTxnOperations: "max-txn-operations",
 }
 
 // String returns the name of the setting, for example "max-keys".
@@ -141,6 +143,7 @@ const (
 	Page                 // SCAN
 	Conflict             // STORE: the key's version is another
 	Loaded               // LOAD
+	Transacted           // TXN
 )
 
 // What a Loaded reply's Count says of the message.
@@ -150,17 +153,25 @@ const (
 	Confirmed         // stored, and done: its outputs were all published
 )
 
+// What a Transacted reply's Count says of the transaction.
+const (
+	ConditionFailed = -1 // that of the operation Op; Value and Version are the key's
+	AlreadyDone     = 0  // its ONCE is remembered; Version is the one that the first made
+	Committed       = 1  // Values has the version that each write has made
+)
+
 // Reply is the answer to a command.
 type Reply struct {
 	Kind    ReplyKind
 	Fault   Fault         // of an Error
 	Bound   Bound         // of an Error with QuotaExceeded
-	Count   int           // of a Count; of a Loaded: NewMessage, Duplicate or Confirmed
-	Value   []byte        // of a Value or Loaded: the record's own bytes, not to be written to. Nil in a Loaded: no such key
+	Count   int           // of a Count; of a Loaded: NewMessage, Duplicate or Confirmed; of a Transacted: see ConditionFailed
+	Op      int           // of a Transacted, or an Error of TXN: the number of the operation that it is about, from 1; 0: none
+	Value   []byte        // of a Value, Loaded or Transacted: the record's own bytes, not to be written to. Nil in a Loaded or Transacted: no such key
 	Context []byte        // of a Loaded: what STORE captured; nil: nothing
 	Version hlc.Timestamp // what goes out as __ts; zero: none
 	Keys    [][]byte      // of a Page
-	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; else nil
+	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; of a Transacted: versions, one for each write; else nil
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
 	Next    []byte        // of a Page: the token of the next one; empty: this is the last
 }

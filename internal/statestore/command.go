@@ -16,11 +16,12 @@ const (
 	Load
 	Store
 	Done
+	Txn // decided by package txn
 )
 
 var verbNames = [...]string{
 	Set: "SET", Get: "GET", Del: "DEL", VDel: "VDEL", KeyNotify: "KEYNOTIFY", Scan: "SCAN",
-	Load: "LOAD", Store: "STORE", Done: "DONE",
+	Load: "LOAD", Store: "STORE", Done: "DONE", Txn: "TXN",
 }
 
 // String returns the verb as it is sent, for example "SET".

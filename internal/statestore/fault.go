@@ -25,6 +25,9 @@ const (
 	// PageTooLarge: a key and the token that follows it don't fit in a packet that the
 	// client takes. It is SCAN's, hence ours.
 	PageTooLarge
+	// Those of TXN, which name an operation (Reply.Op).
+	UnknownOperation
+	SameKey // two conditions or two writes of one transaction have the same key
 )
 
 var faultTexts = [...]string{
@@ -44,6 +47,8 @@ var faultTexts = [...]string{
 	MalformedToken:     "malformed token",
 	Unreadable:         "the store cannot read its disk",
 	PageTooLarge:       "a key is too long for the maximum packet size of the client",
+	UnknownOperation:   "unknown operation",
+	SameKey:            "an earlier operation of this kind has the same key",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

@@ -5,9 +5,9 @@ package statestore
 // state was before. A client that LOADs the message again gets that state, processes
 // it again, and so comes to the same outputs.
 
-// live returns the memo if its time has not come yet, else nil: after it the
+// Live returns the memo if its time has not come yet, else nil: after it the
 // message is new again.
-func (m *Memo) live(nowMs int64) *Memo {
+func (m *Memo) Live(nowMs int64) *Memo {
 	if m == nil || nowMs >= m.DeadlineMs {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (res *Result) load(live *Entry, memo *Memo) {
 // a lost reply finds the version that it made itself, and must not be told that
 // another client was faster.
 func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
-	if f := judgeTime(cmd.Time, env); f != None {
+	if f := JudgeTime(cmd.Time, env); f != None {
 		res.fail(f)
 		return
 	}
@@ -46,7 +46,7 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 		res.fail(f)
 		return
 	}
-	if memo := cell.Memo.live(env.NowMs); memo != nil {
+	if memo := cell.Memo.Live(env.NowMs); memo != nil {
 		res.Reply.Kind = Count
 		res.Reply.Version = memo.Version
 		return
@@ -68,7 +68,7 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 		res.exceed(b)
 		return
 	}
-	memo := &Memo{Context: cmd.Context, DeadlineMs: env.deadline(env.keepMs(cmd.KeepMs))}
+	memo := &Memo{Context: cmd.Context, DeadlineMs: env.MemoDeadline(cmd.KeepMs)}
 	if live != nil {
 		memo.State = present(live.Value)
 	}
@@ -85,6 +85,10 @@ func (env *Env) keepMs(asked int64) int64 {
 	}
 	return max(1, min(asked, env.MaxKeepMs))
 }
+
+// MemoDeadline is when a message is forgotten that is remembered now; KEEP has asked for
+// askedMs, 0: for nothing.
+func (env *Env) MemoDeadline(askedMs int64) int64 { return env.deadline(env.keepMs(askedMs)) }
 
 // done drops what is remembered of a message but its ID and its version.
 func (res *Result) done(memo *Memo) {

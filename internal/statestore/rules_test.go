@@ -547,6 +547,8 @@ func TestSection6ErrorTexts(t *testing.T) {
 		statestore.MalformedToken:     "malformed token",
 		statestore.Unreadable:         "the store cannot read its disk",
 		statestore.PageTooLarge:       "a key is too long for the maximum packet size of the client",
+		statestore.UnknownOperation:   "unknown operation",
+		statestore.SameKey:            "an earlier operation of this kind has the same key",
 	}
 	for f, text := range texts {
 		documented := strings.Replace(text, "lower version than", "lower version that", 1)

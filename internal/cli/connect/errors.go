@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
@@ -52,6 +53,10 @@ func Unreachable(address string, timeout time.Duration, err error) error {
 // name precedes it already.
 func Explain(err error) error {
 	var e *client.Error
+	var operation *txn.OperationError
+	if errors.As(err, &operation) {
+		return operation
+	}
 	if errors.As(err, &e) {
 		name := protocol.Quote(e.Key)
 		if errors.Is(e.Err, client.ErrSyntax) && e.Op != "scan" && len(e.Key) > protocol.DefaultMaxKey {

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
@@ -104,6 +105,18 @@ func AppendEntry(dst []byte, entry *statestore.Entry, deadlineMs int64) []byte {
 		dst = binary.AppendUvarint(dst, uint64(deadlineMs))
 	}
 	return append(dst, entry.Value...)
+}
+
+// Write appends a key's row to the journal: its entry, with the deadline as given, or if
+// that is nil its deletion.
+func Write(a journal.Append, row []byte, entry *statestore.Entry, deadlineMs int64) {
+	if entry == nil {
+		a.Delete(row)
+		return
+	}
+	k, v := a.SetDeferred(len(row), EntrySize(entry, deadlineMs))
+	copy(k, row)
+	AppendEntry(v[:0], entry, deadlineMs)
 }
 
 // DecodeEntry fills entry with what b says. The value is a view of b; nodes holds one

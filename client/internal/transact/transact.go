@@ -1,0 +1,92 @@
+// Package transact is TXN on the wire (protocol, section 13), as a client writes and reads
+// it: operations become words, and a reply becomes a Result. Package client has the API.
+package transact
+
+import (
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Operation is one operation of a transaction.
+type Operation struct {
+	Name  string // its first word
+	About string // its key or topic, for errors
+	Words [][]byte
+}
+
+// New makes an operation of its name, its key or topic, and further words.
+func New(name, about string, words ...[]byte) Operation {
+	return Operation{name, about, append([][]byte{[]byte(name), []byte(about)}, words...)}
+}
+
+// With is the operation with one more option, and its operand.
+func (o Operation) With(option string, operand []byte) Operation {
+	o.Words = append(slices.Clone(o.Words), []byte(option), operand)
+	return o
+}
+
+// Request is a transaction as it is to be sent.
+type Request struct {
+	Operations []Operation
+	Retry      bool  // send it again if the connection breaks before the answer
+	Err        error // a mistake in it: it is not to be sent
+	Valid      func(*protocol.Response) bool
+}
+
+// Payload is the payload of the request.
+func Payload(operations []Operation) []byte {
+	args := [][]byte{[]byte("TXN")}
+	for _, o := range operations {
+		args = append(args, o.Words...)
+	}
+	return protocol.AppendCommand(nil, args...)
+}
+
+// Result is what a reply says.
+type Result struct {
+	Status   int             // statestore.Committed, AlreadyDone or ConditionFailed
+	Versions []hlc.Timestamp // if Committed: one for each write; zero: nothing was deleted
+	Version  hlc.Timestamp   // if AlreadyDone: that of the first time; if ConditionFailed: the key's, zero: there is none
+	Op       int             // if ConditionFailed: the number of the operation, from 1
+	Value    []byte          // if ConditionFailed: the key's value; nil: none, or none that fits in a packet
+}
+
+// Parse takes the reply apart. ok is false if it is not one to a TXN of so many writes.
+func Parse(a *protocol.Response, writes int) (r Result, ok bool) {
+	if a.Kind != protocol.Array || len(a.Array) < 2 || a.Array[0].Kind != protocol.Int {
+		return r, false
+	}
+	r.Status = int(a.Array[0].Int)
+	rest := a.Array[1:]
+	switch {
+	case r.Status == statestore.Committed && len(rest) == 1 && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
+		for i := range rest[0].Array {
+			v, ok := versionOf(&rest[0].Array[i])
+			if !ok {
+				return Result{}, false
+			}
+			r.Versions = append(r.Versions, v)
+		}
+		return r, true
+	case r.Status == statestore.AlreadyDone && len(rest) == 1:
+		r.Version, ok = versionOf(&rest[0])
+		return r, ok && !r.Version.IsZero()
+	case r.Status == statestore.ConditionFailed && len(rest) == 3 && rest[0].Kind == protocol.Int:
+		r.Op, r.Value = int(rest[0].Int), rest[1].Blob
+		r.Version, ok = versionOf(&rest[2])
+		return r, ok && (rest[1].Kind == protocol.Blob || rest[1].Kind == protocol.Nil)
+	}
+	return Result{}, false
+}
+
+// versionOf reads a version or nil, which is none.
+func versionOf(r *protocol.Response) (v hlc.Timestamp, ok bool) {
+	if r.Kind == protocol.Nil {
+		return v, true
+	}
+	v, err := hlc.Parse(string(r.Blob))
+	return v, r.Kind == protocol.Blob && err == nil
+}

@@ -1,0 +1,261 @@
+// Package txn builds transactions: conditions on keys and writes of keys, of which a server
+// does all or nothing, in one step. They are an extension of Holdfast (protocol, section 13).
+//
+//	result, err := c.Txn().
+//		If(txn.Key("account/1").HasVersion(v1), txn.Key("account/2").HasVersion(v2)).
+//		Then(txn.Key("account/1").Set(less), txn.Key("account/2").Set(more)).
+//		Once("transfers", "transfer-4711", 0).
+//		Commit(ctx)
+//
+// Client.Txn of package client begins one.
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Txn is a transaction being built. One goroutine builds it; it is committed once.
+//
+// A transaction may have at most one condition and one write on each key, and as many
+// operations as the server allows (--max-txn-operations, 128), conditions included.
+type Txn struct {
+	commit     func(context.Context, *transact.Request) (*protocol.Response, error)
+	conditions []Condition
+	writes     []Write
+	once       *transact.Operation
+	retry      bool
+	err        error // the first mistake, which Commit returns
+}
+
+// New begins a transaction that commit sends: for package client, which has such a function.
+func New(commit func(context.Context, *transact.Request) (*protocol.Response, error)) *Txn {
+	return &Txn{commit: commit}
+}
+
+// Key names a key.
+type Key string
+
+// Condition is a condition on a key.
+type Condition struct{ op transact.Operation }
+
+// Write is a write of a key.
+type Write struct {
+	op  transact.Operation
+	err error
+}
+
+func (k Key) condition(words ...[]byte) Condition {
+	return Condition{transact.New("IF", string(k), words...)}
+}
+
+// Exists demands that there is such a key.
+func (k Key) Exists() Condition { return k.condition([]byte("EXISTS")) }
+
+// Absent demands that there is no such key.
+func (k Key) Absent() Condition { return k.condition([]byte("ABSENT")) }
+
+// HasValue demands that the key exists with this value.
+func (k Key) HasValue(value []byte) Condition {
+	return k.condition([]byte("VALUE"), append([]byte{}, value...))
+}
+
+// HasVersion demands that the key has exactly this version; the zero version is that there
+// is no such key.
+func (k Key) HasVersion(version hlc.Timestamp) Condition {
+	if version.IsZero() {
+		return k.Absent()
+	}
+	return k.condition([]byte("VER"), version.Append(nil))
+}
+
+// MadeBy demands that the key has the version that a message has made of it: the message of
+// a STORE, or of the Once of a transaction, for this key. So the messages of one key can be
+// processed one behind the other, each without awaiting the version that the one before
+// makes.
+func (k Key) MadeBy(messageID string) Condition {
+	return k.condition([]byte("VER"), append([]byte{'^'}, messageID...))
+}
+
+// Set writes the key. It removes the key's expiry.
+func (k Key) Set(value []byte) Write {
+	return Write{op: transact.New("SET", string(k), append([]byte{}, value...))}
+}
+
+// Del deletes the key; it need not exist.
+func (k Key) Del() Write { return Write{op: transact.New("DEL", string(k))} }
+
+// Expire has the key that Set writes disappear after d, rounded up to whole milliseconds.
+// From 1 ms on; of a Del it is an error.
+func (w Write) Expire(d time.Duration) Write {
+	switch {
+	case w.op.Name != "SET":
+		w.err = errors.New("Expire of a Del: a key that is deleted does not expire")
+	case d <= 0:
+		w.err = fmt.Errorf("Expire(%v): it must be positive; a Set without it never expires", d)
+	}
+	w.op = w.op.With("PX", milliseconds(d))
+	return w
+}
+
+// Fence writes with a fencing token (protocol, section 5).
+func (w Write) Fence(token hlc.Timestamp) Write {
+	w.op = w.op.With("FT", token.Append(nil))
+	return w
+}
+
+func milliseconds(d time.Duration) []byte {
+	return fmt.Appendf(nil, "%d", (d+time.Millisecond-1)/time.Millisecond)
+}
+
+// If adds conditions: all of them must hold before anything is done.
+func (t *Txn) If(conditions ...Condition) *Txn {
+	t.conditions = append(t.conditions, conditions...)
+	return t
+}
+
+// Then adds writes.
+func (t *Txn) Then(writes ...Write) *Txn {
+	for i := range writes {
+		t.mistake(writes[i].err)
+	}
+	t.writes = append(t.writes, writes...)
+	return t
+}
+
+// Once has the transaction done once: the server remembers it under the key and the message
+// ID for keep, rounded up to whole milliseconds, and answers a repetition with AlreadyDone.
+// 0: for as long as the server says (--remember). LOAD calls such a message confirmed.
+func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
+	if t.once != nil {
+		t.mistake(errors.New("Once is given twice: give it once"))
+	}
+	once := transact.New("ONCE", key, []byte(messageID))
+	switch {
+	case keep < 0:
+		t.mistake(fmt.Errorf("Once for %v: it must not be negative", keep))
+	case keep > 0:
+		once = once.With("KEEP", milliseconds(keep))
+	}
+	t.once = &once
+	return t
+}
+
+// Retry has Commit send the transaction again when the connection breaks before the answer.
+// With Once, or with conditions that its own writes end, that is safe.
+func (t *Txn) Retry() *Txn {
+	t.retry = true
+	return t
+}
+
+func (t *Txn) mistake(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+// Outcome says what became of a transaction.
+type Outcome uint8
+
+const (
+	// Committed: all of it is done, and on disk.
+	Committed Outcome = iota + 1
+	// AlreadyDone: it had been done before under its Once, perhaps by an earlier try whose
+	// answer was lost. Nothing was changed.
+	AlreadyDone
+	// ConditionFailed: a condition does not hold. Nothing was changed.
+	ConditionFailed
+)
+
+var outcomeNames = [...]string{Committed: "committed", AlreadyDone: "already done", ConditionFailed: "condition failed"}
+
+// String returns "committed", "already done" or "condition failed".
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) && o != 0 {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome %d", o)
+}
+
+// Result is the outcome of [Txn.Commit].
+type Result struct {
+	Outcome Outcome
+	// Versions are what a committed transaction has made, one for each write in the order of
+	// [Txn.Then]; of a deletion its own version, zero if there was no such key.
+	Versions []hlc.Timestamp
+	// Version is, of one that was already done, the version that it made of its Once's key.
+	Version hlc.Timestamp
+	// Failed is the first condition that does not hold.
+	Failed Failed
+}
+
+// Failed is a condition that does not hold, and what its key is instead.
+type Failed struct {
+	Index   int // of the condition, from 0, in the order of [Txn.If]
+	Key     string
+	Found   bool          // there is such a key
+	Value   []byte        // nil: no such key, or a value too large for the client's Maximum Packet Size
+	Version hlc.Timestamp // zero: no such key
+}
+
+// Commit sends the transaction. A condition that does not hold is no error: see [Result]. If
+// the server refuses an operation, the error is an [*OperationError], and nothing was
+// changed.
+//
+// The errors are those of package client. With ErrUnknownOutcome all of it may have been
+// carried out, or nothing: see [Txn.Retry].
+func (t *Txn) Commit(ctx context.Context) (Result, error) {
+	r := &transact.Request{Retry: t.retry, Err: t.err}
+	for _, c := range t.conditions {
+		r.Operations = append(r.Operations, c.op)
+	}
+	if t.once != nil {
+		r.Operations = append(r.Operations, *t.once)
+	}
+	for _, w := range t.writes {
+		r.Operations = append(r.Operations, w.op)
+	}
+	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }
+	answer, err := t.commit(ctx, r)
+	if err != nil {
+		return Result{}, err
+	}
+	result, _ := t.result(answer)
+	return result, nil
+}
+
+func (t *Txn) result(a *protocol.Response) (Result, bool) {
+	r, ok := transact.Parse(a, len(t.writes))
+	switch {
+	case ok && r.Status == statestore.Committed:
+		return Result{Outcome: Committed, Versions: r.Versions}, true
+	case ok && r.Status == statestore.AlreadyDone:
+		return Result{Outcome: AlreadyDone, Version: r.Version}, true
+	case ok && r.Op >= 1 && r.Op <= len(t.conditions):
+		return Result{Outcome: ConditionFailed, Failed: Failed{
+			Index: r.Op - 1, Key: t.conditions[r.Op-1].op.About, Found: !r.Version.IsZero(), Value: r.Value, Version: r.Version,
+		}}, true
+	}
+	return Result{}, false
+}
+
+// OperationError says which operation of a transaction the server has refused.
+type OperationError struct {
+	Operation string // what it is, for example "SET"
+	Key       string
+	Err       error // for example client.ErrNotAuthorized
+}
+
+func (e *OperationError) Error() string {
+	return fmt.Sprintf("%s %s: %v", e.Operation, protocol.Quote(e.Key), e.Err)
+}
+
+// Unwrap returns Err.
+func (e *OperationError) Unwrap() error { return e.Err }

@@ -1,0 +1,108 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+)
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
+// within is a context that ends with patience, or with the test.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func dial(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.Dial(within(t), testserver.Shared().Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func commit(t *testing.T, x *txn.Txn) txn.Result {
+	t.Helper()
+	r, err := x.Commit(within(t))
+	if err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+	return r
+}
+
+func TestTxn(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	a, b, gone := txn.Key(t.Name()+"/a"), txn.Key(t.Name()+"/b"), txn.Key(t.Name()+"/gone")
+
+	first := commit(t, c.Txn().If(a.Absent(), b.HasVersion(hlc.Timestamp{})).Then(a.Set([]byte("1")), b.Set([]byte("2")).Expire(time.Hour), gone.Del()))
+	if first.Outcome != txn.Committed || len(first.Versions) != 3 || first.Versions[0].IsZero() || !first.Versions[2].IsZero() {
+		t.Errorf("committed: %+v", first)
+	}
+	unmet := commit(t, c.Txn().If(a.Exists(), b.HasValue([]byte("x"))).Then(a.Del()))
+	if f := unmet.Failed; unmet.Outcome != txn.ConditionFailed || f.Index != 1 || f.Key != string(b) || !f.Found || string(f.Value) != "2" || f.Version != first.Versions[1] {
+		t.Errorf("a condition is not met: %+v", unmet)
+	}
+	unmet = commit(t, c.Txn().If(gone.Exists()))
+	if f := unmet.Failed; unmet.Outcome != txn.ConditionFailed || f.Index != 0 || f.Found || f.Value != nil {
+		t.Errorf("a condition on a key that is not there: %+v", unmet)
+	}
+	once := commit(t, c.Txn().If(a.HasVersion(first.Versions[0])).Then(a.Set([]byte("once"))).Once(string(a), "m1", time.Hour).Retry())
+	again := commit(t, c.Txn().Then(a.Set([]byte("twice"))).Once(string(a), "m1", 0))
+	if again.Outcome != txn.AlreadyDone || again.Version != once.Versions[0] {
+		t.Errorf("done already: %+v, want version %v", again, once.Versions[0])
+	}
+	if r := commit(t, c.Txn().If(a.MadeBy("m1")).Then(a.Del()).Once(string(a), "m2", 0)); r.Outcome != txn.Committed {
+		t.Errorf("behind m1: %+v", r)
+	}
+	loaded, err := c.Load(within(t), string(a), "m1")
+	if err != nil || loaded.Status != client.Confirmed || loaded.Version != once.Versions[0] {
+		t.Errorf("LOAD of m1: %+v, %v", loaded, err)
+	}
+	token := hlc.Timestamp{Wall: 1, Node: "n"}
+	commit(t, c.Txn().Then(gone.Set(nil).Fence(token)))
+	_, err = c.Txn().Then(gone.Del()).Commit(within(t))
+	if !errors.Is(err, client.ErrTokenRequired) {
+		t.Errorf("without the token: %v", err)
+	}
+	commit(t, c.Txn().Then(gone.Del().Fence(token)))
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	k, other := txn.Key(t.Name()+"/k"), txn.Key(t.Name()+"/other")
+	for name, x := range map[string]*txn.Txn{
+		"an expiry of nothing": c.Txn().Then(k.Set(nil).Expire(0)),
+		"a Del that expires":   c.Txn().Then(k.Del().Expire(time.Second)),
+		"Once twice":           c.Txn().Once("k", "a", 0).Once("k", "b", 0),
+		"Once for less":        c.Txn().Once("k", "a", -1),
+	} {
+		if _, err := x.Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := c.Txn().If(other.Absent()).Then(other.Set(nil), k.Set(nil), k.Del()).Commit(within(t))
+	var operation *txn.OperationError
+	if !errors.As(err, &operation) || operation.Operation != "DEL" || operation.Key != string(k) {
+		t.Errorf("one key twice: %v", err)
+	}
+	_, err = c.Txn().Then(txn.Key("").Del()).Commit(within(t))
+	if !errors.Is(err, client.ErrEmptyKey) || !errors.As(err, &operation) {
+		t.Errorf("an empty key: %v", err)
+	}
+	if _, err = c.Txn().Commit(within(t)); !errors.Is(err, client.ErrWrongArgumentCount) {
+		t.Errorf("nothing at all: %v", err)
+	}
+}

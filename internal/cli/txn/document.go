@@ -1,0 +1,218 @@
+package txn
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+)
+
+// document is a transaction as JSON. Bytes that are not UTF-8 come in the fields that end
+// with _base64.
+type document struct {
+	If   []condition `json:"if"`
+	Once *once       `json:"once"`
+	Then []write     `json:"then"`
+}
+
+// text is a string, or bytes in base 64; which of the two fields it is in says the struct
+// around it.
+type text struct {
+	name   string // of the field, for errors
+	plain  *string
+	base64 []byte
+}
+
+func (t text) given() bool { return t.plain != nil || t.base64 != nil }
+
+func (t text) bytes() ([]byte, error) {
+	switch {
+	case t.plain != nil && t.base64 != nil:
+		return nil, fmt.Errorf("%s and %s_base64 exclude each other: give one of them", t.name, t.name)
+	case t.plain != nil:
+		return []byte(*t.plain), nil
+	case t.base64 != nil:
+		return t.base64, nil
+	}
+	return nil, fmt.Errorf("%s is missing", t.name)
+}
+
+// condition is one on a key: exactly one of its demands must be given.
+type condition struct {
+	Key         *string `json:"key"`
+	KeyBase64   []byte  `json:"key_base64"`
+	Exists      *bool   `json:"exists"` // false: there must be no such key
+	Value       *string `json:"value"`
+	ValueBase64 []byte  `json:"value_base64"`
+	Version     *string `json:"version"` // "-": there must be no such key
+	MadeBy      *string `json:"made_by"` // a message ID
+}
+
+// write is a SET if Set or SetBase64 is given, a DEL if Del or DelBase64 is.
+type write struct {
+	Set          *string `json:"set"` // the key
+	SetBase64    []byte  `json:"set_base64"`
+	Value        *string `json:"value"`
+	ValueBase64  []byte  `json:"value_base64"`
+	PX           string  `json:"px"`  // a duration, for example "30s"
+	Del          *string `json:"del"` // the key
+	DelBase64    []byte  `json:"del_base64"`
+	FencingToken string  `json:"fencing_token"`
+}
+
+type once struct {
+	Key       *string `json:"key"`
+	KeyBase64 []byte  `json:"key_base64"`
+	MessageID string  `json:"message_id"`
+	Keep      string  `json:"keep"` // a duration; empty: as long as the server says
+}
+
+// parse reads a document; there must be nothing behind it, and no field that it does not
+// know.
+func parse(data []byte) (*document, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	var doc document
+	if err := d.Decode(&doc); err != nil {
+		return nil, fmt.Errorf("the transaction is not the JSON that it should be: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one transaction")
+	}
+	return &doc, nil
+}
+
+// build adds what the document says to a transaction.
+func (doc *document) build(t *txn.Txn) error {
+	for i := range doc.If {
+		c, err := doc.If[i].build()
+		if err != nil {
+			return fmt.Errorf("if, item %d: %w", i+1, err)
+		}
+		t.If(c)
+	}
+	if doc.Once != nil {
+		if err := doc.Once.build(t); err != nil {
+			return fmt.Errorf("once: %w", err)
+		}
+	}
+	for i := range doc.Then {
+		w, err := doc.Then[i].build()
+		if err != nil {
+			return fmt.Errorf("then, item %d: %w", i+1, err)
+		}
+		t.Then(w)
+	}
+	return nil
+}
+
+func (c *condition) build() (condition txn.Condition, err error) {
+	name, err := text{"key", c.Key, c.KeyBase64}.bytes()
+	if err != nil {
+		return condition, err
+	}
+	key, value := txn.Key(name), text{"value", c.Value, c.ValueBase64}
+	given := 0
+	for _, is := range []bool{c.Exists != nil, value.given(), c.Version != nil, c.MadeBy != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return condition, errors.New("give exactly one of exists, value, version and made_by")
+	case c.Exists != nil && *c.Exists:
+		return key.Exists(), nil
+	case c.Exists != nil:
+		return key.Absent(), nil
+	case c.MadeBy != nil:
+		return key.MadeBy(*c.MadeBy), nil
+	case c.Version != nil && *c.Version == "-":
+		return key.Absent(), nil
+	case c.Version != nil:
+		version, err := hlc.Parse(*c.Version)
+		if err != nil {
+			return condition, fmt.Errorf("version %q: %w", *c.Version, err)
+		}
+		return key.HasVersion(version), nil
+	}
+	v, err := value.bytes()
+	return key.HasValue(v), err
+}
+
+func (w *write) build() (built txn.Write, err error) {
+	set, del := text{"set", w.Set, w.SetBase64}, text{"del", w.Del, w.DelBase64}
+	value := text{"value", w.Value, w.ValueBase64}
+	switch {
+	case set.given() == del.given():
+		return built, errors.New("give one of set and del, with the key")
+	case del.given() && (value.given() || w.PX != ""):
+		return built, errors.New("del has neither value nor px")
+	case del.given():
+		key, err := del.bytes()
+		if err != nil {
+			return built, err
+		}
+		return w.fence(txn.Key(key).Del())
+	}
+	key, err := set.bytes()
+	if err != nil {
+		return built, err
+	}
+	v, err := value.bytes()
+	if err != nil {
+		return built, err
+	}
+	built = txn.Key(key).Set(v)
+	if w.PX != "" {
+		px, err := duration("px", w.PX)
+		if err != nil {
+			return built, err
+		}
+		built = built.Expire(px)
+	}
+	return w.fence(built)
+}
+
+// fence gives the write its fencing token, if there is one.
+func (w *write) fence(built txn.Write) (txn.Write, error) {
+	if w.FencingToken == "" {
+		return built, nil
+	}
+	token, err := hlc.Parse(w.FencingToken)
+	if err != nil {
+		return built, fmt.Errorf("fencing_token %q: %w", w.FencingToken, err)
+	}
+	return built.Fence(token), nil
+}
+
+func (o *once) build(t *txn.Txn) error {
+	key, err := text{"key", o.Key, o.KeyBase64}.bytes()
+	if err != nil {
+		return err
+	}
+	if o.MessageID == "" {
+		return errors.New("message_id is missing")
+	}
+	keep := time.Duration(0)
+	if o.Keep != "" {
+		if keep, err = duration("keep", o.Keep); err != nil {
+			return err
+		}
+	}
+	t.Once(string(key), o.MessageID, keep)
+	return nil
+}
+
+func duration(field, text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s %q: want a positive duration such as 1.5s or 2h", field, text)
+	}
+	return d, nil
+}

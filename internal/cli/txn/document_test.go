@@ -1,0 +1,39 @@
+package txn
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/client/txn"
+)
+
+func TestDocumentsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`[]`:                     "not the JSON",
+		`{"iff": []}`:            `unknown field "iff"`,
+		`{}{}`:                   "more than one transaction",
+		`{"if": [{}]}`:           "if, item 1: key is missing",
+		`{"if": [{"key": "k"}]}`: "if, item 1: give exactly one of",
+		`{"if": [{"key": "k", "exists": true, "value": ""}]}`:          "if, item 1: give exactly one of",
+		`{"if": [{"key": "k", "key_base64": "aw==", "exists": true}]}`: "key and key_base64 exclude each other",
+		`{"if": [{"key": "k", "version": "soon"}]}`:                    `if, item 1: version "soon"`,
+		`{"then": [{"set": "k", "value": ""}, {}]}`:                    "then, item 2: give one of set and del",
+		`{"then": [{"set": "k", "del": "k"}]}`:                         "then, item 1: give one of set and del",
+		`{"then": [{"set": "k"}]}`:                                     "value is missing",
+		`{"then": [{"del": "k", "value": "v"}]}`:                       "del has neither value nor px",
+		`{"then": [{"set": "k", "value": "v", "px": "-1s"}]}`:          `px "-1s": want a positive duration`,
+		`{"then": [{"del": "k", "fencing_token": "x"}]}`:               `fencing_token "x"`,
+		`{"once": {"key": "k"}}`:                                       "once: message_id is missing",
+		`{"once": {"message_id": "m"}}`:                                "once: key is missing",
+		`{"once": {"key": "k", "message_id": "m", "keep": "forever"}}`: `keep "forever"`,
+	} {
+		doc, err := parse([]byte(text))
+		if err == nil {
+			err = doc.build(new(txn.Txn))
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

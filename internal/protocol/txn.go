@@ -1,0 +1,297 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/txn"
+)
+
+// DefaultMaxTxnOperations is how many operations a TXN may have, unless the server is set
+// otherwise; MostTxnOperations is the most that it may be set to, as all keys of a TXN are
+// locked together.
+const (
+	DefaultMaxTxnOperations = 128
+	MostTxnOperations       = 10_000
+)
+
+// TxnFault is why a TXN was refused before it was run, and because of which operation.
+type TxnFault struct {
+	Op    int // from 1; 0: the request as a whole
+	Fault statestore.Fault
+	Bound statestore.Bound // with QuotaExceeded
+}
+
+// TxnLimits are the bounds of a TXN.
+type TxnLimits struct {
+	MaxKey        int // bytes of a key
+	MaxOperations int
+}
+
+// words are those of a request that are still to be read; all of them are well-formed.
+type words struct {
+	b    []byte
+	at   int
+	left int
+}
+
+func (w *words) next() (word []byte, ok bool) {
+	if w.left == 0 {
+		return nil, false
+	}
+	w.left--
+	word, w.at = nextBlob(w.b, w.at)
+	return word, true
+}
+
+// option reads the next word if it is the one given, in any case.
+func (w *words) option(name string) bool {
+	if w.left == 0 {
+		return false
+	}
+	word, after := nextBlob(w.b, w.at)
+	if !isWord(word, name) {
+		return false
+	}
+	w.left, w.at = w.left-1, after
+	return true
+}
+
+// ParseTxn reads the payload of a TXN, for which Parse has found this verb, into t, which
+// is empty; what it fills in are views of payload. It makes the checks of protocol,
+// section 13, that need no key, and returns the first fault. The properties of the request
+// are the caller's to fill in afterwards (Transaction.Stamp).
+func ParseTxn(payload []byte, l TxnLimits, t *txn.Transaction) TxnFault {
+	count, start := number(payload, 0, '*')
+	w := words{b: payload, at: start, left: count}
+	w.next() // TXN
+	for op := 1; w.left > 0; op++ {
+		if op > l.MaxOperations {
+			return TxnFault{op, statestore.QuotaExceeded, statestore.MaxTxnOperations}
+		}
+		if f := parseOperation(&w, op, l.MaxKey, t); f != statestore.None {
+			return TxnFault{Op: op, Fault: f}
+		}
+	}
+	return TxnFault{}
+}
+
+func parseOperation(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
+	word, _ := w.next()
+	switch {
+	case isWord(word, "if"):
+		return parseIf(w, op, maxKey, t)
+	case isWord(word, "set"):
+		return parseTxnSet(w, op, maxKey, t)
+	case isWord(word, "del"):
+		return parseTxnDel(w, op, maxKey, t)
+	case isWord(word, "once"):
+		return parseOnce(w, op, maxKey, t)
+	}
+	return statestore.UnknownOperation
+}
+
+// key reads the key of an operation.
+func (w *words) key(maxKey int) (key []byte, f statestore.Fault) {
+	key, ok := w.next()
+	switch {
+	case !ok:
+		return nil, statestore.WrongArgumentCount
+	case len(key) == 0:
+		return nil, statestore.EmptyKey
+	case len(key) > maxKey:
+		return nil, statestore.Syntax
+	}
+	return key, statestore.None
+}
+
+// parseIf reads key EXISTS | ABSENT | VALUE value | VER version | VER - | VER ^messageId.
+func parseIf(w *words, op, maxKey int, t *txn.Transaction) (f statestore.Fault) {
+	key, f := w.key(maxKey)
+	if f != statestore.None {
+		return f
+	}
+	c := txn.Condition{Op: op}
+	word, _ := w.next()
+	switch {
+	case isWord(word, "exists"):
+		c.Check = txn.Exists
+	case isWord(word, "absent"):
+		c.Check = txn.Absent
+	case isWord(word, "value"), isWord(word, "ver"):
+		operand, ok := w.next()
+		switch {
+		case !ok:
+			return statestore.WrongArgumentCount
+		case isWord(word, "value"):
+			c.Check, c.Operand = txn.HasValue, operand
+		default:
+			if f := parseTxnVersion(operand, &c); f != statestore.None {
+				return f
+			}
+		}
+	case word == nil:
+		return statestore.WrongArgumentCount
+	default:
+		return statestore.Syntax
+	}
+	return t.If(key, c)
+}
+
+// parseTxnVersion reads what VER demands. No version begins with a ^, which is no digit.
+func parseTxnVersion(text []byte, c *txn.Condition) statestore.Fault {
+	if len(text) > 0 && text[0] == '^' {
+		c.Check, c.Operand = txn.MadeBy, text[1:]
+		return validMessageID(c.Operand)
+	}
+	var check statestore.VersionCheck
+	if f := parseVersionCheck(text, &check); f != statestore.None {
+		return f
+	}
+	c.Check, c.Version = txn.AtVersion, check.At
+	if check.Absent {
+		c.Check = txn.Absent
+	}
+	return statestore.None
+}
+
+func validMessageID(id []byte) statestore.Fault {
+	if len(id) == 0 || len(id) > MaxMessageID {
+		return statestore.Syntax
+	}
+	return statestore.None
+}
+
+// parseTxnSet reads key value [PX ms] [FT token], the options in any order.
+func parseTxnSet(w *words, op, maxKey int, t *txn.Transaction) (f statestore.Fault) {
+	write := txn.Write{Op: op, Command: statestore.Command{Verb: statestore.Set}}
+	cmd := &write.Command
+	if cmd.Key, f = w.key(maxKey); f != statestore.None {
+		return f
+	}
+	var ok bool
+	if cmd.Value, ok = w.next(); !ok {
+		return statestore.WrongArgumentCount
+	}
+	for {
+		switch {
+		case w.option("px"):
+			text, ok := w.next()
+			if !ok || cmd.ExpiryMs != 0 {
+				return statestore.Syntax
+			}
+			if cmd.ExpiryMs, ok = milliseconds(text); !ok {
+				return statestore.Syntax
+			}
+		case w.option("ft"):
+			if f := parseToken(w, cmd); f != statestore.None {
+				return f
+			}
+		default:
+			return t.Then(write)
+		}
+	}
+}
+
+// parseTxnDel reads key [FT token].
+func parseTxnDel(w *words, op, maxKey int, t *txn.Transaction) (f statestore.Fault) {
+	write := txn.Write{Op: op, Command: statestore.Command{Verb: statestore.Del}}
+	if write.Command.Key, f = w.key(maxKey); f != statestore.None {
+		return f
+	}
+	for w.option("ft") {
+		if f := parseToken(w, &write.Command); f != statestore.None {
+			return f
+		}
+	}
+	return t.Then(write)
+}
+
+// parseToken reads the operand of FT. Like __ft, what is no timestamp is judged with the
+// write, by its rules.
+func parseToken(w *words, cmd *statestore.Command) statestore.Fault {
+	text, ok := w.next()
+	if !ok || cmd.Token.State != statestore.Missing {
+		return statestore.Syntax
+	}
+	cmd.Token = ParseStamp(text, true)
+	return statestore.None
+}
+
+// parseOnce reads key messageId [KEEP ms].
+func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
+	key, f := w.key(maxKey)
+	if f != statestore.None {
+		return f
+	}
+	once := txn.Once{Op: op}
+	var ok bool
+	if once.Message, ok = w.next(); !ok {
+		return statestore.WrongArgumentCount
+	}
+	if f := validMessageID(once.Message); f != statestore.None {
+		return f
+	}
+	for w.option("keep") {
+		text, ok := w.next()
+		if !ok || once.KeepMs != 0 {
+			return statestore.Syntax
+		}
+		if once.KeepMs, ok = milliseconds(text); !ok {
+			return statestore.Syntax
+		}
+	}
+	return t.Remember(key, once)
+}
+
+// appendTransacted appends the reply to a TXN that has no error (protocol, section 13).
+func appendTransacted(dst []byte, r *statestore.Reply) []byte {
+	if r.Count == statestore.ConditionFailed {
+		dst = appendHead(dst, '*', 4)
+		dst = appendHead(dst, ':', r.Count)
+		dst = appendHead(dst, ':', r.Op)
+		if r.Value == nil {
+			dst = appendNil(dst)
+		} else {
+			dst = appendBlob(dst, r.Value)
+		}
+		return appendVersionOrNil(dst, r.Version)
+	}
+	dst = appendHead(dst, '*', 2)
+	dst = appendHead(dst, ':', r.Count)
+	if r.Count == statestore.AlreadyDone {
+		return appendVersionOrNil(dst, r.Version)
+	}
+	dst = appendHead(dst, '*', len(r.Values))
+	for i := range r.Values {
+		dst = appendVersionOrNil(dst, r.Values[i].Version)
+	}
+	return dst
+}
+
+func appendVersionOrNil(dst []byte, v hlc.Timestamp) []byte {
+	if v.IsZero() {
+		return appendNil(dst)
+	}
+	return appendVersion(dst, v)
+}
+
+// operationPrefix begins the text of an error of TXN that is about one operation:
+// "operation 3: not authorized".
+const operationPrefix = "operation "
+
+// SplitOperation parts the text of an error into the number of the operation that it is
+// about, 0 if none, and what it says.
+func SplitOperation(text string) (op int, rest string) {
+	digits, found := strings.CutPrefix(text, operationPrefix)
+	if !found {
+		return 0, text
+	}
+	digits, rest, found = strings.Cut(digits, ": ")
+	if op, err := strconv.Atoi(digits); found && err == nil && op > 0 {
+		return op, rest
+	}
+	return 0, text
+}

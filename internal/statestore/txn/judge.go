@@ -1,0 +1,218 @@
+package txn
+
+import (
+	"bytes"
+
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Cell is what the rules may look at for one key of a transaction.
+type Cell struct {
+	Entry *statestore.Entry // nil: no such key
+	Room  statestore.Room   // for a write of this key alone
+}
+
+// World is what a transaction is judged on.
+type World struct {
+	Env        statestore.Env // Room is not looked at
+	Cells      []Cell         // one for each of Transaction.Keys
+	Once       *statestore.Memo
+	Made       []*statestore.Memo // one for each condition: what is remembered of a MadeBy's message
+	RecordCost int64              // bytes of memory that a new key takes besides its own and its value's
+}
+
+// Outcome is what was decided. It may be reused for the next transaction.
+type Outcome struct {
+	Reply   statestore.Reply
+	Results []statestore.Result // if Committed: one for each write. Good until the Outcome is used again
+	Last    hlc.Timestamp       // the last version issued, now
+	Memo    *statestore.Memo    // if Committed with a Once: what is remembered now
+}
+
+// Committed says whether the transaction is to be carried out: all of Results, and Memo.
+func (out *Outcome) Committed() bool {
+	return out.Reply.Kind == statestore.Transacted && out.Reply.Count == statestore.Committed
+}
+
+// Judge decides a transaction. It fills out and changes nothing else; out refers to bytes
+// of the transaction and of the cells.
+//
+// The first of these that speaks against it makes the reply: the timestamp of the request;
+// ONCE, if its message is remembered already; the conditions in their order; the writes
+// in their order, each as a single command would be refused.
+func Judge(t *Transaction, w *World, out *Outcome) {
+	out.Reply, out.Memo, out.Last = statestore.Reply{}, nil, w.Env.Last
+	if t.Once.Op != 0 {
+		if f := statestore.JudgeTime(t.Time, &w.Env); f != statestore.None {
+			out.refuse(t.Once.Op, f, statestore.NoBound)
+			return
+		}
+		if memo := w.Once.Live(w.Env.NowMs); memo != nil {
+			out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.AlreadyDone, Op: t.Once.Op, Version: memo.Version}
+			return
+		}
+	}
+	for i := range t.Conditions {
+		c := &t.Conditions[i]
+		live := w.Cells[c.Key].Entry.Live(w.Env.NowMs)
+		if c.holds(live, w.Made[i].Live(w.Env.NowMs)) {
+			continue
+		}
+		out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.ConditionFailed, Op: c.Op}
+		if live != nil {
+			out.Reply.Value, out.Reply.Version = present(live.Value), live.Version
+		}
+		return
+	}
+	if out.write(t, w) && out.remember(t, w) {
+		out.commit(t)
+	}
+}
+
+// refuse makes the reply an error about one operation.
+func (out *Outcome) refuse(op int, f statestore.Fault, b statestore.Bound) {
+	out.Reply = statestore.Reply{Kind: statestore.Error, Op: op, Fault: f, Bound: b}
+}
+
+func (c *Condition) holds(live *statestore.Entry, made *statestore.Memo) bool {
+	switch {
+	case c.Check == Absent:
+		return live == nil
+	case live == nil:
+		return false
+	case c.Check == HasValue:
+		return bytes.Equal(live.Value, c.Operand)
+	case c.Check == AtVersion:
+		return live.Version == c.Version
+	case c.Check == MadeBy:
+		return made != nil && live.Version == made.Version
+	}
+	return c.Check == Exists
+}
+
+// write decides all writes, or says false and which of them is refused, and why.
+func (out *Outcome) write(t *Transaction, w *World) bool {
+	if cap(out.Results) < len(t.Writes) {
+		out.Results = make([]statestore.Result, len(t.Writes)) // never copied: a Result refers to itself
+	}
+	out.Results = out.Results[:len(t.Writes)]
+	env := w.Env
+	var taken room
+	for i := range t.Writes {
+		write, res := &t.Writes[i], &out.Results[i]
+		cell := &w.Cells[write.Key]
+		env.Room = taken.left(&cell.Room)
+		statestore.Apply(&write.Command, statestore.Cell{Entry: cell.Entry}, &env, res)
+		if res.Reply.Kind == statestore.Error {
+			out.refuse(write.Op, res.Reply.Fault, res.Reply.Bound)
+			return false
+		}
+		env.Last = res.Last
+		if res.Changed {
+			taken.take(t.Keys[write.Key], cell, res.Entry, w.RecordCost)
+		}
+	}
+	out.Last = env.Last
+	return true
+}
+
+// remember decides what is remembered of ONCE's message: that it is done, with the version
+// that the transaction has made of its key, or if it writes another key only, with a
+// version that no key has. False: there is no room.
+func (out *Outcome) remember(t *Transaction, w *World) bool {
+	if t.Once.Op == 0 {
+		return true
+	}
+	room := &w.Cells[t.Once.Key].Room
+	switch {
+	case room.Disk != statestore.DiskFree:
+		out.refuse(t.Once.Op, statestore.QuotaExceeded, statestore.DiskReserve)
+		return false
+	case w.Once == nil && room.Memos <= 0: // one whose time has come counts until it is gone
+		out.refuse(t.Once.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
+		return false
+	}
+	memo := &statestore.Memo{Done: true, DeadlineMs: w.Env.MemoDeadline(t.Once.KeepMs)}
+	for i := range t.Writes {
+		if res := &out.Results[i]; t.Writes[i].Key == t.Once.Key && res.Changed {
+			memo.Version = made(res)
+		}
+	}
+	if memo.Version.IsZero() {
+		out.Last = hlc.Next(uint64(max(0, w.Env.WallMs)), out.Last, t.Time.At, w.Env.Node)
+		memo.Version = out.Last
+	}
+	out.Memo = memo
+	return true
+}
+
+// made is the version that a write has made: of a deletion its own.
+func made(res *statestore.Result) hlc.Timestamp { return res.Events[res.NumEvents-1].Version }
+
+// commit makes the reply that says that all is done.
+func (out *Outcome) commit(t *Transaction) {
+	out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.Committed}
+	out.Reply.Values = make([]statestore.PageValue, len(t.Writes))
+	for i := range out.Results {
+		if res := &out.Results[i]; res.Changed {
+			out.Reply.Values[i].Version = made(res)
+			out.Reply.Version = made(res)
+		}
+	}
+	if out.Memo != nil && out.Memo.Version.Compare(out.Reply.Version) > 0 {
+		out.Reply.Version = out.Memo.Version
+	}
+}
+
+// room is what the writes of a transaction have taken so far.
+type room struct {
+	keys, bytes, memory int64
+	own                 struct{ keys, bytes int64 } // of the client's
+}
+
+// left is what they leave of the room that one write alone would have.
+func (t *room) left(of *statestore.Room) statestore.Room {
+	left := *of
+	left.Keys -= t.keys
+	left.Bytes -= t.bytes
+	if left.BytesBy == statestore.MaxMemory {
+		left.Bytes -= t.memory
+	}
+	left.Client.Keys -= t.own.keys
+	left.Client.Bytes -= t.own.bytes
+	return left
+}
+
+// take notes that a key's entry is now entry, nil: it is gone.
+func (t *room) take(key []byte, cell *Cell, entry *statestore.Entry, recordCost int64) {
+	own := cell.Room.Client.Own
+	if old := cell.Entry; old != nil {
+		size := int64(len(key)) + int64(len(old.Value))
+		t.keys--
+		t.bytes -= size
+		if own {
+			t.own.keys--
+			t.own.bytes -= size
+		}
+	}
+	if entry == nil {
+		return
+	}
+	size := int64(len(key)) + int64(len(entry.Value))
+	t.keys++
+	t.bytes += size
+	t.own.keys++
+	t.own.bytes += size
+	if cell.Entry == nil {
+		t.memory += recordCost
+	}
+}
+
+// present returns an empty slice for nil, since nil stands for no value.
+func present(value []byte) []byte {
+	if value == nil {
+		return []byte{}
+	}
+	return value
+}

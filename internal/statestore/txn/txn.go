@@ -1,0 +1,138 @@
+// Package txn holds the rules of TXN (protocol, section 13): conditions and writes on
+// several keys, and what is remembered of a message, go in with the time; one reply, and
+// the results of all writes or of none, come out. Each write is decided by the rules of a
+// single one ([statestore.Apply]), with the version and the room that the writes before it
+// have left.
+//
+// Package protocol fills a [Transaction] from the wire, and the engine runs it. Like
+// package statestore this one does no I/O, reads no clock, and locks nothing.
+package txn
+
+import (
+	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+)
+
+// Check is what a condition demands of its key. The zero value is no check.
+type Check uint8
+
+const (
+	Exists    Check = iota + 1 // there is such a key
+	Absent                     // there is no such key
+	HasValue                   // its value is Condition.Operand
+	AtVersion                  // its version is Condition.Version
+	MadeBy                     // its version is the one that the message Condition.Operand has made of it
+)
+
+// Condition is judged on the keys as they are before any write.
+type Condition struct {
+	Op      int // number of the operation in the request, from 1
+	Key     int // in Transaction.Keys
+	Check   Check
+	Version hlc.Timestamp
+	Operand []byte
+}
+
+// Write is a SET or DEL without conditions.
+type Write struct {
+	Op      int
+	Key     int
+	Command statestore.Command
+}
+
+// Once says under which message of which key the transaction is remembered. Without one,
+// Op is 0.
+type Once struct {
+	Op      int
+	Key     int
+	Message []byte
+	KeepMs  int64 // 0: as long as the server says
+}
+
+// Transaction is one TXN. Its bytes may be views of a packet. The zero value is empty.
+type Transaction struct {
+	Keys       [][]byte // each key once, in the order in which the operations name them
+	Conditions []Condition
+	Writes     []Write
+	Once       Once
+
+	Time  statestore.Stamp // __ts
+	Token statestore.Stamp // __ft: of each write that has no token of its own
+
+	places map[string]place // of keys
+}
+
+// place is what the transaction has for a key so far.
+type place struct {
+	key                  int
+	conditioned, written bool
+}
+
+func (t *Transaction) place(key []byte) place {
+	p, known := t.places[string(key)]
+	if !known {
+		p.key = len(t.Keys)
+		t.Keys = append(t.Keys, key)
+	}
+	return p
+}
+
+func (t *Transaction) note(key []byte, p place) {
+	if t.places == nil {
+		t.places = map[string]place{}
+	}
+	t.places[string(key)] = p
+}
+
+// If adds a condition on the key; c.Key is filled in. The fault is SameKey if there is one
+// on this key already.
+func (t *Transaction) If(key []byte, c Condition) statestore.Fault {
+	p := t.place(key)
+	if p.conditioned {
+		return statestore.SameKey
+	}
+	c.Key, p.conditioned = p.key, true
+	t.Conditions = append(t.Conditions, c)
+	t.note(key, p)
+	return statestore.None
+}
+
+// Then adds a write of the key that its command names; w.Key is filled in. The fault is
+// SameKey if there is one of this key already.
+func (t *Transaction) Then(w Write) statestore.Fault {
+	key := w.Command.Key
+	p := t.place(key)
+	if p.written {
+		return statestore.SameKey
+	}
+	w.Key, p.written = p.key, true
+	t.Writes = append(t.Writes, w)
+	t.note(key, p)
+	return statestore.None
+}
+
+// Remember sets what the transaction is remembered as; o.Key is filled in. The fault is
+// SameKey if that is set already.
+func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
+	if t.Once.Op != 0 {
+		return statestore.SameKey
+	}
+	p := t.place(key)
+	o.Key = p.key
+	t.Once = o
+	t.note(key, p)
+	return statestore.None
+}
+
+// Stamp gives all writes the timestamp and the fencing token of the request, as far as
+// they have no token of their own.
+func (t *Transaction) Stamp(time, token statestore.Stamp) {
+	t.Time, t.Token = time, token
+	for i := range t.Writes {
+		cmd := &t.Writes[i].Command
+		cmd.Time = time
+		if cmd.Token.State == statestore.Missing {
+			cmd.Token = token
+		}
+	}
+}
