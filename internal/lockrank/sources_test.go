@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -102,4 +103,13 @@ func isMutex(x ast.Expr, pkg string) bool {
 	}
 	from, ok := s.X.(*ast.Ident)
 	return ok && from.Name == pkg
+}
+
+func TestPlacesOfSeveralLocksAreInTheOrder(t *testing.T) {
+	t.Parallel()
+	for _, place := range several {
+		if !slices.ContainsFunc(order, func(e entry) bool { return e.place == place }) {
+			t.Errorf("%T is not in the order", place)
+		}
+	}
 }
