@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
@@ -62,17 +63,33 @@ const window = 12
 // its stripes.
 const checkedKeys = 700
 
+// bounded are Permissions to do everything, with quotas that count it. All clients come from
+// one address, which is their principal: what the server did not stop counting would keep
+// them out in time.
+type bounded struct{ access.AllowAll }
+
+var quota = access.Quota{
+	Connections: 64, Subscriptions: maxSessions*maxFilters + 50, Keys: checkedKeys + 50, KeyBytes: 1 << 20, Retained: 20, RetainedBytes: 200 << 10,
+	Publishes: 1 << 30, PublishBytes: 1 << 40, TimestampSkew: time.Minute,
+}
+
+func (bounded) Quota(*access.Identity) *access.Quota { return &quota }
+
+// maxSessions is how many sessions there may be.
+const maxSessions = 40
+
 func startWorld() *world {
 	w := &world{}
 	w.addr = testserver.StartShared(func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&w.errors, &slog.HandlerOptions{Level: slog.LevelError}))
 		c.SysInterval = 20 * time.Millisecond
 		c.MaxMemory = 512 << 20
+		c.May = bounded{}
 		c.MaxKeySize, c.MaxKeys, c.MaxStoreBytes = maxKey, checkedKeys+50, 1<<20
 		c.MaxWatches, c.MaxRemembered, c.MaxScans = 10, checkedKeys+100, 2
 		c.Remember, c.MaxRemember = time.Second, 2*time.Second
 		c.Limits = broker.Limits{
-			MaxConnections: 64, MaxSessions: 40, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,
+			MaxConnections: 64, MaxSessions: maxSessions, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,
 			ConnectTimeout: time.Second, TakeoverWait: 100 * time.Millisecond, ReceiveMaximum: maxReceive, TopicAliasMaximum: maxAlias,
 			MaxInflight: 16, MaxInflightV3: 4, MaxQueued: 40, MaxQueuedBytes: 200 << 10, MaxTotalQueued: 150, MaxTotalQueuedBytes: 600 << 10,
 			MaxNotifications: 20, MaxSubscriptions: maxFilters, MaxTopicLevels: maxLevels, MaxClientID: maxClientID,
@@ -304,6 +321,9 @@ func (w *world) busy(c *mqtttest.Client) string {
 		if got, known := figures[name]; !known || got != strconv.Itoa(want) {
 			return fmt.Sprintf("%q for %s", got, name)
 		}
+	}
+	if got, want := figures["broker/principals/most sessions"], "1 127.0.0.1"; got != want {
+		return fmt.Sprintf("%q for the principal with most sessions", got)
 	}
 	return ""
 }
