@@ -3,6 +3,8 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,13 @@ func dial(t *testing.T) *client.Client {
 	return c
 }
 
+var keys atomic.Int64
+
+// key is a key that no other test has, nor the same test when it runs again.
+func key(t *testing.T, name string) txn.Key {
+	return txn.Key(fmt.Sprintf("%s/%d/%s", t.Name(), keys.Add(1), name))
+}
+
 func commit(t *testing.T, x *txn.Txn) txn.Result {
 	t.Helper()
 	r, err := x.Commit(within(t))
@@ -44,7 +53,7 @@ func commit(t *testing.T, x *txn.Txn) txn.Result {
 func TestTxn(t *testing.T) {
 	t.Parallel()
 	c := dial(t)
-	a, b, gone := txn.Key(t.Name()+"/a"), txn.Key(t.Name()+"/b"), txn.Key(t.Name()+"/gone")
+	a, b, gone := key(t, "a"), key(t, "b"), key(t, "gone")
 
 	first := commit(t, c.Txn().If(a.Absent(), b.HasVersion(hlc.Timestamp{})).Then(a.Set([]byte("1")), b.Set([]byte("2")).Expire(time.Hour), gone.Del()))
 	if first.Outcome != txn.Committed || len(first.Versions) != 3 || first.Versions[0].IsZero() || !first.Versions[2].IsZero() {
@@ -82,7 +91,7 @@ func TestTxn(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	c := dial(t)
-	k, other := txn.Key(t.Name()+"/k"), txn.Key(t.Name()+"/other")
+	k, other := key(t, "k"), key(t, "other")
 	for name, x := range map[string]*txn.Txn{
 		"an expiry of nothing": c.Txn().Then(k.Set(nil).Expire(0)),
 		"a Del that expires":   c.Txn().Then(k.Del().Expire(time.Second)),
