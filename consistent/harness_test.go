@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long anything may take before it counts as never happening.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func dial(t testing.TB, address string, opts ...client.Option) *consistent.Connection {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 
 // How long anything in this module may take before it counts as never
 // happening. Nothing waits this long when all is well.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // binary is the built server, set by TestMain.
 var binary string

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 
 const (
 	// patience is how long anything may take before it counts as never happening.
-	patience = 20 * time.Second
+	patience = time.Minute
 	// forever is longer than any test: what happens before wasn't a matter of
 	// time.
 	forever = time.Hour

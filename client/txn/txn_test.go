@@ -19,14 +19,15 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 // within is a context that ends with patience, or with the test.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 func dial(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.Dial(within(t), testserver.Shared().Addr)
+	addr := testserver.Shared().Addr // which may have to be built and started: before the deadline begins
+	c, err := client.Dial(within(t), addr)
 	if err != nil {
 		t.Fatal(err)
 	}

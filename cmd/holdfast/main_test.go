@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long anything may take before it counts as never happening.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var (
 	binary string // the program

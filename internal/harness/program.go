@@ -18,7 +18,7 @@ import (
 
 // Patience is how long anything may take before it counts as never happening,
 // unless a run says otherwise.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Program is how to start a broker on a data directory and an address.
 type Program struct {

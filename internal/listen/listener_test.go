@@ -29,7 +29,7 @@ import (
 )
 
 // patience bounds every wait of the tests; nothing is timed by it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // listener is a listener of a test.
 type listener struct {

@@ -267,7 +267,7 @@ func (w *world) routes(t *testing.T) {
 }
 
 // patience is how long the server may take to let go of what a sequence has left.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // idle ends the sequences' sessions, and waits until the server holds nothing for
 // any client but the checker.

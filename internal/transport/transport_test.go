@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds every wait of the tests; nothing is timed by it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // kind is one way to be connected.
 type kind struct {

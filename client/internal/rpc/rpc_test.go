@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // connected is a link, and the server's end of its connection after CONNECT and
 // SUBSCRIBE. What comes by other topics goes to others.

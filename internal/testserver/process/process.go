@@ -21,7 +21,7 @@ import (
 )
 
 // Patience is how long a start or a stop may take before it counts as failed.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Holdfast is the main package of the server.
 const Holdfast = "github.com/holdfast-mqtt/holdfast/cmd/holdfast"

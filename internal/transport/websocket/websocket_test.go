@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of the tests; nothing is timed by it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func listen(t testing.TB, o Options) *Listener {
 	t.Helper()
