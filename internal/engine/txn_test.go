@@ -36,13 +36,18 @@ func (c *client) txn(text string) *statestore.Reply {
 }
 
 func (c *client) transact(x *Txn) *statestore.Reply {
-	done := make(chan struct{})
+	<-c.beginTxn(x)
+	return x.Reply()
+}
+
+// beginTxn runs a transaction; the channel is closed when its reply may leave.
+func (c *client) beginTxn(x *Txn) (done chan struct{}) {
+	done = make(chan struct{})
 	c.replies.giveAfter(c.Transact(x), func() {
 		c.w.log.add("%s: TXN -> %s", c.name, showTxn(x.Reply()))
 		close(done)
 	})
-	<-done
-	return x.Reply()
+	return done
 }
 
 func showTxn(r *statestore.Reply) string {
@@ -223,7 +228,9 @@ func TestTxnNotifies(t *testing.T) {
 	other.wait("WATCH b")
 	other.wait("WATCH a")
 	w.log.take()
-	c.wantTxn("committed 3", "SET a 1 SET b 2 DEL gone")
+	w.disk.Hold() // or the batch may be durable before Transact returns, and others be told before the reply is given
+	c.beginTxn(newTxn(t, "SET a 1 SET b 2 DEL gone", startMs))
+	w.disk.Release(nil)
 	w.settle()
 	w.expect("c: event a = 1", "c: event gone deleted", "c: TXN -> committed 3", "other: event a = 1", "other: event b = 2")
 	c.wantTxn("operation 1 failed: 1", "IF a ABSENT SET a 2")
