@@ -165,7 +165,7 @@ func anchorsOf(t *testing.T, page string) (anchors []string) {
 // one concept for a name, found by the alphabet.
 func TestGlossaryHasEachTermOnce(t *testing.T) {
 	t.Parallel()
-	_, glossary, found := strings.Cut(textOf(t, "docs/protocol.md"), "## 12. Glossary")
+	_, glossary, found := strings.Cut(textOf(t, "docs/protocol.md"), "## 13. Glossary")
 	if !found {
 		t.Fatal("docs/protocol.md has no glossary")
 	}

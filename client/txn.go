@@ -11,7 +11,7 @@ import (
 
 // Txn begins a transaction: conditions on any number of keys and writes of any number, of
 // which the server does all or nothing (package [txn]). An extension of Holdfast (protocol,
-// section 13).
+// section 12).
 func (c *Client) Txn() *txn.Txn { return txn.New(c.transact) }
 
 // transact carries a transaction out.

@@ -1,5 +1,5 @@
 // Package txn builds transactions: conditions on keys and writes of keys, of which a server
-// does all or nothing, in one step. They are an extension of Holdfast (protocol, section 13).
+// does all or nothing, in one step. They are an extension of Holdfast (protocol, section 12).
 //
 //	result, err := c.Txn().
 //		If(txn.Key("account/1").HasVersion(v1), txn.Key("account/2").HasVersion(v2)).

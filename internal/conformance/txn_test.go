@@ -22,7 +22,7 @@ func (r *requester) txn(text string) string {
 // done says whether the reply is that a TXN was carried out.
 func done(reply string) bool { return strings.HasPrefix(reply, "*2\r\n:1\r\n") }
 
-// Protocol, section 13: each operation needs the permission that it would need by itself,
+// Protocol, section 12: each operation needs the permission that it would need by itself,
 // and one that is denied refuses the whole.
 func TestPolicyOfTransactions(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func (w *words) option(name string) bool {
 
 // ParseTxn reads the payload of a TXN, for which Parse has found this verb, into t, which
 // is empty; what it fills in are views of payload. It makes the checks of protocol,
-// section 13, that need no key, and returns the first fault. The properties of the request
+// section 12, that need no key, and returns the first fault. The properties of the request
 // are the caller's to fill in afterwards (Transaction.Stamp).
 func ParseTxn(payload []byte, l TxnLimits, t *txn.Transaction) TxnFault {
 	count, start := number(payload, 0, '*')
@@ -246,7 +246,7 @@ func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 	return t.Remember(key, once)
 }
 
-// appendTransacted appends the reply to a TXN that has no error (protocol, section 13).
+// appendTransacted appends the reply to a TXN that has no error (protocol, section 12).
 func appendTransacted(dst []byte, r *statestore.Reply) []byte {
 	if r.Count == statestore.ConditionFailed {
 		dst = appendHead(dst, '*', 4)

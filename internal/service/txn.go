@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// transact runs a TXN (protocol, section 13), whose verb has been read, and answers.
+// transact runs a TXN (protocol, section 12), whose verb has been read, and answers.
 func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 	x := new(engine.Txn)
 	ep.conn.BeginDecoding()

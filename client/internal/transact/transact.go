@@ -1,4 +1,4 @@
-// Package transact is TXN on the wire (protocol, section 13), as a client writes and reads
+// Package transact is TXN on the wire (protocol, section 12), as a client writes and reads
 // it: operations become words, and a reply becomes a Result. Package client has the API.
 package transact
 

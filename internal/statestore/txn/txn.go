@@ -1,4 +1,4 @@
-// Package txn holds the rules of TXN (protocol, section 13): conditions and writes on
+// Package txn holds the rules of TXN (protocol, section 12): conditions and writes on
 // several keys, and what is remembered of a message, go in with the time; one reply, and
 // the results of all writes or of none, come out. Each write is decided by the rules of a
 // single one ([statestore.Apply]), with the version and the room that the writes before it

@@ -132,7 +132,7 @@ func show(e *statestore.Entry) string {
 	return fmt.Sprintf("%q %v %v", e.Value, e.Version, e.Token)
 }
 
-// What speaks against a transaction does so in the order of the protocol, section 13.
+// What speaks against a transaction does so in the order of the protocol, section 12.
 func TestOrderOfChecks(t *testing.T) {
 	t.Parallel()
 	s := &store{entries: map[string]*statestore.Entry{}, keys: 1, bytes: 100}
