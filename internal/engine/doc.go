@@ -15,9 +15,10 @@
 // be lost (protocol, section 6, Order). A key that was deleted stays as a tombstone until
 // its batch is complete, so that a miss waits as well.
 //
-// A SET or DEL runs the rules under the shard's lock (call.go, decide), writes the new
-// entry in its place and appends its row to the journal's filling batch (change.go,
-// carryOut), whose number it returns. For a SET of an unwatched key the engine does
+// A SET or DEL runs the rules under the shard's lock and, inside it, Local.mu (call.go,
+// decide). Then, under the shard's lock alone, it writes the new entry in its place and
+// appends its row to the journal's filling batch, with the journal's lock from Begin to End
+// (change.go, carryOut). It returns the batch's number. For a SET of an unwatched key the engine does
 // nothing more. If the key has watchers, a tombstone must be removed, or a memo has
 // changed, the journal's committer calls [change.Durable] when the batch is durable.
 //

@@ -41,7 +41,7 @@
 // a frame is durable, RoomAhead bytes more are, unless the disk is full, which the next
 // frames say. So a file that was cut off is told from one whose last write was torn.
 //
-// When the next segment has been begun a mark is put at the end of the one before: a frame
+// When the next segment has been begun an end frame is put behind the one before: a frame
 // without rows and with nothing unsynced, which no other has, and with the number of the
 // batch that the next segment begins with. It is no batch, and nothing waits for it; it
 // shows that a segment is missing. That there is a log at all is said in the database, in

@@ -240,7 +240,9 @@ func (s *Session) uncountSlot(q *queue.Queue, it *queue.Slot) {
 
 // Pump sends messages, oldest first, as far as the client's Receive Maximum and the room
 // in the connection's output allow; s.Mu is held. It is called whenever there may be more
-// to send: after enqueueing, an acknowledgement, a drained output, a resume.
+// to send: after enqueueing (a message with a row: when Commit has appended the row), when a
+// batch that a delivery waits for is durable (Durable), after an acknowledgement, a fill
+// from the disk, a drained output, a resume.
 func (s *Session) Pump(t *Turn) {
 	c := s.Peer
 	if c == nil {
