@@ -40,13 +40,13 @@ type Attack struct {
 	Policy      string     // the server's policy file; empty: every client may do everything
 	Returns     [2]int64   // MiB that may stay resident above what was resident before, by size; 0: no bound
 	Keeps       bool       // the server rightly keeps what the attackers left: sessions, their queues
-	FromOutside bool       // a newcomer must be served only if attackers are not on this machine: see Isolated
+	FromOutside bool       // that a newcomer is not served counts only if attackers have an address outside of loopback, see Isolated
 
 	// Prepare prepares the server for the attack, before the first measurement; may be nil.
 	Prepare func(t *Target) error
-	// Launch attacks. It returns when all attackers do what they do, or when they have done
-	// it, or when their time is over. The connections that it opened stay open until the
-	// measurement ends.
+	// Launch attacks. It returns when all attackers are at work (if the attack is a state),
+	// when they are done (if it is an action), or when the time limit is over. The
+	// connections that it opened stay open until the measurement ends.
 	Launch func(t *Target) error
 	// Check checks what else must hold once the attackers have left; may be nil.
 	Check func(t *Target) error
@@ -74,7 +74,7 @@ type Target struct {
 	mu   sync.Mutex
 	open []*link // guarded by mu: the attackers' connections
 	left bool    // guarded by mu: the attackers have left
-	hall *hall   // of the attack with slow consumers
+	hall *hall   // a publisher and its subscribers, some of which stop reading; nil: another attack
 }
 
 // pick returns the value for the target's size.
@@ -216,7 +216,8 @@ type Result struct {
 	attackError error
 }
 
-// stopIn is how long the program may take to end; it gives its clients 10 s.
+// stopIn is how long the program may take to end after SIGTERM. The program gives its
+// clients 10 s of that.
 const stopIn = 15 * time.Second
 
 // Run starts the program, attacks it, and measures. An error means that the measurement
@@ -479,7 +480,7 @@ func (r *Result) judge(a *Attack, size Size) {
 		broken("an operator was not served: %s", r.Operator)
 	}
 	if r.Ended == "" && !r.AtRest {
-		broken("%v after the attackers had left the server was still at work", r.Rest.Round(time.Second))
+		broken("the server was still at work %v after the attackers had left", r.Rest.Round(time.Second))
 	}
 	if r.Ended == "" && !r.StoppedIn {
 		broken("the server did not end within %v of SIGTERM", stopIn)

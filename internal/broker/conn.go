@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
-// Conn is one client's network connection. Its reader goroutine owns the fields
-// that say so; the rest is set before the connection becomes known to others.
+// Conn is one client's network connection. Fields marked reader or sweep belong to that
+// goroutine; atomic fields and acks may be used by any; reserved is guarded by Broker.mu.
+// Of the others, those without a remark do not change once the client is connected.
 type Conn struct {
 	peer.Peer
 	b       *Broker
@@ -38,10 +39,10 @@ type Conn struct {
 	handshakes int32          // reader: how many of receiving wait for the client's PUBREL
 
 	untaken         atomic.Int64  // bytes of output that the client had not taken when the sweep last checked
-	active          atomic.Int64  // time of that check, or when the connection was accepted or the client connected; on the broker's clock in ms
+	active          atomic.Int64  // when the sweep last found that the client had sent bytes or was held up; before that, when the connection was accepted or the client connected; on the broker's clock in ms
 	unfinishedSince int64         // sweep: when it first saw unfinishedSeen; on the broker's clock in ms
 	unfinishedSeen  uint32        // sweep: the value of unfinished that it saw last
-	unfinished      atomic.Uint32 // number of the packet of which the reader has read only a part; 0: none
+	unfinished      atomic.Uint32 // identifies the packet of which the reader has read only a part (handled<<1|1); 0: none
 	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
 	reads           atomic.Uint32 // a readerState
 	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
@@ -50,7 +51,7 @@ type Conn struct {
 	endpoint     Endpoint // reader: the handler's side of this connection
 	aliasIn      []string // reader: topic aliases of the client
 	aliasInBytes int32    // reader: of the topics in aliasIn
-	debt         int32    // reader: units of work for which the client has not made it wait, see session/pace.go
+	debt         int32    // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
 	keepAlive uint16 // seconds; 0: none
 
@@ -154,7 +155,7 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		before := len(c.Transport.Buffered())
 		c.noteUnfinished(before > 0, c.handled != handled)
 		handled = c.handled
-		c.decoding = c.origin.TLS == nil // reading from TLS takes locks of the transport's
+		c.decoding = c.origin.TLS == nil // a panic while TLS is read must end the process: it may leave a lock of the transport locked
 		c.reads.Store(uint32(readerListens))
 		err := c.Transport.Fill(need)
 		c.reads.Store(uint32(readerWorks))

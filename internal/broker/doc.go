@@ -6,8 +6,10 @@
 //
 //   - The reader goroutine of a connection (conn.go) decodes packets in place
 //     and does everything that they ask for: it matches, enqueues at other
-//     sessions, and acknowledges. Nothing is handed to another goroutine and
-//     nothing is allocated for a message that only passes through.
+//     sessions, and acknowledges. It hands no message to another goroutine to be
+//     routed, and allocates nothing for a message that only passes through. Flushers
+//     write the output of other connections; the journal's committer writes
+//     acknowledgements that waited for the disk.
 //   - A session.Session is what a client ID has: subscriptions, inflight and
 //     waiting deliveries. It outlives its connection when the client asked for that. The
 //     registry.Registry has all of them, and says when one begins and ends.
@@ -17,8 +19,8 @@
 //     do: it remembers which connections got output, so that each is flushed once.
 //
 // The broker knows nothing of the state store. It has a Handler that takes the
-// publishes to some exact topics in place of routing them: it answers at once, and says
-// which batch of the journal the answer waits for.
+// publishes to some exact topics in place of routing them: it makes the response at once,
+// and says which batch of the journal must be durable before the broker sends it.
 //
 // The order of the locks is the list in package lockrank, which CI checks.
 //

@@ -11,10 +11,11 @@
 //   - store: clients of the state store, watchers and lock holders, whose history must be
 //     linearizable (package history), and processors, which process messages with LOAD,
 //     STORE and DONE: no message may be committed twice, be forgotten, or be undone after
-//     DONE;
+//     DONE; and an archivist, whose keys must stay as they are for the whole run;
 //   - sessions: roamers, which make, resume and end sessions and subscriptions;
 //   - messages: publishers, subscribers and retainers, for which no acknowledged message
-//     may be lost, come out of order or, at QoS 2, come twice.
+//     may be lost, come out of order or, at QoS 2, come twice; and testators, whose wills
+//     must reach one subscriber, the heir, once each.
 //
 // Every few kills the run settles: every actor finishes its open work and reads all
 // of its data, and the run checks the results. They are returned as a [Summary].

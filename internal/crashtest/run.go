@@ -44,13 +44,16 @@ const (
 	storeClients   = 5
 	watchers       = 2
 	lockHolders    = 3
-	roamers        = 3
-	publishersEach = 2 // at each QoS
-	retainers      = 2
-	testators      = 3
-	chapterKeys    = 5  // keys that the store clients use in one chapter
-	chapterLocks   = 2  // locks that the lock holders use in one chapter
+	roamers        = 3  // each makes, resumes and ends a session, and subscriptions in it
+	publishersEach = 2  // at each QoS
+	retainers      = 2  // each publishes retained messages to one topic
+	testators      = 3  // each connects with a will, which the broker publishes after a kill
 	maxWindow      = 20 // inflight messages of one publisher
+
+	// A chapter is the part of a run between two settlements; each has keys and locks of
+	// its own.
+	chapterKeys  = 5 // keys that the store clients use in one chapter
+	chapterLocks = 2 // locks that the lock holders use in one chapter
 
 	// maxViolations is the number of violations after which a run stops.
 	maxViolations = 25
@@ -73,7 +76,7 @@ type run struct {
 	store      []*store.Client
 	watchers   []*store.Watcher
 	holders    []*store.LockHolder
-	archivist  *store.Archivist
+	archivist  *store.Archivist // keeps keys for the whole run, over all chapters
 	processors []*store.Processor
 	roamers    []*sessions.Roamer
 	publishers []*messages.Publisher
@@ -189,7 +192,7 @@ func (r *run) makeMessageActors() {
 	for qos := range byte(2) {
 		r.subs = append(r.subs, messages.NewGroup(1+qos, r.publishers, r.actorRand)...)
 	}
-	var heir *messages.Subscriber
+	var heir *messages.Subscriber // subscribes to the wills of the testators
 	r.testators, heir = messages.NewTestators(testators, r.actorRand)
 	r.subs = append(r.subs, heir)
 }
@@ -239,8 +242,8 @@ const (
 	never = 1 << 60
 )
 
-// round makes one kill. Of ten kills, on average, eight happen while clients work, one
-// while the broker starts, and one while clients resume.
+// round kills the broker once. Of ten kills, on average, eight happen while clients work,
+// one while the broker starts, and one while clients resume.
 func (r *run) round() error {
 	r.sum.Rounds++
 	switch r.rng.IntN(10) {
@@ -354,8 +357,8 @@ func (r *run) prepareMessageActors() {
 	}
 }
 
-// checkRetained checks the retained messages: before the actors of a settlement begin, and
-// before those of a quarter of the other lives.
+// checkRetained checks the retained messages before the actors begin: in every settling
+// life, and on average in a quarter of the others.
 func (r *run) checkRetained(l *lives.Life) error {
 	if len(r.retainers) == 0 || !l.Settle && r.rng.IntN(4) > 0 {
 		return nil

@@ -37,9 +37,9 @@
 //
 // In this order: stripe.mu, shard.mu, session.mu, Local.settlingMu, stripe.overlayMu,
 // Local.mu, the journal's or slab.Memory's. None is held while a Waiter or a Sink is
-// called, and none over a read of the disk but stripe.mu, which only LOAD, STORE,
-// DONE and their clean-up take (memo.go). Local.mu guards what all keys share:
-// the last version issued, and the quota.
+// called, and none over a read of the disk but stripe.mu, which only LOAD, STORE, DONE, a
+// TXN with ONCE or VER ^messageId, and the clean-up of memos take (memo.go, txn.go).
+// Local.mu guards what all keys share: the last version issued, and the quota.
 //
 // The order of the journal's rows of one key is the order of its changes,
 // because both happen under the shard's lock; and the order of callbacks is that

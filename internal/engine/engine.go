@@ -70,7 +70,7 @@ type Session interface {
 	// too many others do, and LOAD, STORE and DONE may read the disk for a message
 	// that is remembered.
 	Do(c *Call) Wait
-	// Transact is Do for a TXN. Its Companion is called meanwhile.
+	// Transact is Do for a TXN. Its Companion, if it has one, is called meanwhile.
 	Transact(x *Txn) Wait
 	// Close drops the session's watches. It may be called at any time, from any
 	// goroutine, repeatedly.

@@ -13,8 +13,8 @@ import (
 // Transactions
 //
 // A TXN is one append to the journal: the rows of all keys that it writes, what it
-// remembers of its message, and the rows of its Companion. It locks, each in the order of
-// their places in the array:
+// remembers of its message, and the rows of its Companion, if it has one. It locks, each
+// in the order of their places in the array:
 //
 //   - the stripes of the keys whose messages it looks up, and if it has a Companion of all
 //     its keys: transactions that share a key put their messages into queues in the order
@@ -29,7 +29,7 @@ import (
 
 // Companion is what a transaction changes besides keys, in the same batch. Its methods are
 // called by Transact, in this order and by the same goroutine; no lock of a shard is held
-// but by Append.
+// but by Append. No part of the program uses a Companion yet.
 type Companion interface {
 	// Prepare puts everything in place, as yet without effect, and says whether it has rows
 	// to append. An error refuses the transaction; then nothing more is called.

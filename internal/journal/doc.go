@@ -32,6 +32,7 @@
 //	p|number          broker: a message that is in several queues
 //	i|sid|packet id   broker: a QoS 2 publish received, until its PUBREL
 //	t|topic           broker: a retained message
+//	o|sid|number      broker: retained messages that a new subscription is still owed
 //	w|sid             broker: a will
 //	g|group           broker: a shared subscription with a backlog
 //

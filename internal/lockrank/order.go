@@ -71,8 +71,8 @@ var order = []entry{
 	// that goes on with the session. Never while waiting for the disk.
 	lock[Leaving]("session.Session.Leaving"),
 
-	// Held by LOAD, STORE and DONE over a look-up on disk. Neither the committer nor
-	// a GET or SET takes it.
+	// Held by LOAD, STORE, DONE, and a TXN with ONCE or VER ^messageId over a look-up on
+	// disk. Neither the committer nor a GET or SET takes it.
 	lock[KeyStripe]("engine.stripe.mu"),
 	lock[Shard]("engine.shard.mu"),
 	lock[StoreSession]("engine.session.mu"),

@@ -136,7 +136,7 @@ func (c *checker) policies(p *Policy, n *yaml.Node) {
 			c.rules(p, value)
 		case "groups":
 			c.groups(p, value)
-		case "cache", "enableCache": // ignored: grants are always compiled once, and never stale
+		case "cache", "enableCache": // ignored: the server compiles the grants of each identity anew for every policy, so they are never stale
 		default:
 			return false
 		}
@@ -192,9 +192,8 @@ func (c *checker) rule(n *yaml.Node) (r rule) {
 	return r
 }
 
-// principals parses which clients a rule is for, or which clients a group has. ofGroup
-// parses the other keys of a group, which cannot refer to groups; nil: the clients are those
-// of a rule.
+// principals parses the clients of a rule (ofGroup is nil) or of a group. ofGroup parses
+// the other keys of a group; a group cannot name groups.
 func (c *checker) principals(n *yaml.Node, what string, ofGroup func(key string, value *yaml.Node) bool) *principals {
 	p := &principals{}
 	known := "clientIds, usernames, attributes, anonymous, groups"
@@ -232,7 +231,11 @@ func (c *checker) principals(n *yaml.Node, what string, ofGroup func(key string,
 		return true
 	})
 	if !any && n.Kind == yaml.MappingNode {
-		c.fail(n.Line, "%s is empty; name clients, or leave principals out if the rule is for every client", what)
+		if ofGroup != nil {
+			c.fail(n.Line, "%s names no clients; add clientIds, usernames, attributes or anonymous", what)
+		} else {
+			c.fail(n.Line, "%s is empty; name clients, or leave principals out if the rule is for every client", what)
+		}
 	}
 	return p
 }
@@ -283,7 +286,7 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 		return
 	}
 	if methodAt == nil {
-		c.fail(n.Line, "method is missing; it is Connect, Publish or Subscribe")
+		c.fail(n.Line, "method is missing; want Connect, Publish or Subscribe")
 		return
 	}
 	// Azure's portal writes an empty list where a method does not use the key.
@@ -327,7 +330,7 @@ func (c *checker) brokerResource(r *rule, n *yaml.Node) {
 		}
 	case "":
 	default:
-		c.fail(methodAt.Line, "unknown method %q; it is Connect, Publish or Subscribe", method)
+		c.fail(methodAt.Line, "unknown method %q; want Connect, Publish or Subscribe", method)
 	}
 }
 
@@ -371,7 +374,7 @@ func (c *checker) stateStoreResource(r *rule, n *yaml.Node) {
 	res := keyResource{line: n.Line}
 	switch {
 	case methodAt == nil:
-		c.fail(n.Line, "method is missing; it is Read, Write or ReadWrite")
+		c.fail(n.Line, "method is missing; want Read, Write or ReadWrite")
 	case strings.EqualFold(method, "Read"):
 		res.read = true
 	case strings.EqualFold(method, "Write"):
@@ -379,14 +382,14 @@ func (c *checker) stateStoreResource(r *rule, n *yaml.Node) {
 	case strings.EqualFold(method, "ReadWrite"):
 		res.read, res.write = true, true
 	case method != "":
-		c.fail(methodAt.Line, "unknown method %q; it is Read, Write or ReadWrite", method)
+		c.fail(methodAt.Line, "unknown method %q; want Read, Write or ReadWrite", method)
 	}
 	if keys == nil {
 		c.fail(n.Line, "keys is missing; list the keys that the rule is for")
 		return
 	}
 	if typeAt == nil {
-		c.fail(n.Line, "keyType is missing; it is Pattern, String or Binary")
+		c.fail(n.Line, "keyType is missing; want Pattern, String or Binary")
 		return
 	}
 	items := c.texts(keys, "keys")
@@ -407,7 +410,7 @@ func (c *checker) stateStoreResource(r *rule, n *yaml.Node) {
 		}
 	case "":
 	default:
-		c.fail(typeAt.Line, "unknown keyType %q; it is Pattern, String or Binary", keyType)
+		c.fail(typeAt.Line, "unknown keyType %q; want Pattern, String or Binary", keyType)
 	}
 	for _, p := range patterns {
 		if p.parts == nil && p.match.exact != nil {

@@ -281,8 +281,8 @@ func TestMistakes(t *testing.T) {
 		{head + "principals: {attributes: [{}]}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: an item of attributes is empty"},
 		{head + "principals: {attributes: {a: b}}\n  brokerResources: [{method: Connect}]", "policy.yaml:3: attributes must be a list"},
 		{head + "principals: {groups: [g]}\n  brokerResources: [{method: Connect}]", `policy.yaml:3: there is no group "g"`},
-		{head + "brokerResources: [{}]", "policy.yaml:3: method is missing; it is Connect"},
-		{head + "brokerResources: [{method: Consume}]", `policy.yaml:3: unknown method "Consume"; it is Connect`},
+		{head + "brokerResources: [{}]", "policy.yaml:3: method is missing; want Connect"},
+		{head + "brokerResources: [{method: Consume}]", `policy.yaml:3: unknown method "Consume"; want Connect`},
 		{head + "brokerResources: [{method: Publish}]", "policy.yaml:3: topics is missing"},
 		{head + "brokerResources: [{method: Publish, topics: []}]", "policy.yaml:3: topics is empty"},
 		{head + "brokerResources: [{method: Connect, topics: [a]}]", "policy.yaml:3: an item with the method Connect cannot have topics"},
@@ -295,8 +295,8 @@ func TestMistakes(t *testing.T) {
 		{head + "brokerResources: [{method: Publish, topics: ['{principal.attributes.}/b']}]", "unknown token {principal.attributes.}"},
 		{head + "stateStoreResources: [{method: Read, keys: [a]}]", "policy.yaml:3: keyType is missing"},
 		{head + "stateStoreResources: [{method: Read, keyType: Pattern}]", "policy.yaml:3: keys is missing"},
-		{head + "stateStoreResources: [{keyType: Pattern, keys: [a]}]", "policy.yaml:3: method is missing; it is Read"},
-		{head + "stateStoreResources: [{method: Get, keyType: Pattern, keys: [a]}]", `policy.yaml:3: unknown method "Get"; it is Read`},
+		{head + "stateStoreResources: [{keyType: Pattern, keys: [a]}]", "policy.yaml:3: method is missing; want Read"},
+		{head + "stateStoreResources: [{method: Get, keyType: Pattern, keys: [a]}]", `policy.yaml:3: unknown method "Get"; want Read`},
 		{head + "stateStoreResources: [{method: Read, keyType: Glob, keys: [a]}]", `policy.yaml:3: unknown keyType "Glob"`},
 		{head + "stateStoreResources: [{method: Read, keyType: Pattern, keys: ['a[']}]", `policy.yaml:3: "a[": malformed pattern`},
 		{head + "stateStoreResources: [{method: Read, keyType: Pattern, keys: ['[{principal.clientId}]']}]", "a token must not stand in brackets"},
@@ -304,7 +304,7 @@ func TestMistakes(t *testing.T) {
 		{head + "stateStoreResources: [{method: Read, keyType: Pattern, keys: ['{principal.clientId']}]", "a token has no }"},
 		{head + "stateStoreResources: [{method: Read, keyType: Binary, keys: ['a!']}]", "a Binary key is the key in base 64"},
 		{"groups: {}\nrules: [{brokerResources: [{method: Connect}]}]", "policy.yaml:1: groups is empty"},
-		{"groups: {g: {}}\nrules: [{brokerResources: [{method: Connect}]}]", `policy.yaml:1: the group "g" is empty`},
+		{"groups: {g: {}}\nrules: [{brokerResources: [{method: Connect}]}]", `policy.yaml:1: the group "g" names no clients; add clientIds`},
 		{"groups: {g: {groups: [h]}}\nrules: [{brokerResources: [{method: Connect}]}]", `policy.yaml:1: unknown key "groups" in the group "g"`},
 		{strings.Repeat("[", 40) + strings.Repeat("]", 40), "policy.yaml:1: this is nested too deeply"},
 	} {
@@ -315,7 +315,7 @@ func TestMistakes(t *testing.T) {
 	}
 
 	_, err := Parse("p", []byte("rules:\n- brokerResources:\n  - method: Publsh\n  - method: Connect\n    topics: [a]\nrule: 1\n"))
-	want := "p:3: unknown method \"Publsh\"; it is Connect, Publish or Subscribe\n" +
+	want := "p:3: unknown method \"Publsh\"; want Connect, Publish or Subscribe\n" +
 		"p:5: an item with the method Connect cannot have topics; write another item with the method Publish or Subscribe\n" +
 		"p:6: unknown key \"rule\" in the file; known are rules, groups; or apiVersion, kind, metadata and spec of a BrokerAuthorization"
 	if err == nil || err.Error() != want {

@@ -104,7 +104,7 @@ func TestMistakesInQuotas(t *testing.T) {
 	// Rules have none, and a group has clients.
 	for content, want := range map[string]string{
 		"rules: [{principals: {usernames: [a], quotas: {keys: 1}}, brokerResources: [{method: Connect}]}]": `unknown key "quotas" in principals`,
-		"rules: [{brokerResources: [{method: Connect}]}]\ngroups: {g: {quotas: {keys: 1}}}":                `policy.yaml:2: the group "g" is empty`,
+		"rules: [{brokerResources: [{method: Connect}]}]\ngroups: {g: {quotas: {keys: 1}}}":                `policy.yaml:2: the group "g" names no clients`,
 	} {
 		if _, err := Parse("policy.yaml", []byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", content, err, want)

@@ -13,12 +13,13 @@ import (
 // free identifier nor writes it to disk, and a message that is sent again has the same
 // identifier, also after a restart.
 //
-//	strays      front                      middle          back
-//	·   · ·   --|------------|---------|---------------|----------|-->  sequence
-//	          head         next      end                         tail
-//	 sent, not acknowledged    waiting,   waiting,        waiting,
-//	 (those of the ring on     in memory  on disk only    in memory
-//	 this connection)
+//	strays              front                         middle         back
+//	·   · ·           --|----------------|-----------|--------------|-----------|-->  sequence
+//	                    head             next        end                        tail
+//	sent on this or      sent on this     waiting,    waiting,       waiting,
+//	an earlier           connection, not  in memory   on disk only   in memory
+//	connection, not      acknowledged
+//	acknowledged
 //
 // The front is a ring, since acknowledgements come in the order of deliveries
 // [MQTT-4.6.0-2]. A delivery that stays unacknowledged while later ones are acknowledged
@@ -26,9 +27,9 @@ import (
 // twice the inflight deliveries. When a connection ends, all inflight deliveries become
 // strays (Rewind). The client's Receive Maximum bounds the number of strays.
 //
-// When the sequence comes around to the identifier of a stray, the message gets another
-// identifier, which isn't in use. That identifier is written to the message's row, and the
-// message is sent when the row is on disk. It is a stray as soon as it is sent.
+// If a stray or Cooling has the computed identifier, the message gets a free one. In a
+// queue on disk, that identifier is written to the message's row, and the message is sent
+// when the row is on disk. When the message is sent, it becomes a stray.
 //
 // Of a long queue, the messages that are sent next and the newest ones are in memory; the
 // middle takes no memory besides a count. Only a session's queue on disk has a middle
@@ -67,12 +68,12 @@ type deep struct {
 	Unevictable int64 // how much of InMemory the last eviction could not release
 
 	SentTo    uint64 // messages before it may have been sent by an earlier process
-	Marked    uint64 // the mark on disk: messages before it may be sent
-	Mark      uint64 // the mark once MarkBatch is on disk
+	Marked    uint64 // the mark on disk: a message is sent only if its sequence number is below it
+	Mark      uint64 // the mark to be on disk with MarkBatch
 	MarkBatch journal.Seq
 
-	// Packet identifiers of strays that are done, but whose rows would come back in a
-	// crash, because the deletion is not on disk yet. If another message got such an
+	// Packet identifiers of strays that are done, but whose rows would still be there after
+	// a crash, because the deletion is not on disk yet. If another message got such an
 	// identifier, the client could take one of the two for the other.
 	Cooling []Cooling
 }
@@ -472,7 +473,7 @@ func (q *Queue) Evictable() *Slot {
 }
 
 // Evict moves the message of the slot that Evictable returned to the middle. The caller
-// has released it.
+// has released the message.
 func (q *Queue) Evict(it *Slot) {
 	m := &q.Middle
 	if q.Back.len() > 0 {

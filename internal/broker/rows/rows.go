@@ -173,8 +173,8 @@ func DecodeQueued(row []byte) (q Queued, err error) {
 // ReceivedRow is the row of the packet identifier of a QoS 2 publish received.
 func ReceivedRow() []byte { return []byte{version} }
 
-// Versions of session rows. In version 1 there is no QueueFull, and Sent bounds the
-// messages that may have been sent only if the client was away.
+// Versions of session rows. Version 1 has no QueueFull, and its Sent is valid only if the
+// client was away; otherwise any message may have been sent.
 const (
 	sessionVersion      = 2
 	ownedSessionVersion = 3 // with an owner
@@ -294,7 +294,7 @@ type Retained struct {
 	QoS       byte
 	Stamp     uint64 // rises with each message stored; 0: not known
 	Publisher string // client identifier; empty: not known
-	Owner     string // to which principal it belonged; empty: it had proven none, or that is not known
+	Owner     string // the publisher's principal; empty: the publisher had not proven who it is, or the row does not say
 	Message   Message
 }
 
@@ -357,10 +357,10 @@ func cutText(row []byte) (text string, rest []byte, ok bool) {
 // Owed says which retained messages a new subscription is still owed.
 type Owed struct {
 	Filter string
-	Since  uint64   // the subscription is owed no message with a higher stamp: those are routed to it
-	Routed []uint64 // lower stamps of messages that were routed to it as well, and are not owed
+	Since  uint64   // the subscription is owed no message with a higher stamp: such a message is routed to it
+	Routed []uint64 // stamps up to Since of messages that were routed to the subscription, and are therefore not owed
 	After  string   // all messages of topics up to this one have been sent
-	Again  uint64   // how often all of them are to be sent once more
+	Again  uint64   // how many more times the replay starts from the beginning
 }
 
 // Row is version (1 byte), since (8), again (varint), filter, after, and the stamps of

@@ -332,9 +332,9 @@ func (s *Session) mayLeave(it *queue.Slot) bool {
 // written once for markAhead/2 messages. After a crash the messages before the mark are
 // sent with DUP, although some of them have not been sent before.
 //
-// After a crash the sequence continues from the mark. markAhead must not divide the number
-// of packet identifiers: otherwise the sequence would, after a few crashes, reach the
-// identifiers of deliveries that are still inflight.
+// After each crash the sequence continues at the mark, up to markAhead further. If markAhead
+// divided the number of packet identifiers, a few crashes would lead back to the same
+// identifiers, which may still be inflight.
 const markAhead = 5003
 
 // advanceMark moves the mark ahead if seq is near it, and says whether the mark on disk
@@ -420,7 +420,8 @@ func (s *Session) onDiskBy(batch journal.Seq) bool {
 	return batch <= s.DurableTo || batch <= s.Env.Journal.Complete()
 }
 
-// Durable implements journal.Waiter: QoS 2 messages leave once they are on disk.
+// Durable implements journal.Waiter. It sends what waited for the batch: QoS 2 messages,
+// PUBRELs, and messages whose packet identifier or mark had to be on disk. Then it evicts.
 func (s *Session) Durable(batch journal.Seq) {
 	t := s.Env.LockDeferred()
 	defer s.Env.UnlockDeferred()
@@ -435,10 +436,11 @@ func (s *Session) Durable(batch journal.Seq) {
 	}
 }
 
-// Acknowledged handles the client's PUBACK, PUBREC or PUBCOMP. ok is false if no inflight
-// delivery with this identifier awaits it. more: the caller must call ResumeFeed. A PUBREL
-// in answer to a PUBREC must wait for batch.
-func (s *Session) Acknowledged(t *Turn, c *peer.Peer, typ mqtt.Type, a *mqtt.Ack) (ok, more bool, batch journal.Seq) {
+// Acknowledged handles the client's PUBACK, PUBREC or PUBCOMP. known is false if c has the
+// session and no inflight delivery with this identifier awaits the packet; after a takeover
+// it is true. more: the caller must call ResumeFeed. A PUBREL in answer to a PUBREC must
+// wait for batch.
+func (s *Session) Acknowledged(t *Turn, c *peer.Peer, typ mqtt.Type, a *mqtt.Ack) (known, more bool, batch journal.Seq) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Peer != c {

@@ -36,7 +36,7 @@ import (
 type Backlog struct {
 	env   *session.Env
 	Key   string         // {name}/{filter}
-	group journal.Waiter // called when a row is on disk that Evict waits for: it calls OnDisk
+	group journal.Waiter // the journal calls it when a row that Evict waits for is on disk; it then calls OnDisk
 	state
 }
 
@@ -44,7 +44,7 @@ type Backlog struct {
 type state struct {
 	Ended bool   // the last member has left, so the backlog keeps no messages
 	SID   uint64 // number of its rows on disk; 0: it has none
-	front uint64 // lowest sequence number given so far: a message that was taken may still have its row
+	front uint64 // lowest sequence number given so far; it never rises, because the row of a message that was taken may still be on disk
 	back  uint64 // sequence number of the next message to come
 
 	Head   []waiting
@@ -64,13 +64,13 @@ type state struct {
 	durableTo journal.Seq
 }
 
-// middle is the first sequence number of a backlog: later ones grow from there, and those
-// of messages that are handed back fall from there.
-const middle = 1 << 63
+// firstSeq is the sequence number of a backlog's first message. The numbers of new messages
+// rise from it; those of messages that are handed back fall from it.
+const firstSeq = 1 << 63
 
 // Begin makes an empty backlog for a group.
 func (b *Backlog) Begin(env *session.Env, key string, group journal.Waiter) {
-	*b = Backlog{env: env, Key: key, group: group, state: state{front: middle, back: middle}}
+	*b = Backlog{env: env, Key: key, group: group, state: state{front: firstSeq, back: firstSeq}}
 }
 
 // Number returns the backlog's number on disk. If it has none, Number assigns one and

@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 	bad := write(t, "bad.yaml", "rules:\n- brokerResources: [{method: Conect}]\n- {}\n")
 	out, _, err := run("check", bad)
 	var no exit.Negative
-	want := bad + ":2: unknown method \"Conect\"; it is Connect, Publish or Subscribe\n" + bad + ":3: this rule allows nothing; add brokerResources or stateStoreResources\n"
+	want := bad + ":2: unknown method \"Conect\"; want Connect, Publish or Subscribe\n" + bad + ":3: this rule allows nothing; add brokerResources or stateStoreResources\n"
 	if out != want || !errors.As(err, &no) || err.Error() != "2 problems" {
 		t.Errorf("got %q, %v; want %q", out, err, want)
 	}
