@@ -128,9 +128,8 @@ func (c *Client) take(deadline time.Time) (*Packet, error) {
 		}
 		switch {
 		case p.Type == mqtt.PUBREL:
-			if err := c.WriteErr(mqtt.AppendAck(nil, c.version, mqtt.PUBCOMP, p.Ack.PacketID, mqtt.Success, "")); err != nil {
-				return nil, closedAsEOF(err)
-			}
+			// The server may have closed the connection: its DISCONNECT is still to be read.
+			_ = c.WriteErr(mqtt.AppendAck(nil, c.version, mqtt.PUBCOMP, p.Ack.PacketID, mqtt.Success, ""))
 			continue
 		case p.Type == mqtt.PUBLISH && p.Publish.QoS > 0:
 			// The packet counts even if the server is already gone.
