@@ -3,8 +3,6 @@ package backup
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -85,33 +83,13 @@ func changesDisk(op errorfs.Op) bool {
 	return false
 }
 
-// grown is a data directory with tables, a manifest of several records, and a
-// log with rows in several blocks and a last block of its own; and the rows.
+// grown is a data directory that journaltest.Grow has filled, as a kill and as a stop leave
+// it; and the rows.
 func grown(t testing.TB) (killed, stopped journaltest.Tree, rows map[string]string) {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
 	j := mustOpen(t, journal.Options{FS: fs})
-	rows = map[string]string{}
-	rng := rand.New(rand.NewPCG(1, 2))
-	write := func(n, size int) {
-		for range n {
-			value := make([]byte, rng.IntN(size))
-			for i := range value {
-				value[i] = byte(rng.Uint32())
-			}
-			key := fmt.Sprintf("k|%04d", rng.IntN(10_000))
-			putAndWait(j, key, string(value))
-			rows[key] = string(value)
-		}
-	}
-	for range 3 {
-		write(60, 400)
-		if err := j.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(100, 1500)
-	write(20, 100)
+	rows = journaltest.Grow(t, func(key, value string) { putAndWait(j, key, value) }, j.Flush)
 	killed = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
 	stopped = journaltest.ReadTree(t, fs)
@@ -132,17 +110,7 @@ func severalSegments(t testing.TB) (files journaltest.Tree, rows int) {
 }
 
 // segmentsOf are the names of a directory's segments, in their order.
-func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
+func segmentsOf(t testing.TB, fs vfs.FS) []string {
 	t.Helper()
-	all, err := fs.List("data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range all {
-		if _, ok := wal.ParseSegmentName(name); ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return journaltest.Names(t, fs, func(name string) bool { _, ok := wal.ParseSegmentName(name); return ok })
 }

@@ -1,10 +1,14 @@
 package harness
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // Summary is what the summaries of all runs begin with.
@@ -69,6 +73,23 @@ func Report(command string, r Result, failure error, file string) int {
 		return 1
 	}
 	return 0
+}
+
+// WithHoldfast builds the program and has run work with it, in a directory that is removed
+// afterwards. An interrupt ends ctx.
+func WithHoldfast(run func(ctx context.Context, dir, binary string) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, remove, err := TempDir()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	binary, err := process.Build(dir, process.Holdfast)
+	if err != nil {
+		return err
+	}
+	return run(ctx, dir, binary)
 }
 
 func writeJSON(r Result, file string) error {

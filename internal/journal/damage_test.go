@@ -16,33 +16,13 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
-// grown is a data directory with tables, a manifest of several records, and a
-// log with rows in several blocks and a last block of its own; and the rows.
+// grown is a data directory that journaltest.Grow has filled, as a kill and as a stop leave
+// it; and the rows.
 func grown(t testing.TB) (killed, stopped tree, rows map[string]string) {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
 	j := mustOpen(t, Options{FS: fs})
-	rows = map[string]string{}
-	rng := rand.New(rand.NewPCG(1, 2))
-	write := func(n, size int) {
-		for range n {
-			value := make([]byte, rng.IntN(size))
-			for i := range value {
-				value[i] = byte(rng.Uint32())
-			}
-			key := fmt.Sprintf("k|%04d", rng.IntN(10_000))
-			putAndWait(j, key, string(value))
-			rows[key] = string(value)
-		}
-	}
-	for range 3 {
-		write(60, 400)
-		if err := j.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(100, 1500)
-	write(20, 100)
+	rows = journaltest.Grow(t, func(key, value string) { putAndWait(j, key, value) }, j.Flush)
 	killed = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
 	mustClose(t, j)
 	stopped = journaltest.ReadTree(t, fs)

@@ -29,19 +29,9 @@ func (survivor) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil 
 func lastNumber(j *Journal) uint64 { return j.log.(*wal.Log).Last() }
 
 // segmentsOf are the names of a directory's segments, in their order.
-func segmentsOf(t testing.TB, fs vfs.FS) (names []string) {
+func segmentsOf(t testing.TB, fs vfs.FS) []string {
 	t.Helper()
-	all, err := fs.List("data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range all {
-		if _, ok := wal.ParseSegmentName(name); ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return journaltest.Names(t, fs, func(name string) bool { _, ok := wal.ParseSegmentName(name); return ok })
 }
 
 // smallSegments are so many bytes that each is full after a few rows.

@@ -11,11 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/holdfast-mqtt/holdfast/internal/faultrun"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
-	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 func main() {
@@ -33,21 +31,15 @@ func run() int {
 	flag.Parse()
 	o.Seed = harness.Seed(o.Seed)
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	dir, remove, err := harness.TempDir()
-	if err == nil {
-		defer remove()
-		o.Dir = dir
-		o.Broker, err = process.Build(dir, process.Holdfast)
-	}
 	var result harness.Result
-	if err == nil {
-		var summary *faultrun.Summary
-		if summary, err = faultrun.Run(ctx, o); summary != nil {
+	err := harness.WithHoldfast(func(ctx context.Context, dir, binary string) error {
+		o.Dir, o.Broker = dir, binary
+		summary, err := faultrun.Run(ctx, o)
+		if summary != nil {
 			result = summary
 		}
-	}
+		return err
+	})
 	if err != nil {
 		err = fmt.Errorf("seed %d: %w", o.Seed, err)
 	}

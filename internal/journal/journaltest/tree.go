@@ -3,8 +3,11 @@ package journaltest
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -80,3 +83,49 @@ func Row(key, value string) []byte {
 
 // ReadFile reads a file.
 func ReadFile(fs vfs.FS, path string) ([]byte, error) { return content(fs, path) }
+
+// Names are those of the files in the directory "data" for which want says true, in their
+// order.
+func Names(t testing.TB, fs vfs.FS, want func(name string) bool) (names []string) {
+	t.Helper()
+	all, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if want(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Grow puts random rows until a data directory has tables, a manifest of several records,
+// and a log with rows in several blocks and a last block of its own. It returns the rows.
+// put waits until the row is durable; flush makes tables.
+func Grow(t testing.TB, put func(key, value string), flush func() error) (rows map[string]string) {
+	t.Helper()
+	rows = map[string]string{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	write := func(n, size int) {
+		for range n {
+			value := make([]byte, rng.IntN(size))
+			for i := range value {
+				value[i] = byte(rng.Uint32())
+			}
+			key := fmt.Sprintf("k|%04d", rng.IntN(10_000))
+			put(key, string(value))
+			rows[key] = string(value)
+		}
+	}
+	for range 3 {
+		write(60, 400)
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(100, 1500)
+	write(20, 100)
+	return rows
+}

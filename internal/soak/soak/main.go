@@ -11,11 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/soak"
-	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 func main() { os.Exit(run()) }
@@ -33,23 +31,18 @@ func run() int {
 	flag.StringVar(&file, "json", "", "file for the report as JSON; -: standard output")
 	flag.Parse()
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	dir, remove, err := harness.TempDir()
-	if err == nil {
-		defer remove()
-		o.Dir = dir
-		o.Binary, err = process.Build(dir, process.Holdfast)
-	}
 	var result harness.Result
-	if err == nil {
-		var report *soak.Report
-		if report, err = soak.Run(ctx, o); err == nil {
-			result = report
-			if chart != "" {
-				err = os.WriteFile(chart, report.Chart(), 0o644)
-			}
+	err := harness.WithHoldfast(func(ctx context.Context, dir, binary string) error {
+		o.Dir, o.Binary = dir, binary
+		report, err := soak.Run(ctx, o)
+		if err != nil {
+			return err
 		}
-	}
+		result = report
+		if chart == "" {
+			return nil
+		}
+		return os.WriteFile(chart, report.Chart(), 0o644)
+	})
 	return harness.Report("soak", result, err, file)
 }
