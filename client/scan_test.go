@@ -39,7 +39,7 @@ func TestScan(t *testing.T) {
 		"[!a]":   {"b", "*"},
 		"[*]":    {"*"},
 		"??":     {"ab", "日本"},
-		"nobody": {},
+		"absent": {},
 	} {
 		expected := make(map[string]int)
 		for _, k := range want {

@@ -125,11 +125,11 @@ func TestCloneSharesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := view.Clone()
-	copy(b, "9:9:XXXX")
+	copy(b, "9:9:late")
 	if want := ts(1, 2, "node"); kept != want {
 		t.Errorf("the clone has changed to %v", kept)
 	}
-	if want := ts(1, 2, "XXXX"); view != want {
+	if want := ts(1, 2, "late"); view != want {
 		t.Errorf("ParseBytes copied the node ID: %v", view)
 	}
 }

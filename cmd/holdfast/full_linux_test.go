@@ -16,7 +16,7 @@ func smallDisk(t *testing.T, megabytes int) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
+		t.Skipf("only root may mount the small file system that this test fills: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir
@@ -26,7 +26,7 @@ func smallDisk(t *testing.T, megabytes int) string {
 // accepts them again when there is room. It can also be started on one.
 func TestAFullDisk(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: this one writes 128 MB")
+		t.Skip("-short leaves out what writes 128 MB to a file system of its own; a run without -short has it")
 	}
 	disk := smallDisk(t, 128)
 	data := filepath.Join(disk, "data")

@@ -165,7 +165,7 @@ func TestLockWaits(t *testing.T) {
 func TestLockInterruptedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	name := key(t)
-	holdfast(t, "set", name, "somebody").want(t, "set", 0, "", "")
+	holdfast(t, "set", name, "another client").want(t, "set", 0, "", "")
 	r, w := io.Pipe()
 	cmd := exec.Command(binary, "lock", "-v", "-p", port, name, "--", "echo", "never")
 	cmd.Stderr = w
@@ -184,7 +184,7 @@ func TestLockInterruptedWhileWaiting(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exit.Failed {
 		t.Errorf("status %d, want %d", code, exit.Failed)
 	}
-	holdfast(t, "get", name).want(t, "afterwards", 0, "somebody", "")
+	holdfast(t, "get", name).want(t, "afterwards", 0, "another client", "")
 }
 
 func TestLockForwardsSignals(t *testing.T) {

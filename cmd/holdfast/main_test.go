@@ -541,7 +541,7 @@ func TestVariables(t *testing.T) {
 	holdfastIn(t, "HOLDFAST_PORT=nonsense", "get", "-p", port, k).want(t, "what a flag replaces is not looked at", 0, "v", "")
 	holdfastIn(t, here+" HOLDFAST_HOST= HOLDFAST_TIMEOUT= HOLDFAST_CAFILE=", "get", k).want(t, "empty ones don't count", 0, "v", "")
 	holdfastIn(t, here+" HOLDFAST_TLS=true", "get", "--notls", k).want(t, "a flag that excludes a variable", 0, "v", "")
-	holdfastIn(t, here+" HOLDFAST_USERNAME=somebody HOLDFAST_PASSWORD=secret", "get", k).want(t, "credentials", 0, "v", "")
+	holdfastIn(t, here+" HOLDFAST_USERNAME=olga HOLDFAST_PASSWORD=secret", "get", k).want(t, "credentials", 0, "v", "")
 	holdfastIn(t, here+" HOLDFAST_USERNAME=some:body HOLDFAST_PASSWORD=", "get", k).want(t, "an empty password counts", 0, "v", "")
 	for variables, want := range map[string]string{
 		"HOLDFAST_PORT=99999":                              `HOLDFAST_PORT "99999": want a whole number from 0 to 65535`,
@@ -576,8 +576,8 @@ func TestVariables(t *testing.T) {
 func TestPasswordBehindTheUserName(t *testing.T) {
 	t.Parallel()
 	k := key(t)
-	holdfast(t, "set", "-u", "somebody:secret", k, "v").want(t, "a password in -u", 2, "", `--username holds "somebody" and a colon: give a password in HOLDFAST_PASSWORD`)
-	if r := holdfast(t, "set", "-u", "somebody:secret", k, "v"); strings.Contains(r.err, "secret") {
+	holdfast(t, "set", "-u", "olga:secret", k, "v").want(t, "a password in -u", 2, "", `--username holds "olga" and a colon: give a password in HOLDFAST_PASSWORD`)
+	if r := holdfast(t, "set", "-u", "olga:secret", k, "v"); strings.Contains(r.err, "secret") {
 		t.Errorf("the error shows the password: %q", r.err)
 	}
 	holdfast(t, "set", "-u", "a:b", "--password", "", k, "v").want(t, "a name with a colon", 0, "", "")

@@ -183,8 +183,8 @@ func TestNoMatchingSubscribers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	c := n.connect()
-	wantCode(t, "PUBACK", c.Offer(message{Topic: "nobody", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
-	wantCode(t, "PUBREC", c.Offer(message{Topic: "nobody", QoS: 2}).Code, mqtt.NoMatchingSubscribers)
+	wantCode(t, "PUBACK", c.Offer(message{Topic: "unsubscribed", QoS: 1}).Code, mqtt.NoMatchingSubscribers)
+	wantCode(t, "PUBREC", c.Offer(message{Topic: "unsubscribed", QoS: 2}).Code, mqtt.NoMatchingSubscribers)
 
 	n.connect().Subscribe("somebody", 0)
 	wantCode(t, "PUBACK", c.Offer(message{Topic: "somebody", QoS: 1}).Code, mqtt.Success)
@@ -197,8 +197,8 @@ func TestNoMatchingSubscribers(t *testing.T) {
 	wantCode(t, "PUBACK", c.Offer(message{Topic: "away", QoS: 1}).Code, mqtt.Success)
 
 	old := n.connect(mqtttest.V311())
-	old.Publish(message{Topic: "nobody", QoS: 1})
-	old.Publish(message{Topic: "nobody", QoS: 2})
+	old.Publish(message{Topic: "unsubscribed", QoS: 1})
+	old.Publish(message{Topic: "unsubscribed", QoS: 2})
 }
 
 func TestRefusedQoS2DeliveryIsOver(t *testing.T) {

@@ -54,7 +54,7 @@ func TestSessionOutlivesItsConnection(t *testing.T) {
 		// A clean start ends it, with its subscription and its queue [MQTT-3.1.2-4] [MQTT-3.2.2-2].
 		c = connect(mqtttest.ClientID(id))
 		wantPresent(t, c, false)
-		publisher.Publish(message{Topic: topic, Payload: "nobody", QoS: 1})
+		publisher.Publish(message{Topic: topic, Payload: "to no subscriber", QoS: 1})
 		c.Quiet()
 		c.Disconnect()
 		wantPresent(t, connect(mqtttest.Persistent(id)), false)

@@ -80,7 +80,7 @@ func TestAnotherBroker(t *testing.T) {
 	path, err := exec.LookPath("mosquitto")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/mosquitto"); err != nil {
-			t.Skip("mosquitto is not installed (Debian: mosquitto): no other broker is driven")
+			t.Skip("this test drives a broker that is not ours, and mosquitto is not installed (Debian: mosquitto)")
 		}
 	}
 	s := runFor(t, Options{Program: harness.Mosquitto(path, 1), Rounds: 5, Messages: true})

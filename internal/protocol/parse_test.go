@@ -198,12 +198,12 @@ func TestSection3Values(t *testing.T) {
 		payload := words("SET key value NEX other")
 		cmd, _ := parse(payload)
 		for i := range payload {
-			payload[i] = 'X'
+			payload[i] = 'w'
 		}
-		if string(cmd.Key) != "XXX" || string(cmd.Value) != "XXXXX" || string(cmd.Compare) != "XXXXX" {
+		if string(cmd.Key) != "www" || string(cmd.Value) != "wwwww" || string(cmd.Compare) != "wwwww" {
 			t.Errorf("a copy was made: %q %q %q", cmd.Key, cmd.Value, cmd.Compare)
 		}
-		if got := string(append(cmd.Key, "YYYY"...)); got != "XXXYYYY" || strings.Contains(string(payload), "Y") {
+		if got := string(append(cmd.Key, "tail"...)); got != "wwwtail" || strings.Contains(string(payload), "t") {
 			t.Errorf("appending to a view wrote into the payload: %q", payload)
 		}
 	})

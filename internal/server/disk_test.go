@@ -50,10 +50,10 @@ func TestPublishesWhileTheDiskIsNearlyFull(t *testing.T) {
 	}{
 		{"QoS 1 into a queue on disk", message{Topic: "kept/2", QoS: 1}, mqtt.QuotaExceeded},
 		{"QoS 2 into a queue on disk", message{Topic: "kept/2", QoS: 2}, mqtt.QuotaExceeded},
-		{"QoS 2 from a session on disk", message{Topic: "nobody", QoS: 2}, mqtt.QuotaExceeded},
+		{"QoS 2 from a session on disk", message{Topic: "unsubscribed", QoS: 2}, mqtt.QuotaExceeded},
 		{"a retained message", message{Topic: "retained/2", Payload: "x", QoS: 1, Retain: true}, mqtt.QuotaExceeded},
 		{"the end of a retained message", message{Topic: "retained/1", QoS: 1, Retain: true}, mqtt.NoMatchingSubscribers},
-		{"QoS 1 without a subscriber", message{Topic: "nobody", QoS: 1}, mqtt.NoMatchingSubscribers},
+		{"QoS 1 without a subscriber", message{Topic: "unsubscribed", QoS: 1}, mqtt.NoMatchingSubscribers},
 		{"QoS 1 to a session that is not kept", message{Topic: "passing/1", Payload: "x", QoS: 1}, mqtt.Success},
 	} {
 		if ack := publisher.Offer(c.m); ack.Code != c.want {

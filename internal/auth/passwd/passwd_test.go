@@ -164,7 +164,7 @@ func write(t *testing.T, content string) (path string) {
 func TestLoadRefusesFilesThatOthersCanRead(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no permissions for group and others")
+		t.Skip("a file of Windows has no mode for the group and others, so Load has nothing to refuse")
 	}
 	path := write(t, alice)
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
@@ -249,7 +249,7 @@ func TestEditFollowsALink(t *testing.T) {
 	path := write(t, alice+"\n")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(path, link); err != nil {
-		t.Skip("the system makes no symbolic link for this user: ", err)
+		t.Skip("this user may not make the symbolic link that the test edits through (on Windows that takes a privilege): ", err)
 	}
 	if err := Set(link, "bob", []byte("x"), MinIterations); err != nil {
 		t.Fatal(err)
