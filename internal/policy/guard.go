@@ -272,12 +272,17 @@ func (g *Guard) cached(have *grants, a action, name []byte) bool {
 	if len(name) > maxCachedName {
 		return have.allows(a, name)
 	}
-	slot := g.cache.slot(have.serial, a, name)
-	if d := slot.Load(); d != nil && d.serial == have.serial && d.action == a && d.name == string(name) {
-		return d.allowed
+	pair := g.cache.pair(have.serial, a, name)
+	newer := pair[0].Load()
+	if newer.is(have, a, name) {
+		return newer.allowed
+	}
+	if older := pair[1].Load(); older.is(have, a, name) {
+		return older.allowed
 	}
 	d := &decision{serial: have.serial, action: a, name: string(name), allowed: have.allows(a, name)}
-	slot.Store(d)
+	pair[1].Store(newer)
+	pair[0].Store(d)
 	return d.allowed
 }
 
@@ -285,6 +290,10 @@ func (g *Guard) cached(have *grants, a action, name []byte) bool {
 // uses slotsEach of the slots, next to each other, where its serial number puts them: one
 // that asks about many names displaces its own decisions. Two identities may have the same
 // slots, and then displace each other's. What is displaced is decided again.
+//
+// A name has a pair of slots, for the newer and the older of two decisions, so that the
+// two or three names that a client asks about in turn, its request topic, its Response
+// Topic and a key, seldom displace each other.
 const (
 	cacheBlocks   = 1024
 	slotsEach     = 16
@@ -305,13 +314,20 @@ type decision struct {
 	allowed bool
 }
 
+// is says whether d decides about this action and name by these grants; d may be nil.
+func (d *decision) is(by *grants, a action, name []byte) bool {
+	return d != nil && d.serial == by.serial && d.action == a && d.name == string(name)
+}
+
 func newCache() *cache {
 	return &cache{seed: maphash.MakeSeed(), slots: make([]atomic.Pointer[decision], cacheBlocks*slotsEach)}
 }
 
-func (c *cache) slot(serial uint64, a action, name []byte) *atomic.Pointer[decision] {
+// pair gives the two slots of a name.
+func (c *cache) pair(serial uint64, a action, name []byte) *[2]atomic.Pointer[decision] {
 	block := serial % cacheBlocks * slotsEach
-	return &c.slots[block+(maphash.Bytes(c.seed, name)+uint64(a))%slotsEach]
+	at := block + (maphash.Bytes(c.seed, name)+uint64(a))%(slotsEach/2)*2
+	return (*[2]atomic.Pointer[decision])(c.slots[at : at+2])
 }
 
 func sortedKeys(set map[int32]bool) []int32 { return slices.Sorted(maps.Keys(set)) }
