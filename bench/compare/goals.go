@@ -53,6 +53,10 @@ func (r *Report) goals() []Goal {
 	cpu(work("GET", 50, 16), holdfast, work("GET", 50, 16), bareLoop, 2.5)
 	cpu(work("GET", 200, 16), holdfast, work("GET", 200, 16), bareLoop, 2.5)
 	cpu(tlsWork(shape{50, 1, 64}), holdfastTLS, tlsWork(shape{50, 1, 64}), bareTLS, 1.25)
+	for _, s := range policyShapes {
+		v, ok := r.value(policyWork(s), holdfastPolicy, policyCost)
+		goal(policyWork(s), "CPU ≤ 1.05 × without", v, 1.05, ok, true, "%.3f ×", v)
+	}
 	rate(work("SET", 50, 1), holdfast, redis, 1)
 	rate(work("SET", 200, 1), holdfast, redis, 1)
 	cpu(work("SET", 50, 16), holdfast, work("GET", 50, 16), holdfast, 2)

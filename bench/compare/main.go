@@ -47,6 +47,7 @@ var works = []struct {
 }{
 	{"requests", (*bench).requests},
 	{"tls", (*bench).overTLS},
+	{"policy", (*bench).policy},
 	{"routing", (*bench).routingWork},
 	{"idle", (*bench).idle},
 	{"notify", (*bench).notify},

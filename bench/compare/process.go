@@ -16,11 +16,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
-)
 
-// clockTick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on
-// every Linux that Go runs on.
-const clockTick = 10 * time.Millisecond
+	"golang.org/x/sys/unix"
+)
 
 // process is a server under test. It is started and ended by the laboratory, by
 // its process ID, and dies with it.
@@ -151,16 +149,15 @@ func (p *process) proc(file string) []byte {
 }
 
 // cpu is the time that the process has spent on a processor, in user and kernel
-// mode together.
+// mode together. Its clock counts nanoseconds (clock_getcpuclockid(3)); the times in
+// /proc/PID/stat have a resolution of 10 ms.
 func (p *process) cpu() time.Duration {
-	b := p.proc("stat")
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from field 3 on: the name may hold blanks
-	if len(fields) < 13 {
-		return 0
+	const scheduler = 2 // CPUCLOCK_SCHED
+	var t unix.Timespec
+	if err := unix.ClockGettime(^int32(p.cmd.Process.Pid)<<3|scheduler, &t); err != nil {
+		return 0 // it has ended
 	}
-	user, _ := strconv.ParseInt(string(fields[11]), 10, 64)
-	system, _ := strconv.ParseInt(string(fields[12]), 10, 64)
-	return time.Duration(user+system) * clockTick
+	return time.Duration(t.Nano())
 }
 
 // memory gives a line of /proc/PID/status in bytes: VmRSS, VmHWM.

@@ -31,17 +31,18 @@ type kind struct {
 
 // The names of the servers.
 const (
-	holdfast     = "Holdfast"
-	holdfastNone = "Holdfast, durability none"
-	bareLoop     = "bare loop"
-	holdfastTLS  = "Holdfast, TLS"
-	bareTLS      = "bare loop, TLS"
-	mosquitto    = "Mosquitto + responder"
-	mochi        = "mochi-mqtt + hook"
-	redis        = "Redis, fsync always"
-	natsDefault  = "NATS, defaults"
-	natsSync     = "NATS, sync always"
-	etcd         = "etcd"
+	holdfast       = "Holdfast"
+	holdfastNone   = "Holdfast, durability none"
+	bareLoop       = "bare loop"
+	holdfastTLS    = "Holdfast, TLS"
+	holdfastPolicy = "Holdfast, policy"
+	bareTLS        = "bare loop, TLS"
+	mosquitto      = "Mosquitto + responder"
+	mochi          = "mochi-mqtt + hook"
+	redis          = "Redis, fsync always"
+	natsDefault    = "NATS, defaults"
+	natsSync       = "NATS, sync always"
+	etcd           = "etcd"
 )
 
 var kinds = []kind{
@@ -54,6 +55,7 @@ var kinds = []kind{
 	{bareLoop, speaksMQTT, "", startBare},
 	{holdfastTLS, speaksMQTT, "after fsync", startHoldfastTLS},
 	{bareTLS, speaksMQTT, "", startBareTLS},
+	{holdfastPolicy, speaksMQTT, "after fsync", startHoldfastPolicy},
 	{mochi, speaksMQTT, "", startMochi},
 	{mosquitto, speaksMQTT, "", startMosquitto},
 	{redis, speaksRedis, "after fsync (appendfsync always)", startRedis},
@@ -178,12 +180,14 @@ func (l *laboratory) own(ctx context.Context, dir, name string, args ...string) 
 	return start(ctx, dir, name, "listening", append([]string{bin}, args...)...)
 }
 
-func (l *laboratory) startHoldfast(ctx context.Context, dir, durability string) (*target, error) {
+func (l *laboratory) startHoldfast(ctx context.Context, dir, durability string, more ...string) (*target, error) {
 	bin, err := l.build(ctx, l.repository, holdfastPackage)
 	if err != nil {
 		return nil, err
 	}
-	p, lines, err := start(ctx, dir, "holdfast", "listening on", bin, "serve", "--listen", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--durability", durability)
+	p, lines, err := start(ctx, dir, "holdfast", "listening on", append([]string{
+		bin, "serve", "--listen", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--durability", durability,
+	}, more...)...)
 	if err != nil {
 		return nil, err
 	}
