@@ -28,7 +28,7 @@ type Identity struct {
 	AuthMethod string `json:"-"`
 
 	// Grants is what the Permissions have worked out for this identity. It belongs to them.
-	Grants atomic.Pointer[any] `json:"-"`
+	Grants atomic.Pointer[Grants] `json:"-"`
 }
 
 // Method is how an identity was proven.
@@ -124,9 +124,9 @@ type Permissions interface {
 	MaySubscribe(id *Identity, filter []byte) bool
 	MayRead(id *Identity, key []byte) bool
 	MayWrite(id *Identity, key []byte) bool
-	// Quota is what the principal of the identity may hold and do; never nil, and not to be
-	// changed.
-	Quota(id *Identity) *Quota
+	// Grants are what the Permissions say of the identity at the moment; never nil, and not
+	// to be changed.
+	Grants(id *Identity) *Grants
 }
 
 // AllowAll are Permissions to do everything.
@@ -137,7 +137,7 @@ func (AllowAll) MayPublish(*Identity, []byte) bool   { return true }
 func (AllowAll) MaySubscribe(*Identity, []byte) bool { return true }
 func (AllowAll) MayRead(*Identity, []byte) bool      { return true }
 func (AllowAll) MayWrite(*Identity, []byte) bool     { return true }
-func (AllowAll) Quota(*Identity) *Quota              { return &NoQuota }
+func (AllowAll) Grants(*Identity) *Grants            { return &NoGrants }
 
 // OriginOf says where an accepted connection came in: what the connection says itself,
 // or one below it, if it has a method Origin, or else its remote address.

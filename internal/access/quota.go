@@ -49,5 +49,5 @@ func QuotaOf(may Permissions, id *Identity) *Quota {
 	if may == nil {
 		return &NoQuota
 	}
-	return may.Quota(id)
+	return &may.Grants(id).Quota
 }

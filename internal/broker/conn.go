@@ -48,10 +48,10 @@ type Conn struct {
 	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
 	wantsPlace      atomic.Bool   // the reader waits for receiving to fall
 
-	endpoint     Endpoint // reader: the handler's side of this connection
-	aliasIn      []string // reader: topic aliases of the client
-	aliasInBytes int32    // reader: of the topics in aliasIn
-	debt         int32    // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
+	requests     *requests // reader: nil: no request to the handler yet
+	aliasIn      []string  // reader: topic aliases of the client
+	aliasInBytes int32     // reader: of the topics in aliasIn
+	debt         int32     // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
 	keepAlive uint16 // seconds; 0: none
 
@@ -516,8 +516,8 @@ func (c *Conn) leaveSession() {
 	if c.session == nil {
 		return
 	}
-	if c.endpoint != nil {
-		c.endpoint.Close()
+	if c.requests != nil {
+		c.requests.endpoint.Close()
 	}
 	c.b.Do(func(t *session.Turn) {
 		c.b.Sessions.Detach(t, c.session, &c.Peer, c.graceful)

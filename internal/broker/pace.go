@@ -39,7 +39,9 @@ const policyLook = time.Second
 // held up the client does not count as silent (Conn.heldUp); its PINGREQ is answered when
 // the packets before it have been handled. What the client is owed is written before.
 func (c *Conn) holdToRate(t *session.Turn, size int) error {
-	q := c.b.may.Quota(c.Identity())
+	grants := c.b.may.Grants(c.Identity())
+	t.Grants = grants.Version
+	q := &grants.Quota
 	if !q.Limited() || c.session == nil {
 		return nil
 	}
@@ -59,7 +61,8 @@ func (c *Conn) holdToRate(t *session.Turn, size int) error {
 			rates.Return(ticket)
 			return errGone
 		}
-		q = c.b.may.Quota(c.Identity())
+		grants = c.b.may.Grants(c.Identity())
+		t.Grants, q = grants.Version, &grants.Quota
 	}
 	return nil
 }

@@ -111,6 +111,9 @@ func (c *Conn) waitForPlace(t *session.Turn, qos byte) error {
 		<-c.placeFreed // by the acknowledgement that the disk or the handler owes
 	}
 	c.wantsPlace.Store(false)
+	if c.b.may != nil {
+		t.Grants = c.b.may.Grants(c.Identity()).Version
+	}
 	if qos == 2 && int(c.handshakes) >= handshakeSlack*limit {
 		c.b.WaitDurable(c.b.Journal.Last()) // what is due to the client goes before the DISCONNECT
 		return errReceiveMaximum
@@ -133,11 +136,8 @@ func (c *Conn) freePlace() {
 // wait for batch; answered: the handler acknowledges the publish.
 func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch journal.Seq, answered bool) {
 	b := c.b
-	if b.handled(p.Topic) && b.mayPublish(c, p.Topic) {
-		if c.endpoint == nil {
-			c.endpoint = b.handler.Open(c)
-		}
-		c.endpoint.Handle(t, p)
+	if c.mayRequest(t, p.Topic) {
+		c.requests.endpoint.Handle(t, p)
 		return acks.Ack{}, 0, true
 	}
 	switch {
@@ -189,6 +189,42 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		return acks.Ack{Code: mqtt.NoMatchingSubscribers}, batch, false
 	}
 	return acks.Ack{}, batch, false
+}
+
+// requests is what a connection has from its first request to the handler on.
+type requests struct {
+	endpoint Endpoint          // the handler's side of the connection
+	topic    access.Remembered // a topic of the handler that the client may publish to
+	response access.Remembered // a Response Topic that the client may subscribe to
+}
+
+// mayRequest says whether the handler handles publishes to the topic, and the client may
+// publish to it. The first time it opens the handler's side.
+func (c *Conn) mayRequest(t *session.Turn, topic []byte) bool {
+	if c.requests != nil && c.requests.topic.Is(t.Grants, topic) {
+		return true
+	}
+	if !c.b.handled(topic) || !c.b.mayPublish(c, topic) {
+		return false
+	}
+	if c.requests == nil {
+		c.requests = &requests{endpoint: c.b.handler.Open(c)}
+	}
+	c.requests.topic.Remember(t.Grants, topic)
+	return true
+}
+
+// MayBeAnswered says whether the client may subscribe to the Response Topic of a request.
+// Called by a Handler within Handle.
+func (c *Conn) MayBeAnswered(t *session.Turn, responseTopic []byte) bool {
+	if c.b.may == nil || c.requests.response.Is(t.Grants, responseTopic) {
+		return true
+	}
+	if !c.b.mayBeAnswered(c, responseTopic) {
+		return false
+	}
+	c.requests.response.Remember(t.Grants, responseTopic)
+	return true
 }
 
 // namesNoResponseTopic says whether there is a Response Topic and it is empty: a topic

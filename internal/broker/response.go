@@ -14,11 +14,10 @@ import (
 // No Local does not apply; otherwise only the requester's own subscriptions see it.
 // It takes over the reference.
 func (b *Broker) routeResponse(t *session.Turn, c *Conn, m *message.Message) {
-	allowed := b.mayPublish(c, m.Topic())
 	if c.responses == nil {
 		c.responses = new(responseRoute)
 	}
-	sub := c.responses.find(b, t, m.Topic())
+	sub, allowed := c.responses.find(t, c, m.Topic())
 	if sub != nil && (allowed || sub.Session == c.session) && sub.Session.Respond(t, sub, m) {
 		return
 	}
@@ -43,31 +42,40 @@ func (b *Broker) routeResponse(t *session.Turn, c *Conn, m *message.Message) {
 	}
 }
 
-// responseRoute remembers where the responses to a connection's requests go, as
-// nearly all of them go to the same topic, which one session subscribes to. It
-// belongs to the goroutine that writes the connection's acknowledgements at the moment.
+// responseRoute remembers where the responses to a connection's requests go, and whether the
+// client may publish there, as nearly all of them go to the same topic, which one session
+// subscribes to. It belongs to the goroutine that writes the connection's acknowledgements
+// at the moment.
 type responseRoute struct {
 	topic   []byte
 	sub     *session.Subscription // the only one that matches topic; nil: there are none, or several, or the topic is protected
 	filters uint64                // generation of the index in which that was found
+	grants  uint64                // version of the access.Grants by which allowed was decided; 0: it wasn't
+	allowed bool                  // the client may publish to topic
 }
 
 // maxRouteTopic is how long a topic may be to be remembered.
 const maxRouteTopic = 512
 
-// find gives the one subscription that matches the topic, or nil.
-func (r *responseRoute) find(b *Broker, t *session.Turn, topic []byte) *session.Subscription {
-	filters := b.Filters.Generation()
-	if r.filters == filters && bytes.Equal(r.topic, topic) {
-		return r.sub
-	}
+// find gives the one subscription that matches the topic, or nil, and says whether the
+// client may publish to the topic.
+func (r *responseRoute) find(t *session.Turn, c *Conn, topic []byte) (sub *session.Subscription, allowed bool) {
+	b := c.b
 	if len(topic) > maxRouteTopic {
-		return nil
+		return nil, b.mayPublish(c, topic)
 	}
-	r.filters, r.topic, r.sub = filters, append(r.topic[:0], topic...), nil
-	t.Matches = b.Filters.Match(topic, t.Matches[:0])
-	if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.protected(topic) {
-		r.sub = t.Matches[0]
+	if filters := b.Filters.Generation(); r.filters != filters || !bytes.Equal(r.topic, topic) {
+		r.filters, r.topic, r.sub, r.grants = filters, append(r.topic[:0], topic...), nil, 0
+		t.Matches = b.Filters.Match(topic, t.Matches[:0])
+		if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.protected(topic) {
+			r.sub = t.Matches[0]
+		}
 	}
-	return r.sub
+	if b.may == nil {
+		return r.sub, true
+	}
+	if version := b.may.Grants(c.Identity()).Version; r.grants != version || version == 0 {
+		r.grants, r.allowed = version, b.mayPublish(c, topic)
+	}
+	return r.sub, r.allowed
 }

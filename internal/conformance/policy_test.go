@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -389,4 +390,63 @@ func TestBoundsOfAPrincipal(t *testing.T) {
 	one.Disconnect()
 	one.AwaitEnd()
 	n.connect(as("press"))
+}
+
+// What a connection remembers of a policy ends with it: after Use, the next request is judged
+// by the new policy, whether that allows less or more.
+func TestAnotherPolicyAppliesToTheNextRequest(t *testing.T) {
+	t.Parallel()
+	rules := func(without string) *policy.Policy {
+		text := "rules: [{brokerResources: [{method: Connect}"
+		for resource, part := range map[string]string{
+			"request": "{method: Publish, topics: [" + invokeTopic + "]}",
+			"answer":  "{method: Publish, topics: [answers/all]}",
+			"listen":  "{method: Subscribe, topics: [answers/all]}",
+		} {
+			if resource != without {
+				text += ", " + part
+			}
+		}
+		text += "]"
+		if without != "key" {
+			text += ", stateStoreResources: [{method: ReadWrite, keyType: String, keys: [k]}]"
+		}
+		p, err := policy.Parse("policy.yaml", []byte(text+"}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	all := rules("")
+	guard := policy.NewGuard(all)
+	n := start(t, func(c *server.Config) { c.May = guard })
+	listener := n.connect()
+	listener.Subscribe("answers/all", 1)
+	r := &requester{t: t, client: n.connect(), topic: invokeTopic, timestamp: "__ts", responses: "answers/all"}
+	r.SubscribeWith(0, sub{Filter: r.responses, QoS: 1})
+	r.want(ok, "SET", "k", "v")
+	listener.Receive()
+
+	for _, without := range []string{"request", "answer", "listen", "key"} {
+		for range 2 { // the second time it is remembered
+			r.want(blob("v"), "GET", "k")
+			listener.Receive()
+		}
+		guard.Use(rules(without))
+		switch without {
+		case "answer":
+			r.want(blob("v"), "GET", "k")
+			listener.Quiet()
+		case "key":
+			r.want(failure("not authorized"), "GET", "k")
+			listener.Receive()
+		default:
+			for range 2 {
+				wantCode(t, "a request without "+without, r.Offer(r.request(command("GET", "k"))).Code, mqtt.NotAuthorized)
+			}
+			r.Quiet()
+			listener.Quiet()
+		}
+		guard.Use(all)
+	}
 }

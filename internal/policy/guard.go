@@ -19,9 +19,9 @@ import (
 // few patterns for one client, which are compared each time. For clients with more of
 // them, decisions are cached.
 type Guard struct {
-	policy atomic.Pointer[Policy]
-	cache  *cache
-	serial atomic.Uint64
+	policy  atomic.Pointer[Policy]
+	cache   *cache
+	version atomic.Uint64 // of the newest grants
 }
 
 // NewGuard makes a Guard.
@@ -39,9 +39,8 @@ func (g *Guard) Use(p *Policy) { g.policy.Store(p) }
 
 // grants is what a policy allows one identity. It doesn't change.
 type grants struct {
-	policy    *Policy
-	serial    uint64
-	quota     access.Quota
+	policy *Policy
+	access.Grants
 	connect   bool
 	publish   topicGrant
 	subscribe topicGrant
@@ -106,7 +105,7 @@ func (k *keyGrant) allows(key []byte) bool {
 func (p *Policy) grantsFor(id *access.Identity) *grants {
 	g := &grants{policy: p}
 	rules, groups := p.rulesOf(id)
-	g.quota = p.quotaOf(groups)
+	g.Quota = p.quotaOf(groups)
 	for _, n := range rules {
 		r := &p.rules[n]
 		for i := range r.connect {
@@ -191,22 +190,21 @@ func (g *Guard) grants(id *access.Identity) *grants {
 	}
 	policy := g.policy.Load()
 	if kept := id.Grants.Load(); kept != nil {
-		if have, ok := (*kept).(*grants); ok && have.policy == policy {
+		if have, ok := kept.Rules.(*grants); ok && have.policy == policy {
 			return have
 		}
 	}
 	made := policy.grantsFor(id)
-	made.serial = g.serial.Add(1)
-	var keep any = made
-	id.Grants.Store(&keep)
+	made.Version, made.Rules = g.version.Add(1), made
+	id.Grants.Store(&made.Grants)
 	return made
 }
 
 // MayConnect implements access.Permissions.
 func (g *Guard) MayConnect(id *access.Identity) bool { return g.grants(id).connect }
 
-// Quota implements access.Permissions.
-func (g *Guard) Quota(id *access.Identity) *access.Quota { return &g.grants(id).quota }
+// Grants implements access.Permissions.
+func (g *Guard) Grants(id *access.Identity) *access.Grants { return &g.grants(id).Grants }
 
 // MayPublish implements access.Permissions.
 func (g *Guard) MayPublish(id *access.Identity, topic []byte) bool {
@@ -272,7 +270,7 @@ func (g *Guard) cached(have *grants, a action, name []byte) bool {
 	if len(name) > maxCachedName {
 		return have.allows(a, name)
 	}
-	pair := g.cache.pair(have.serial, a, name)
+	pair := g.cache.pair(have.Version, a, name)
 	newer := pair[0].Load()
 	if newer.is(have, a, name) {
 		return newer.allowed
@@ -280,14 +278,14 @@ func (g *Guard) cached(have *grants, a action, name []byte) bool {
 	if older := pair[1].Load(); older.is(have, a, name) {
 		return older.allowed
 	}
-	d := &decision{serial: have.serial, action: a, name: string(name), allowed: have.allows(a, name)}
+	d := &decision{version: have.Version, action: a, name: string(name), allowed: have.allows(a, name)}
 	pair[1].Store(newer)
 	pair[0].Store(d)
 	return d.allowed
 }
 
 // The cache is one array for all identities, so that its memory has a bound. Each identity
-// uses slotsEach of the slots, next to each other, where its serial number puts them: one
+// uses slotsEach of the slots, next to each other, where the version of its grants puts them: one
 // that asks about many names displaces its own decisions. Two identities may have the same
 // slots, and then displace each other's. What is displaced is decided again.
 //
@@ -305,10 +303,9 @@ type cache struct {
 	slots []atomic.Pointer[decision]
 }
 
-// decision is a cached one. The serial number is that of the grants that it was made by,
-// which no others have.
+// decision is a cached one. The version is that of the grants that it was made by.
 type decision struct {
-	serial  uint64
+	version uint64
 	name    string
 	action  action
 	allowed bool
@@ -316,7 +313,7 @@ type decision struct {
 
 // is says whether d decides about this action and name by these grants; d may be nil.
 func (d *decision) is(by *grants, a action, name []byte) bool {
-	return d != nil && d.serial == by.serial && d.action == a && d.name == string(name)
+	return d != nil && d.version == by.Version && d.action == a && d.name == string(name)
 }
 
 func newCache() *cache {
@@ -324,8 +321,8 @@ func newCache() *cache {
 }
 
 // pair gives the two slots of a name.
-func (c *cache) pair(serial uint64, a action, name []byte) *[2]atomic.Pointer[decision] {
-	block := serial % cacheBlocks * slotsEach
+func (c *cache) pair(version uint64, a action, name []byte) *[2]atomic.Pointer[decision] {
+	block := version % cacheBlocks * slotsEach
 	at := block + (maphash.Bytes(c.seed, name)+uint64(a))%(slotsEach/2)*2
 	return (*[2]atomic.Pointer[decision])(c.slots[at : at+2])
 }

@@ -78,6 +78,27 @@ func TestUseWhileClientsAsk(t *testing.T) {
 	readers.Wait()
 }
 
+// The version of grants tells each policy, and each identity, from the others.
+func TestVersionsOfGrants(t *testing.T) {
+	t.Parallel()
+	both := [2]*Policy{parse(t, large(1)), parse(t, large(2))}
+	g := NewGuard(both[0])
+	seen := map[uint64]bool{0: true}
+	for i := range 10 {
+		for _, id := range []*access.Identity{client("a"), client("a")} {
+			version := g.Grants(id).Version
+			if again := g.Grants(id).Version; again != version {
+				t.Fatalf("the version went from %d to %d without another policy", version, again)
+			}
+			if seen[version] {
+				t.Fatalf("two identities have the version %d, or one has 0", version)
+			}
+			seen[version] = true
+		}
+		g.Use(both[(i+1)%2])
+	}
+}
+
 // What GET asks for takes no allocation, with few patterns and with many. The seed of the
 // cache decides which names share a pair of slots: the two that are asked for here never
 // displace each other, by whatever seed.

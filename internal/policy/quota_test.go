@@ -51,14 +51,14 @@ func TestQuotas(t *testing.T) {
 		{nil, access.Quota{}},
 	} {
 		for range 2 { // the second is kept
-			if got := *g.Quota(c.id); got != c.want {
+			if got := g.Grants(c.id).Quota; got != c.want {
 				t.Errorf("%+v has the quota %+v, want %+v", c.id, got, c.want)
 			}
 		}
 	}
 	press := user("press")
 	g.Use(parse(t, "rules: [{brokerResources: [{method: Connect}]}]\ngroups: {g: {usernames: [press], quotas: {connections: 1}}}"))
-	if got := *g.Quota(press); got != (access.Quota{Connections: 1}) {
+	if got := g.Grants(press).Quota; got != (access.Quota{Connections: 1}) {
 		t.Errorf("by another policy the quota is %+v", got)
 	}
 }
@@ -66,8 +66,8 @@ func TestQuotas(t *testing.T) {
 func TestAQuotaThatIsKnownAllocatesNothing(t *testing.T) {
 	g := guardOf(t, groupsWithQuotas)
 	id := user("lathe")
-	g.Quota(id)
-	if n := testing.AllocsPerRun(100, func() { g.Quota(id) }); n != 0 {
+	g.Grants(id)
+	if n := testing.AllocsPerRun(100, func() { g.Grants(id) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -12,15 +12,25 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
-// allocatesNothing runs a test of a server without permissions, and of one whose clients
-// have quotas.
+// allocatesNothing runs a test of a server without permissions, of one whose clients have
+// quotas, and of one with a policy.
 func allocatesNothing(t *testing.T, test func(t *testing.T, s *Server)) {
 	test(t, start(t))
 	t.Run("with quotas", func(t *testing.T) {
 		test(t, start(t, func(c *Config) { c.May = limited{} }))
+	})
+	t.Run("under a policy", func(t *testing.T) {
+		p, err := policy.Parse("policy.yaml", []byte(`rules: [{
+  brokerResources: [{method: Connect}, {method: Publish, topics: ["#"]}, {method: Subscribe, topics: ["#"]}],
+  stateStoreResources: [{method: ReadWrite, keyType: Pattern, keys: ["*"]}]}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, start(t, func(c *Config) { c.May = policy.NewGuard(p) }))
 	})
 }
 

@@ -95,12 +95,12 @@ func (f faulty) MayPublish(*access.Identity, []byte) bool {
 // limited are Permissions to do everything, with quotas that no test reaches.
 type limited struct{ access.AllowAll }
 
-var roomyQuota = access.Quota{
+var roomy = access.Grants{Quota: access.Quota{
 	Connections: 1 << 40, Sessions: 1 << 40, Subscriptions: 1 << 40, Keys: 1 << 40, KeyBytes: 1 << 40, Retained: 1 << 40, RetainedBytes: 1 << 40,
 	Publishes: 1 << 40, PublishBytes: 1 << 40, TimestampSkew: time.Minute,
-}
+}}
 
-func (limited) Quota(*access.Identity) *access.Quota { return &roomyQuota }
+func (limited) Grants(*access.Identity) *access.Grants { return &roomy }
 
 type faultyClock struct {
 	start    time.Time

@@ -47,7 +47,7 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 		const reason = "the Response Topic has too many levels"
 		ep.refused(reason)
 		ep.conn.Answer(t, p, mqtt.TopicNameInvalid, reason, nil)
-	case ep.sv.may != nil && !ep.sv.may.MaySubscribe(ep.conn.Identity(), p.Props.ResponseTopic):
+	case !ep.conn.MayBeAnswered(t, p.Props.ResponseTopic):
 		const reason = "the Response Topic must be one that the client may subscribe to"
 		ep.refused(reason)
 		ep.conn.Answer(t, p, mqtt.NotAuthorized, reason, nil)
@@ -181,7 +181,7 @@ func (ep *endpoint) permitted(cmd *statestore.Command) bool {
 
 // bounds are those of the client's principal, by the policy of the moment.
 func (ep *endpoint) bounds() quota.Bounds {
-	q := ep.sv.may.Quota(ep.conn.Identity())
+	q := &ep.sv.may.Grants(ep.conn.Identity()).Quota
 	return quota.Bounds{Keys: q.Keys, Bytes: q.KeyBytes, MaxSkew: q.TimestampSkew}
 }
 

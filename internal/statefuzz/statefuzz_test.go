@@ -69,12 +69,12 @@ const checkedKeys = 700
 // them out in time.
 type bounded struct{ access.AllowAll }
 
-var quota = access.Quota{
+var grants = access.Grants{Quota: access.Quota{
 	Connections: 64, Subscriptions: maxSessions*maxFilters + 50, Keys: checkedKeys + 50, KeyBytes: 1 << 20, Retained: 20, RetainedBytes: 200 << 10,
 	Publishes: 1 << 30, PublishBytes: 1 << 40, TimestampSkew: time.Minute,
-}
+}}
 
-func (bounded) Quota(*access.Identity) *access.Quota { return &quota }
+func (bounded) Grants(*access.Identity) *access.Grants { return &grants }
 
 // maxSessions is how many sessions there may be.
 const maxSessions = 40

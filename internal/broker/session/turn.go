@@ -41,6 +41,10 @@ type Turn struct {
 	// a later turn of any connection.
 	Scratch any
 
+	// Grants is the version of the access.Grants by which the reader checks the PUBLISH in
+	// hand; 0: it asks for each decision.
+	Grants uint64
+
 	Debt   int  // of a reader, from the turns before this one, in units of pace.go
 	Worked int  // of a reader, in these units
 	paced  int  // work when the reader last let others pass
@@ -164,7 +168,7 @@ func (t *Turn) Count(counter *atomic.Int64) {
 func (t *Turn) End() {
 	t.Flush()
 	t.LeaveGate()
-	t.Debt, t.Self, t.env, t.MustNotBlock, t.Worked, t.paced = 0, nil, nil, false, 0, 0
+	t.Debt, t.Self, t.env, t.MustNotBlock, t.Worked, t.paced, t.Grants = 0, nil, nil, false, 0, 0, 0
 	if max(cap(t.Matches), cap(t.Dirty), cap(t.Saves)) > 2*MaxDirty || max(cap(t.props), cap(t.row)) > 64<<10 {
 		return // an unusual turn; don't keep its memory
 	}
