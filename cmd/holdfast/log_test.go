@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -69,5 +70,18 @@ func TestTheLogIsShort(t *testing.T) {
 	d.awaitLog(`level=INFO msg="log lines were suppressed" message="refusing a connection" count=\d+ since=`)
 	if n := strings.Count(d.Output(), `msg="refusing a connection"`); n >= 50 {
 		t.Errorf("all of %d lines were written", n)
+	}
+}
+
+// With --log-format json each line is an object.
+func TestTheLogAsJSON(t *testing.T) {
+	t.Parallel()
+	d := serveIn(t, t.TempDir(), "--log-format", "json")
+	mqtttest.Connect(t, d.Addr, mqtttest.ClientID("x")).Disconnect()
+	d.awaitLog(`"level":"INFO","msg":"client disconnected","client":"x","remote":"127\.0\.0\.1:\d+","by":"client"`)
+	for line := range strings.Lines(d.Output()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("this is no JSON: %s", line)
+		}
 	}
 }

@@ -69,7 +69,7 @@ func TestServeRefusesLogins(t *testing.T) {
 		{"there is no key that can verify a token", []string{"--jwt-keys", keys}},
 		{"--jwt-issuer needs --jwt-keys", []string{"--jwt-issuer", "x"}},
 		{"--tls-identity needs a listener with --tls-client-ca", []string{"--tls-identity", "san-dns"}},
-		{"want cn or san-dns or san-uri or san-email or subject", []string{"--tls-identity", "x"}},
+		{"want cn, san-dns, san-uri, san-email or subject", []string{"--tls-identity", "x"}},
 		{"--bind-client-id username needs clients that prove who they are", []string{"--bind-client-id", "username"}},
 		{"cannot write the audit log", []string{"--audit-log", dir}},
 	} {

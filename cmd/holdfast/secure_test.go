@@ -160,9 +160,42 @@ func TestConfigurationErrors(t *testing.T) {
 			t.Errorf("%s: status %d, errors %q; want %q", text, got.code, got.err, want)
 		}
 	}
-	holdfastAlone(t, "serve", "--config", config("max-keys: 7"), "--max-keys", "8").want(t, "a contradiction", 2, "", "max-keys is 7 here, and 8 on the command line")
+	holdfastAlone(t, "serve", "--config", config("max-remember: 1h"), "--remember", "2h").want(t, "a contradiction", 2, "", "--remember 2h0m0s is more than ")
 	holdfastAlone(t, "serve", "--config", filepath.Join(t.TempDir(), "none")).want(t, "no such file", 2, "", "no such file")
 	holdfastAlone(t, "serve", "--listen", "mqtts://127.0.0.1:0", "--tls-min-version", "1.1").want(t, "an old TLS", 2, "", `--tls-min-version "1.1": want 1.2 or 1.3`)
+}
+
+// config prints what serve would have, and where each setting is from.
+func TestConfigCommand(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "holdfast.yaml")
+	if err := os.WriteFile(file, []byte("max-keys: 7\ndata: d\nmax-scans: 8\n\nlisteners:\n- url: mqtt://127.0.0.1:7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "config", "--config", file, "--json", "--max-scans", "2")
+	cmd.Env = append(os.Environ(), "HOLDFAST_MAX_KEYS=9", "HOLDFAST_OF_MINE=x")
+	got := start(t, cmd, nil)
+	for _, line := range []string{
+		`{"name":"max-keys","values":["9"],"from":"variable","at":"HOLDFAST_MAX_KEYS"}`,
+		`{"name":"data","values":["` + filepath.Join(filepath.Dir(file), "d") + `"],"from":"file","at":"` + file + `:2"}`,
+		`{"name":"max-scans","values":["2"],"from":"flag","at":"--max-scans"}`,
+		`{"name":"listeners","values":["mqtt://127.0.0.1:7"],"from":"file","at":"` + file + `:5"}`,
+		`{"name":"max-watches","values":["10000"],"from":"default","default":"10000"}`,
+		`{"name":"listen","values":[],"from":"default"}`,
+	} {
+		if !strings.Contains(got.out, line+"\n") {
+			t.Errorf("status %d; no line\n%s\nin\n%s", got.code, line, got.out)
+		}
+	}
+	if got.code != 0 || got.err != "holdfast config: the variable HOLDFAST_OF_MINE sets nothing: no setting has its name\n" {
+		t.Errorf("status %d, %q", got.code, got.err)
+	}
+	checkDocument(t, "../../docs/configuration.md")
+	holdfastAlone(t, "config", "--max-keys", "-1").want(t, "a negative value", 2, "", `--max-keys "-1": want a whole number of at least 1`)
+	holdfastAlone(t, "config", "refrence").want(t, "a wrong name", 2, "", "did you mean reference?")
+	if got := holdfastAlone(t, "config", "reference"); got.code != 0 || !strings.Contains(got.out, "\n#max-keys: 1000000\n") {
+		t.Errorf("config reference: %+v", got)
+	}
 }
 
 // A server listens on all URLs that it is given, and says where.

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,12 +37,23 @@ func newSettings() *settings {
 	return s
 }
 
-var options = Options{Except: []string{"config"}}
+var options = Options{File: "config"}
+
+// parse reads the text of a file, after the command line and the environment.
+func (s *settings) parse(name, text string, environment ...string) (*Settings, error) {
+	o := options
+	o.Environment = environment
+	loaded, err := Load(s.FlagSet, o)
+	if err == nil {
+		err = loaded.parse(name, []byte(text), s.FlagSet, o)
+	}
+	return loaded, err
+}
 
 func TestAFileSetsFlagsAndListeners(t *testing.T) {
 	t.Parallel()
 	s := newSettings()
-	listeners, err := Parse("/etc/holdfast/holdfast.yaml", []byte(`
+	loaded, err := s.parse("/etc/holdfast/holdfast.yaml", `
 # a comment
 data: data
 tls-cert: /certs/server.crt
@@ -58,10 +71,11 @@ listeners:
     anonymous: true
     proxy-protocol: true
     ws-origin: "*"
-`), s.FlagSet, options)
+`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	listeners := loaded.Listeners
 	if s.data != filepath.FromSlash("/etc/holdfast/data") || s.cert != "/certs/server.crt" || s.most != 100 || !s.anonymous || s.timeout != 3*time.Second {
 		t.Errorf("flags: %+v", s)
 	}
@@ -111,7 +125,7 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse("f.yaml", []byte(test.file), newSettings().FlagSet, options)
+			_, err := newSettings().parse("f.yaml", test.file)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
@@ -119,33 +133,88 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineIsNotContradicted(t *testing.T) {
+// A flag counts before a variable, a variable before the file, and the file before the
+// default.
+func TestPrecedence(t *testing.T) {
 	t.Parallel()
-	given := func(t *testing.T, args ...string) *settings {
-		s := newSettings()
-		if err := s.FlagSet.Parse(args); err != nil {
-			t.Fatal(err)
-		}
-		return s
+	const file = "max-connections: 3\nconnect-timeout: 3s\nws-origin: [c]\ndata: d\n"
+	environment := []string{"HOLDFAST_MAX_CONNECTIONS=2", "HOLDFAST_WS_ORIGIN=a.example.com, b.example.com", "HOLDFAST_TLS_CERT=", "HOLDFAST_DATA=e", "PATH=x"}
+	s := newSettings()
+	if err := s.FlagSet.Parse([]string{"--max-connections", "1"}); err != nil {
+		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
-		args []string
-		file string
-		want string // empty: no error
-	}{
-		"the same":          {[]string{"--max-connections", "5"}, "max-connections: 5", ""},
-		"the same, spelled": {[]string{"--connect-timeout", "1m"}, "connect-timeout: 60s", ""},
-		"another":           {[]string{"--max-connections", "5"}, "data: x\nmax-connections: 6", "f.yaml:2: max-connections is 6 here, and 5 on the command line"},
-		"the same list":     {[]string{"--listen", "127.0.0.1:1", "--listen", "127.0.0.1:2"}, `listen: ["127.0.0.1:1", "127.0.0.1:2"]`, ""},
-		"another list":      {[]string{"--listen", "127.0.0.1:1"}, `listen: ["127.0.0.1:2"]`, "f.yaml:1: listen is 127.0.0.1:2 here, and"},
+	loaded, err := s.parse("f.yaml", file, environment...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.most != 1 || s.timeout != 3*time.Second || s.data != "e" || !slices.Equal(s.origins, []string{"a.example.com", "b.example.com"}) || s.cert != "" || !slices.Equal(s.listen, []string{"127.0.0.1:1883"}) {
+		t.Errorf("flags: %+v", s)
+	}
+	want := map[string]Source{
+		"max-connections": {Flag, "--max-connections"}, "ws-origin": {Variable, "HOLDFAST_WS_ORIGIN"}, "data": {Variable, "HOLDFAST_DATA"}, "connect-timeout": {File, "f.yaml:2"},
+	}
+	if !maps.Equal(loaded.Sources, want) {
+		t.Errorf("sources %v, want %v", loaded.Sources, want)
+	}
+	for setting, name := range map[string]string{"max-connections": "--max-connections", "data": "HOLDFAST_DATA", "connect-timeout": "f.yaml:2: connect-timeout", "listen": "--listen"} {
+		if got := loaded.Name(setting); got != name {
+			t.Errorf("%s is called %q, want %q", setting, got, name)
+		}
+	}
+}
+
+// A list on the command line takes the place of that in the file.
+func TestAListIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := newSettings()
+	if err := s.FlagSet.Parse([]string{"--listen", "127.0.0.1:1", "--listen", "127.0.0.1:2"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.parse("f.yaml", `listen: ["127.0.0.1:3"]`, "HOLDFAST_LISTEN=127.0.0.1:4"); err != nil || !slices.Equal(s.listen, []string{"127.0.0.1:1", "127.0.0.1:2"}) {
+		t.Errorf("%v, %v", s.listen, err)
+	}
+}
+
+// What is wrong with a variable is said with its name; variables that are no setting's are
+// noted, but for those of other commands and of Kubernetes.
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	for variable, want := range map[string]string{
+		"HOLDFAST_MAX_CONNECTIONS=many": `HOLDFAST_MAX_CONNECTIONS "many": `,
+		"HOLDFAST_MAX_CONECTIONS=7":     "HOLDFAST_MAX_CONECTIONS: unknown variable; did you mean HOLDFAST_MAX_CONNECTIONS?",
+		"HOLDFAST_WS_ORIGIN=a,,b":       `HOLDFAST_WS_ORIGIN "a,,b": a value in the list is empty`,
+		"HOLDFAST_CONFIG=/none/x.yaml":  "the configuration: open /none/x.yaml",
+		"HOLDFAST_ALLOW_ANONYMOUS=y":    `HOLDFAST_ALLOW_ANONYMOUS "y": `,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := Parse("f.yaml", []byte(test.file), given(t, test.args...).FlagSet, options)
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
+		if _, err := newSettings().parse("f.yaml", "", variable); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", variable, err, want)
+		}
+	}
+	o := options
+	o.Others = []string{"HOLDFAST_HOST"}
+	o.Environment = []string{
+		"HOLDFAST_HOST=h", "HOLDFAST_SERVICE_HOST=10.0.0.1", "HOLDFAST_PORT=tcp://10.0.0.1:1883", "HOLDFAST_SERVICE_PORT_MQTT=1883",
+		"HOLDFAST_METRICS_PORT_9090_TCP_ADDR=10.0.0.1", "HOLDFAST_TEAM=blue", "HOLDFAST_HELP=1", "HOLDFAST_DB=x", "HOLDFAST_=", "NOTHOLDFAST_X=",
+	}
+	loaded, err := Load(newSettings().FlagSet, o)
+	if err != nil || !slices.Equal(loaded.Unknown, []string{"HOLDFAST_", "HOLDFAST_DB", "HOLDFAST_HELP", "HOLDFAST_TEAM"}) {
+		t.Errorf("%+v, %v", loaded, err)
+	}
+}
+
+// An error about a setting that is not from the command line says where it is from.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	s := Settings{Sources: map[string]Source{"a": {Flag, "--a"}, "b": {Variable, "HOLDFAST_B"}, "c": {File, "f.yaml:3"}}}
+	for text, want := range map[string]string{
+		"--a is bad": "--a is bad", "--b is bad": "HOLDFAST_B: --b is bad", "--c needs --a": "f.yaml:3: --c needs --a", "--d is bad": "--d is bad", "no setting": "no setting",
+	} {
+		if got := s.Place(errors.New(text)); got.Error() != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if s.Place(nil) != nil {
+		t.Error("an error of nothing")
 	}
 }
 
@@ -153,8 +222,8 @@ func TestAnEmptyFileSaysNothing(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"", "# nothing\n", "\n\n"} {
 		s := newSettings()
-		if listeners, err := Parse("f.yaml", []byte(file), s.FlagSet, options); err != nil || listeners != nil || s.data != "holdfast-data" {
-			t.Errorf("%q: %v, %v", file, listeners, err)
+		if loaded, err := s.parse("f.yaml", file); err != nil || loaded.Listeners != nil || len(loaded.Sources) > 0 || s.data != "holdfast-data" {
+			t.Errorf("%q: %+v, %v", file, loaded, err)
 		}
 	}
 }
@@ -167,6 +236,6 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		_, _ = Parse("f.yaml", file, newSettings().FlagSet, options)
+		_, _ = newSettings().parse("f.yaml", string(file))
 	})
 }

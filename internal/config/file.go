@@ -6,58 +6,51 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/holdfast-mqtt/holdfast/internal/listen"
 )
 
 // maxFile bounds the file, in bytes.
 const maxFile = 1 << 20
 
-// listenersKey is the only name in the file that is not a flag's.
-const listenersKey = "listeners"
+// ListenersKey is the only name in the file that is not a flag's.
+const ListenersKey = "listeners"
 
-// Options say how a file is read.
-type Options struct {
-	Except  []string                             // flags that a file can't set
-	Explain func(f *pflag.Flag, err error) error // puts the error of a flag's value into words; nil: as it is
-}
-
-// Read sets flags as the file says, and gives its listeners. Flags that were given on the
-// command line stay as they are: the file must not say something else.
-func Read(name string, flags *pflag.FlagSet, o Options) ([]listen.Config, error) {
+// file reads a file into the settings.
+func (s *Settings) file(name string, flags *pflag.FlagSet, o Options) error {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("the configuration: %w", err)
+		return fmt.Errorf("the configuration: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return fmt.Errorf("the configuration %s is a directory: name the file in it", name)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("the configuration %s: %w", name, err)
+		return fmt.Errorf("the configuration %s: %w", name, err)
 	}
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: it has more than %d KiB, and no configuration has", name, maxFile>>10)
+		return fmt.Errorf("%s: it has more than %d KiB, and no configuration has", name, maxFile>>10)
 	}
-	return Parse(name, text, flags, o)
+	return s.parse(name, text, flags, o)
 }
 
-// Parse is Read of a file's text.
-func Parse(name string, text []byte, flags *pflag.FlagSet, o Options) ([]listen.Config, error) {
-	r := &reader{name: name, flags: flags, options: o}
+// parse is file for the text of one.
+func (s *Settings) parse(name string, text []byte, flags *pflag.FlagSet, o Options) error {
+	r := &reader{name: name, flags: flags, options: o, into: s}
 	var document yaml.Node
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return nil, nil // nothing but comments
+		return nil // nothing but comments
 	case err != nil:
-		return nil, r.syntax(err)
+		return r.syntax(err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: a second document begins after ---: leave one", name)
+		return fmt.Errorf("%s: a second document begins after ---: leave one", name)
 	}
 	return r.file(document.Content[0])
 }
@@ -67,6 +60,7 @@ type reader struct {
 	name    string
 	flags   *pflag.FlagSet
 	options Options
+	into    *Settings
 }
 
 // at is an error about a place in the file.
@@ -86,15 +80,19 @@ func (r *reader) syntax(err error) error {
 	return fmt.Errorf("%s: this is not YAML: %s", r.name, text)
 }
 
-func (r *reader) file(top *yaml.Node) (listeners []listen.Config, err error) {
-	err = r.mapping(top, "the configuration", func(key, value *yaml.Node) error {
-		if key.Value == listenersKey {
-			listeners, err = r.listeners(value)
+func (r *reader) file(top *yaml.Node) error {
+	return r.mapping(top, "the configuration", func(key, value *yaml.Node) (err error) {
+		if key.Value == ListenersKey {
+			r.into.Listeners, err = r.listeners(value)
+			r.into.Sources[ListenersKey] = r.source(key)
 			return err
 		}
 		return r.setting(key, value)
 	})
-	return listeners, err
+}
+
+func (r *reader) source(key *yaml.Node) Source {
+	return Source{File, fmt.Sprintf("%s:%d", r.name, key.Line)}
 }
 
 // mapping calls f for each pair of a mapping, in which no key may occur twice.
@@ -119,37 +117,26 @@ func (r *reader) mapping(n *yaml.Node, what string, f func(key, value *yaml.Node
 	return nil
 }
 
-// setting sets a flag.
+// setting sets a flag, unless the command line or a variable of the environment has.
 func (r *reader) setting(key, value *yaml.Node) error {
 	flag := r.flags.Lookup(key.Value)
-	if flag == nil || slices.Contains(r.options.Except, key.Value) || key.Value == "help" {
-		return r.at(key, "unknown setting %s%s; holdfast serve --help lists them, without their --", key.Value, r.near(key.Value))
+	if flag == nil || !r.options.settable(flag) {
+		return r.at(key, "unknown setting %s%s; holdfast serve --help lists them, without their --", key.Value, meant(near(key.Value, append(r.options.names(r.flags), ListenersKey), farthest)))
 	}
 	values, err := r.values(flag, key, value)
 	if err != nil {
 		return err
 	}
-	if flag.Changed {
-		return r.compare(flag, key, value, values)
+	if _, given := r.into.Sources[flag.Name]; given {
+		return nil // what is replaced is not looked at
 	}
-	for i, v := range values {
+	for _, v := range values {
 		if err := r.flags.Set(flag.Name, v); err != nil {
-			return r.at(value, "%s: %q: %w", key.Value, values[i], r.explain(flag, err))
+			return r.at(value, "%s: %q: %w", key.Value, v, r.options.explain(flag, err))
 		}
 	}
+	r.into.Sources[flag.Name] = r.source(key)
 	return nil
-}
-
-// explain is an error of a flag's value without the words that pflag puts around it.
-func (r *reader) explain(flag *pflag.Flag, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
-		err = invalid.Unwrap()
-	}
-	if r.options.Explain != nil {
-		return r.options.Explain(flag, err)
-	}
-	return err
 }
 
 // values are what the file says of a flag: several only of one that may be repeated.
@@ -209,42 +196,27 @@ func (r *reader) relative(name string) string {
 	return filepath.Join(filepath.Dir(r.name), name)
 }
 
-// compare refuses a value that is not the one of the command line.
-func (r *reader) compare(flag *pflag.Flag, key, value *yaml.Node, values []string) error {
-	given := flag.Value.String()
-	var same bool
-	if list, is := flag.Value.(pflag.SliceValue); is {
-		same = slices.Equal(list.GetSlice(), values)
-	} else {
-		if err := flag.Value.Set(values[0]); err != nil {
-			return r.at(value, "%s: %q: %w", key.Value, values[0], r.explain(flag, err))
-		}
-		same = flag.Value.String() == given
-	}
-	if !same {
-		return r.at(key, "%s is %s here, and %s on the command line: leave one of them", key.Value, strings.Join(values, ", "), given)
-	}
-	return nil
-}
+// farthest is how many letters may be wrong in a name that is near another one.
+const farthest = 2
 
-// near is "; did you mean …?", or nothing if no name is near.
-func (r *reader) near(typed string) string {
-	best, least := "", 3 // letters that may be wrong
-	try := func(name string) {
+// near gives the name that was probably meant, with at most so many letters wrong, or
+// nothing.
+func near(typed string, names []string, most int) (best string) {
+	least := most + 1
+	for _, name := range names {
 		if d := distance(typed, name); d < least {
 			best, least = name, d
 		}
 	}
-	try(listenersKey)
-	r.flags.VisitAll(func(f *pflag.Flag) {
-		if !slices.Contains(r.options.Except, f.Name) {
-			try(f.Name)
-		}
-	})
-	if best == "" {
+	return best
+}
+
+// meant is "; did you mean …?", or nothing if no name is near.
+func meant(name string) string {
+	if name == "" {
 		return ""
 	}
-	return "; did you mean " + best + "?"
+	return "; did you mean " + name + "?"
 }
 
 // distance is how many letters must be changed, added or taken away (Levenshtein); for

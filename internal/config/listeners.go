@@ -19,7 +19,7 @@ var listenerNames = []string{
 // listeners reads the list of listeners.
 func (r *reader) listeners(n *yaml.Node) (all []listen.Config, err error) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		return nil, r.at(n, "%s must be a list, each with an url: - url: mqtts://0.0.0.0:8883", listenersKey)
+		return nil, r.at(n, "%s must be a list, each with an url: - url: mqtts://0.0.0.0:8883", ListenersKey)
 	}
 	for _, item := range n.Content {
 		l, err := r.listener(item)

@@ -11,13 +11,14 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Options of New.
 type Options struct {
 	// Burst is how many lines of one level and message are written per Interval.
-	// It must be above 0.
+	// 0: all.
 	Burst int
 	// Interval is how long lines are counted together. 0: DefaultInterval.
 	Interval time.Duration
@@ -45,8 +46,9 @@ type Handler struct {
 
 // counts are the lines of the running intervals.
 type counts struct {
-	Options
-	plain slog.Handler // without attributes and groups: writes about suppressed lines
+	interval time.Duration
+	burst    atomic.Int64 // Options.Burst, or that of SetBurst
+	plain    slog.Handler // without attributes and groups: writes about suppressed lines
 
 	mu    sync.Mutex
 	kinds map[kind]*window // guarded by mu, as all windows in it
@@ -70,8 +72,13 @@ func New(next slog.Handler, o Options) *Handler {
 	if o.Interval <= 0 {
 		o.Interval = DefaultInterval
 	}
-	return &Handler{next: next, counts: &counts{Options: o, plain: next, kinds: make(map[kind]*window)}}
+	c := &counts{interval: o.Interval, plain: next, kinds: make(map[kind]*window)}
+	c.burst.Store(int64(o.Burst))
+	return &Handler{next: next, counts: c}
 }
+
+// SetBurst changes Options.Burst, also for what WithAttrs and WithGroup have made.
+func (h *Handler) SetBurst(lines int) { h.counts.burst.Store(int64(lines)) }
 
 // Enabled implements slog.Handler.
 func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
@@ -111,6 +118,10 @@ func (h *Handler) Flush() {
 
 // pass counts a line, and says whether it is to be written.
 func (c *counts) pass(k kind) bool {
+	burst := int(c.burst.Load())
+	if burst <= 0 {
+		return true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -125,16 +136,16 @@ func (c *counts) pass(k kind) bool {
 			w = c.kinds[k]
 		}
 	}
-	if w == nil || w.end == nil && now.Sub(w.begun) >= c.Interval {
+	if w == nil || w.end == nil && now.Sub(w.begun) >= c.interval {
 		w = &window{begun: now}
 		c.kinds[k] = w
 	}
-	if w.passed < c.Burst {
+	if w.passed < burst {
 		w.passed++
 		return true
 	}
 	if w.suppressed++; w.end == nil {
-		w.end = time.AfterFunc(w.begun.Add(c.Interval).Sub(now), func() { c.finish(k, w) })
+		w.end = time.AfterFunc(w.begun.Add(c.interval).Sub(now), func() { c.finish(k, w) })
 	}
 	return false
 }
@@ -142,7 +153,7 @@ func (c *counts) pass(k kind) bool {
 // forgetEnded makes room for other kinds; c.mu is held.
 func (c *counts) forgetEnded(now time.Time) {
 	for k, w := range c.kinds {
-		if w.end == nil && now.Sub(w.begun) >= c.Interval {
+		if w.end == nil && now.Sub(w.begun) >= c.interval {
 			delete(c.kinds, k)
 		}
 	}

@@ -168,3 +168,21 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	})
 }
+
+// The burst can be changed while lines are written; 0 lets all pass.
+func TestSetBurst(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	h := quietlog.New(slog.NewTextHandler(&out, nil), quietlog.Options{Burst: 1, Interval: time.Hour})
+	log := slog.New(h.WithAttrs([]slog.Attr{slog.Int("a", 1)}))
+	for _, burst := range []int{1, 3, 0} {
+		h.SetBurst(burst)
+		for range 5 {
+			log.Info("hello")
+		}
+	}
+	if n := strings.Count(out.String(), "msg=hello"); n != 1+2+5 {
+		t.Errorf("%d lines were written, want 1, then 2 more, then 5:\n%s", n, out.String())
+	}
+	h.Flush()
+}

@@ -78,8 +78,8 @@ func Default() Config {
 	return Config{Listen: []string{"127.0.0.1:1883"}, DataDir: "holdfast-data"}
 }
 
-// check says what is wrong with the configuration before anything is opened.
-func (c *Config) check() error {
+// Check says what is wrong with the configuration before anything is opened.
+func (c *Config) Check() error {
 	if c.DataDir == "" {
 		return errors.New("no data directory given")
 	}

@@ -55,13 +55,13 @@ func TestListenersBeyondLoopbackAuthenticate(t *testing.T) {
 	} {
 		c := Default()
 		test.change(&c)
-		err := c.check()
+		err := c.Check()
 		if (err == nil) != test.ok || err != nil && !strings.Contains(err.Error(), "holdfast init DIR sets it up), or allow that with --allow-anonymous") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, c := range []Config{{DataDir: "d"}, {DataDir: "d", Listen: []string{"nowhere"}}, {DataDir: "d", WebSocket: []string{"ws://h:1"}}} {
-		if err := c.check(); err == nil {
+		if err := c.Check(); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

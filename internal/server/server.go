@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func Start(cfg Config) (*Server, error) { return StartContext(context.Background
 // With a clock that is behind the last version that the store has issued, it waits
 // until the clock has caught up or ctx ends.
 func StartContext(ctx context.Context, cfg Config) (*Server, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	wire, err := protocol.ParseWire(orDefault(cfg.Wire, protocol.SDK.String()))
@@ -220,16 +221,22 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// maxHandshakes is how many handshakes may be under way: unless that is set, as many as
-// there is memory for before clients have said who they are.
+// maxHandshakes is how many handshakes may be under way.
 func (s *Server) maxHandshakes() int {
-	if s.config.MaxHandshakes > 0 {
-		return s.config.MaxHandshakes
-	}
 	if s.memory == nil {
-		return sockets.DefaultMaxHandshakes
+		return cmp.Or(s.config.MaxHandshakes, sockets.DefaultMaxHandshakes)
 	}
-	share := s.memory.Limit() / memory.UnconnectedShare
+	return handshakesWithin(s.config.MaxHandshakes, s.memory.Limit())
+}
+
+// handshakesWithin is how many handshakes may be under way with a pool of memory of so many
+// bytes: unless that is set, as many as there is memory for before clients have said who
+// they are.
+func handshakesWithin(setting int, pool int64) int {
+	if setting > 0 {
+		return setting
+	}
+	share := pool / memory.UnconnectedShare
 	return int(max(16, min(sockets.DefaultMaxHandshakes, share/listen.HandshakeBytes)))
 }
 

@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +65,11 @@ var Variables = map[string]string{
 	"username":    "HOLDFAST_USERNAME",
 	"password":    "HOLDFAST_PASSWORD",
 	"timeout":     "HOLDFAST_TIMEOUT",
+}
+
+// AllVariables are the variables that the commands use which run no server.
+func AllVariables() []string {
+	return append(slices.Collect(maps.Values(Variables)), "HOLDFAST_CAPASSWORD", "HOLDFAST_LOCK_NAME", "HOLDFAST_LOCK_TOKEN")
 }
 
 // AddFlags adds the flags to a command's.

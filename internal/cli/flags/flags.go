@@ -95,6 +95,14 @@ func (v limited) Want() string {
 	return fmt.Sprintf("%s from %s to %s", what, show(v.min), show(v.max))
 }
 
+// Unwrapped is a flag's value without the span that Limit has put around it.
+func Unwrapped(v pflag.Value) pflag.Value {
+	if l, is := v.(limited); is {
+		return l.Value
+	}
+	return v
+}
+
 // ExactBytes is a number of bytes as a flag takes it.
 func ExactBytes(n int64) string {
 	for _, unit := range []struct {

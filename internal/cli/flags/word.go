@@ -36,4 +36,7 @@ func (v *wordValue) Set(s string) error {
 }
 
 // Want implements Wanter.
-func (v *wordValue) Want() string { return strings.Join(v.words, " or ") }
+func (v *wordValue) Want() string {
+	last := len(v.words) - 1
+	return strings.Join(v.words[:last], ", ") + " or " + v.words[last]
+}

@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/config"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+)
+
+var update = flag.Bool("update", false, "write the reference into docs/configuration.md")
+
+// given are the settings of a command line, an environment and a file.
+func given(t *testing.T, args, environment []string, file string) (*settings, error) {
+	t.Helper()
+	s := newSettings("test")
+	if file != "" {
+		name := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", name)
+	}
+	if err := s.flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return s, s.load(environment)
+}
+
+// The page has the reference that the program prints. After a change of a flag:
+// go test ./internal/cli/serve -run TestConfigurationPage -update
+func TestConfigurationPage(t *testing.T) {
+	t.Parallel()
+	const page, begin, end = "../../../docs/configuration.md", "<!-- holdfast config reference -->\n```yaml\n", "```\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	printed, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no block for the reference", page)
+	}
+	if printed == reference() {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s does not have what holdfast config reference prints: go test ./internal/cli/serve -run TestConfigurationPage -update", page)
+	}
+	if err := os.WriteFile(page, []byte(before+begin+reference()+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file with the whole reference, no longer commented out, says what the defaults say:
+// each value in it is the one in force without it.
+func TestReferenceHasTheDefaults(t *testing.T) {
+	t.Parallel()
+	var file strings.Builder
+	lines := 0
+	entry := regexp.MustCompile(`^#([a-z0-9-]+): .`)
+	_, names, _ := strings.Cut(reference(), "\n\n")
+	names, _, _ = strings.Cut(names, "#listeners:")
+	for line := range strings.Lines(names) {
+		// These contradict other defaults: there are no certificates.
+		if m := entry.FindStringSubmatch(line); m != nil && m[1] != "tls-identity" && m[1] != "data" {
+			file.WriteString(line[1:])
+			lines++
+		}
+	}
+	if lines < 40 {
+		t.Errorf("the reference has %d values, there are more", lines)
+	}
+	with, err := given(t, nil, nil, file.String())
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, file.String())
+	}
+	without, err := given(t, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := with.cfg.WithDefaults(), without.cfg.WithDefaults()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("with the file:\n%+v\nwithout:\n%+v", got, want)
+	}
+}
+
+// A default that a flag's help names is the one in force.
+func TestHelpNamesTheDefaultInForce(t *testing.T) {
+	t.Parallel()
+	s := newSettings("test")
+	checked := 0
+	value := regexp.MustCompile(`^(\d[\w.]*)(,|$)`)
+	for _, one := range s.all(s.cfg.WithDefaults()) {
+		m := value.FindStringSubmatch(one.Default)
+		if m == nil {
+			continue
+		}
+		checked++
+		of := newSettings("test")
+		if err := of.flags.Set(one.Name, m[1]); err != nil {
+			t.Errorf("--%s: %v", one.Name, err)
+		}
+		if got := texts(of.flags.Lookup(one.Name).Value); !slices.Equal(got, one.Values) {
+			t.Errorf("the help of --%s says that the default is %s, it is %s", one.Name, m[1], one.Values)
+		}
+	}
+	if checked < 25 {
+		t.Errorf("%d defaults were checked, there are more", checked)
+	}
+}
+
+// Values that contradict one another are refused with the places that they are from.
+func TestContradictionsNameTheirPlaces(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args, environment []string
+		file, want        string
+	}{
+		"a variable and a default":  {nil, []string{"HOLDFAST_REMEMBER=800h"}, "", "HOLDFAST_REMEMBER 800h0m0s is more than --max-remember 720h0m0s: "},
+		"a line and a flag":         {[]string{"--max-packet-size", "1MiB"}, nil, "\nmax-key-size: 2MiB", "f.yaml:2: max-key-size 2MiB is more than --max-packet-size 1MiB: "},
+		"a flag and a variable":     {[]string{"--max-key-size", "2MiB"}, []string{"HOLDFAST_MAX_PACKET_SIZE=1MiB"}, "", "--max-key-size 2MiB is more than HOLDFAST_MAX_PACKET_SIZE 1MiB: "},
+		"what the server refuses":   {nil, nil, "data: d\nnode-id: a:b", `f.yaml:2: --node-id "a:b": a node ID has no colon`},
+		"a setting without another": {nil, []string{"HOLDFAST_JWT_ISSUER=x"}, "", "HOLDFAST_JWT_ISSUER: --jwt-issuer needs --jwt-keys"},
+		"a negative variable":       {nil, []string{"HOLDFAST_MAX_KEYS=-1"}, "", `HOLDFAST_MAX_KEYS "-1": want a whole number of at least 1`},
+		"a negative line":           {nil, nil, "max-keys: -1", `f.yaml:1: max-keys: "-1": want a whole number of at least 1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := given(t, test.args, test.environment, test.file)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+// Each flag's variable is known, and no other command's variable is taken for one.
+func TestEachSettingHasAVariable(t *testing.T) {
+	t.Parallel()
+	for _, one := range newSettings("test").all(server.Config{}) {
+		if one.Name == config.ListenersKey {
+			continue
+		}
+		// An empty variable sets nothing, but one that is not known is noted.
+		if s, err := given(t, nil, []string{config.VariableOf(one.Name) + "="}, ""); err != nil || len(s.loaded.Unknown) > 0 {
+			t.Errorf("%s: %v, unknown %v", one.Name, err, s.loaded.Unknown)
+		}
+	}
+	s, err := given(t, nil, []string{"HOLDFAST_HOST=h", "HOLDFAST_PORT=1", "HOLDFAST_TLS=1", "HOLDFAST_LOCK_NAME=l", "HOLDFAST_CAPASSWORD=x"}, "")
+	if err != nil || len(s.loaded.Unknown) > 0 || len(s.loaded.Sources) > 0 {
+		t.Errorf("%v, %+v", err, s.loaded)
+	}
+}

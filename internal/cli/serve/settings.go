@@ -1,0 +1,249 @@
+package serve
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/certs"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/config"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+)
+
+// settings are what the flags of serve set, and where they have it from.
+type settings struct {
+	cfg    server.Config
+	log    logFlags
+	file   string // of the configuration
+	flags  *pflag.FlagSet
+	loaded *config.Settings // after load
+}
+
+// configFlag names the flag of the configuration file.
+const configFlag = "config"
+
+// newSettings are the defaults. version is that of the program.
+func newSettings(version string) *settings {
+	s := &settings{cfg: server.Default(), flags: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
+	s.cfg.Version = version
+	s.cfg.OwnProcess = true
+	addServeFlags(s.flags, &s.cfg)
+	s.flags.StringVar(&s.file, configFlag, "", "`FILE` with settings: flags by their names, and a list of listeners, each with rules of its own")
+	s.log.addFlags(s.flags)
+	flags.Limit(s.flags, serveSpans)
+	return s
+}
+
+// load takes the settings that the command line does not give from the environment and
+// from the configuration file, and checks all of them.
+func (s *settings) load(environment []string) (err error) {
+	s.loaded, err = config.Load(s.flags, config.Options{File: configFlag, Environment: environment, Others: connect.AllVariables(), Explain: flags.ExplainValue})
+	if err != nil {
+		return err
+	}
+	s.cfg.Listeners = s.loaded.Listeners
+	if len(s.cfg.Listeners) > 0 && !s.flags.Changed("listen") {
+		s.cfg.Listen = nil // the default
+	}
+	if err := s.contradiction(); err != nil {
+		return err
+	}
+	return s.loaded.Place(s.cfg.Check())
+}
+
+func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
+	f.SortFlags = false
+	f.StringArrayVar(&cfg.Listen, "listen", cfg.Listen, "`URL` to listen on: HOST:PORT or mqtt://HOST:PORT, mqtts://, ws:// or wss://; may be repeated")
+	f.StringArrayVar(&cfg.WebSocket, "ws", nil, "`HOST:PORT` to listen on for MQTT over WebSocket, the same as --listen ws://HOST:PORT; may be repeated")
+	f.StringVar(&cfg.TLS.Cert, "tls-cert", "", "PEM `FILE` with the server's certificate, for mqtts:// and wss://; read again when it changes")
+	f.StringVar(&cfg.TLS.Key, "tls-key", "", "PEM `FILE` with its private key")
+	f.StringVar(&cfg.TLS.ClientCA, "tls-client-ca", "", "PEM `FILE` with the authorities of clients' certificates, which clients then show")
+	f.StringVar(&cfg.TLS.CRL, "tls-crl", "", "`FILE` with revocation lists of these authorities")
+	f.Var(flags.Word(&cfg.TLS.ClientAuth, certs.Required, certs.Optional), "tls-client-auth", "whether clients must show a certificate: required or optional (default required, with --tls-client-ca)")
+	f.Var(flags.Word(&cfg.TLS.MinVersion, "1.2", "1.3"), "tls-min-version", "oldest version of TLS: 1.2 or 1.3 (default 1.2)")
+	f.IntVar(&cfg.MaxHandshakes, "max-handshakes", 0, "TLS and WebSocket handshakes under way; beyond, the oldest of the address that has most is ended (default 1000, or fewer with little memory)")
+	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
+	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
+	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
+	f.Var(flags.Bytes(&cfg.DiskReserve), "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
+	f.Var(flags.Bytes(&cfg.MaxMemory), "max-memory", "memory that the process takes at most; clients share what the server does not need itself (default 9/10 of the cgroup's limit, or 3/4 of the machine's memory)")
+	f.BoolVar(&cfg.AllowAnonymous, "allow-anonymous", false, "listen beyond loopback although clients are not authenticated")
+	a := &cfg.Login
+	f.StringVar(&a.PasswordFile, "password-file", "", "`FILE` with users and their passwords, as holdfast passwd and mosquitto_passwd write it; read again when it changes, and on SIGHUP")
+	f.StringVar(&a.JWTKeys, "jwt-keys", "", "`FILE` with the public keys of JSON Web Tokens, JWKS or PEM, which clients show as their password or by the methods JWT and K8S-SAT; read again when it changes, and on SIGHUP")
+	f.StringVar(&a.JWTIssuer, "jwt-issuer", "", "`NAME` that the claim iss of each token must be (default any)")
+	f.StringArrayVar(&a.JWTAudience, "jwt-audience", nil, "`NAME` that must be in the claim aud of each token; may be repeated: one of them must be (default any)")
+	f.StringVar(&a.JWTUsername, "jwt-username", "", "`CLAIM` that is the user name, which CONNECT may name besides but not contradict (default sub, and CONNECT may name any)")
+	f.Var(flags.Word((*string)(&a.TLSIdentity), string(auth.CommonName), string(auth.SANDNS), string(auth.SANURI), string(auth.SANEmail), string(auth.Subject)), "tls-identity", "what of a client's certificate is its user name: cn, san-dns, san-uri, san-email or subject (default cn)")
+	f.Var(flags.Word((*string)(&a.BindClientID), string(auth.BindUsername), string(auth.BindCertificate)), "bind-client-id", "what a client identifier must be: username (that the client has proven) or certificate (the name in it) (default any)")
+	f.IntVar(&a.MaxChecks, "max-password-checks", 0, "passwords that are checked at the same time (default all processors but one)")
+	f.IntVar(&a.LoginBurst, "login-burst", 0, "failed logins of one address and user name before more are refused unseen; ten times as many of one address (default 10)")
+	f.DurationVar(&a.LoginPause, "login-pause", 0, "after how long there is one more of them (default 2s)")
+	f.StringVar(&cfg.AuditLog, "audit-log", "", "`FILE` for lines of JSON about who connected, was refused (also in the TLS handshake, for a certificate), took over, or changed the configuration, or - for standard output; opened again on SIGHUP")
+	f.StringVar(&cfg.Policy, "policy", "", "`FILE` that says what clients may do; read again when it changes, and on SIGHUP (default: every client may do everything)")
+
+	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
+	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")
+	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
+	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
+	f.Var(flags.IntBytes(&cfg.MaxKeySize), "max-key-size", "bytes of one key; requests with a longer one are refused, also those that only read it (default 64KiB)")
+	f.Int64Var(&cfg.MaxKeys, "max-keys", 0, "keys in the store; clients that hold less than a sixteenth of them may go that much beyond (default 1000000)")
+	f.Var(flags.Bytes(&cfg.MaxStoreBytes), "max-store-bytes", "bytes of keys and values in the store, likewise (default 1GiB)")
+	f.Int64Var(&cfg.MaxClientKeys, "max-keys-per-client", 0, "keys that one principal may have written last, counted since the start, unless a quota says otherwise (default: no bound but --max-keys)")
+	f.Var(flags.Bytes(&cfg.MaxClientKeyBytes), "max-key-bytes-per-client", "bytes of those keys and their values (default: no bound but --max-store-bytes)")
+	f.DurationVar(&cfg.Remember, "remember", 0, "how long a message is remembered whose STORE has no KEEP (default 168h, or --max-remember if that is less)")
+	f.DurationVar(&cfg.MaxRemember, "max-remember", 0, "longest KEEP granted (default 720h)")
+	f.Int64Var(&cfg.MaxRemembered, "max-remembered", 0, "messages remembered (default 10000000)")
+	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
+	f.Var(flags.Bytes(&cfg.MaxWatchBytes), "max-watch-bytes", "bytes of the keys that one connection may watch, with 200 for each (default 4MiB)")
+	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")
+	f.IntVar(&cfg.MaxTxnOperations, "max-txn-operations", 0, "operations of one TXN, up to 10000; more are refused (default 128)")
+
+	l := &cfg.Limits
+	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections; beyond, the principal that has most of them loses one to a principal that has fewer (default 100000, or what the limit of open files leaves room for if that is less)")
+	f.IntVar(&l.LoopbackConnections, "loopback-connections", 0, "connections of clients on this machine that are accepted beyond --max-connections (default 16, at most a sixteenth of that)")
+	f.IntVar(&l.ReservedConnections, "reserved-connections", 0, "connections beyond --max-connections, and sessions beyond --max-sessions, for principals of groups with the quota reserve (default 16, at most a sixteenth of --max-connections)")
+	f.IntVar(&l.MaxSessions, "max-sessions", 0, "sessions, connected or away (default 200000)")
+	f.DurationVar(&l.MaxSessionExpiry, "max-session-expiry", 7*24*time.Hour, "longest session expiry granted")
+	f.Var(flags.IntBytes(&l.MaxPacketSize), "max-packet-size", "bytes of one packet from a client (default 4097KiB)")
+	f.DurationVar(&l.MaxKeepAlive, "max-keep-alive", 0, "longest keep-alive granted; 0: whatever the client asks")
+	f.IntVar(&l.ReceiveMaximum, "receive-maximum", 0, "inflight publishes (QoS 1 and 2) from one client (default 1024)")
+	f.IntVar(&l.MaxInflight, "max-inflight", 0, "inflight deliveries (QoS 1 and 2) to one client (default 1024)")
+	f.IntVar(&l.MaxInflightV3, "max-inflight-v3", 0, "the same for a client of MQTT 3.1 or 3.1.1, which cannot say how many it takes (default 20)")
+	f.IntVar(&l.TopicAliasMaximum, "topic-alias-maximum", 0, "topic aliases of one connection, each way (default 32)")
+	f.IntVar(&l.MaxQueued, "max-queued-messages", 0, "messages waiting for one session or shared subscription (default no bound but that of bytes)")
+	f.Var(flags.Bytes(&l.MaxQueuedBytes), "max-queued-bytes", "bytes waiting on disk for one session or shared subscription (default a quarter of --max-total-queued-bytes)")
+	f.IntVar(&l.MaxTotalQueued, "max-total-queued-messages", 0, "messages waiting for all sessions together (default no bound but that of bytes)")
+	f.Var(flags.Bytes(&l.MaxTotalQueuedBytes), "max-total-queued-bytes", "bytes waiting on disk for all sessions together (default half of what the disk has free at the start)")
+	f.Var(flags.Bytes(&l.MaxQueuedMemory), "max-queued-memory", "bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications (default 64MiB)")
+	f.Var(queueFullValue{&l.QueueFull}, "queue-full", "when a session's queue is full: end-session, reject or drop-oldest (default end-session)")
+	f.BoolVar(&l.KeepQueueFull, "keep-queue-full", false, "refuse sessions that choose another --queue-full for themselves (user property holdfast-queue-full in CONNECT)")
+	f.IntVar(&l.MaxNotifications, "max-notifications", 0, "state store notifications waiting for one connection (default 10000)")
+	f.IntVar(&l.MaxSubscriptions, "max-subscriptions", 0, "subscriptions of one session (default 10000); a packet with more than twice as many filters ends the connection")
+	f.IntVar(&l.MaxUserProperties, "max-user-properties", 0, "user properties of one packet (default 1000)")
+	f.Var(flags.IntBytes(&l.MaxFilterBytes), "max-filter-bytes", "bytes of one session's topic filters (default 1MiB)")
+	f.Var(flags.IntBytes(&l.MaxAliasBytes), "max-alias-bytes", "bytes of the topics of one connection's topic aliases, each way (default 64KiB)")
+	f.IntVar(&l.MaxSessionsPerHost, "max-sessions-per-address", 0, "sessions of one principal, or of one client address as far as clients have not proven who they are, unless a quota says otherwise (default half of --max-sessions)")
+	f.IntVar(&l.MaxClientID, "max-client-id", 0, "bytes of a client identifier (default 1024)")
+	f.IntVar(&l.MaxTopicLevels, "max-topic-levels", 0, "levels of a topic (default 128)")
+	f.IntVar(&l.MaxRetained, "max-retained-messages", 0, "retained messages; clients that hold less than a sixteenth of them may go that much beyond (default 1000000)")
+	f.Var(flags.Bytes(&l.MaxRetainedBytes), "max-retained-bytes", "bytes of retained messages, likewise (default 1GiB)")
+	f.IntVar(&l.MaxClientRetained, "max-retained-per-client", 0, "retained messages that one principal may have published last, unless a quota says otherwise (default: no bound but --max-retained-messages)")
+	f.Var(flags.Bytes(&l.MaxClientRetainedBytes), "max-retained-bytes-per-client", "bytes of those messages (default: no bound but --max-retained-bytes)")
+	f.Var(flags.IntBytes(&l.OutputBuffer), "output-buffer", "bytes buffered for a connection before its messages wait in the queue (default 64KiB)")
+	f.DurationVar(&l.ConnectTimeout, "connect-timeout", 10*time.Second, "time that a new connection has for its CONNECT")
+	f.DurationVar(&l.PacketTimeout, "packet-timeout", 2*time.Minute, "time that a client has for one packet, from its first byte to its last")
+	f.DurationVar(&l.TakeoverWait, "takeover-wait", time.Second, "time that the server takes for what a client had sent over its old connection when it connects again")
+	f.DurationVar(&cfg.SysInterval, "sys-interval", 10*time.Second, "how often $SYS topics are brought up to date")
+}
+
+// serveSpans are those of the flags for which not every positive value will do.
+var serveSpans = map[string]flags.Span{
+	"max-clock-skew":      flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
+	"max-session-expiry":  flags.Between(int64(time.Second), math.MaxUint32*int64(time.Second)),
+	"max-keep-alive":      flags.Between(0, math.MaxUint16*int64(time.Second)),
+	"receive-maximum":     flags.Between(1, math.MaxUint16),
+	"max-inflight":        flags.Between(1, math.MaxUint16),
+	"max-inflight-v3":     flags.Between(1, math.MaxUint16),
+	"topic-alias-maximum": flags.Between(1, math.MaxUint16),
+	"max-client-id":       flags.Between(23, math.MaxUint16), // [MQTT-3.1.3-5]
+	"max-key-size":        flags.Between(1, math.MaxUint16<<10),
+	"max-packet-size":     flags.Between(1<<10, 268_435_460), // what MQTT can say
+	"max-memory":          flags.Between(memory.MinMaximum, math.MaxInt64),
+	"output-buffer":       flags.Between(1<<10, math.MaxInt32),
+	"sys-interval":        flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
+	"log-burst":           flags.Between(0, math.MaxInt64),
+}
+
+// contradictions are pairs of flags of which the first must not be above the second. A
+// first one that isn't given follows the second, or is of no importance beside it.
+var contradictions = [][2]string{
+	{"remember", "max-remember"},
+	{"max-queued-messages", "max-total-queued-messages"},
+	{"max-queued-bytes", "max-total-queued-bytes"},
+	{"max-key-size", "max-packet-size"},
+	{"max-packet-size", "max-memory"},
+}
+
+// contradiction refuses settings of which one makes the other impossible.
+func (s *settings) contradiction() error {
+	f, l := s.flags, limits.Default()
+	defaults := map[string]int64{
+		"max-remember":              int64(engine.DefaultMaxRemember),
+		"max-total-queued-messages": int64(l.MaxTotalQueued),
+		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
+		"max-packet-size":           int64(l.MaxPacketSize),
+	}
+	value := func(name string) (n int64, text string) {
+		flag := f.Lookup(name)
+		if !flag.Changed {
+			n = defaults[name]
+		} else if n, _ = strconv.ParseInt(flag.Value.String(), 10, 64); flag.Value.Type() == "duration" {
+			d, _ := time.ParseDuration(flag.Value.String())
+			n = int64(d)
+		}
+		switch flag.Value.Type() {
+		case "duration":
+			return n, time.Duration(n).String()
+		case "BYTES":
+			return n, flags.ExactBytes(n)
+		}
+		return n, strconv.FormatInt(n, 10)
+	}
+	for _, pair := range contradictions {
+		low, high := pair[0], pair[1]
+		if !f.Changed(low) {
+			continue
+		}
+		n, text := value(low)
+		most, mostText := value(high)
+		if n > 0 && most > 0 && n > most {
+			return fmt.Errorf("%s %s is more than %s %s: lower the one or raise the other", s.loaded.Name(low), text, s.loaded.Name(high), mostText)
+		}
+	}
+	return nil
+}
+
+// durabilityValue is a flag for a journal.Durability.
+type durabilityValue struct{ to *journal.Durability }
+
+func (v durabilityValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return v.to.String()
+}
+func (v durabilityValue) Type() string { return "MODE" }
+func (v durabilityValue) Set(s string) (err error) {
+	*v.to, err = journal.ParseDurability(s)
+	return err
+}
+
+// queueFullValue is a flag of one of three words.
+type queueFullValue struct{ to *limits.QueueFull }
+
+func (v queueFullValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return string(*v.to)
+}
+func (v queueFullValue) Type() string { return "POLICY" }
+func (v queueFullValue) Set(s string) error {
+	switch q := limits.QueueFull(s); q {
+	case limits.EndSession, limits.Reject, limits.DropOldest:
+		*v.to = q
+		return nil
+	}
+	return fmt.Errorf("want %s, %s or %s", limits.EndSession, limits.Reject, limits.DropOldest)
+}
