@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
@@ -31,6 +32,8 @@ type link struct {
 type reply struct {
 	protocol.Response
 	version hlc.Timestamp // zero: none came
+	keep    time.Duration // 0: none came
+	timed   bool          // it is the refusal of a timestamp that was ahead, and the server has said what the time is
 }
 
 // connect makes a link. When it fails, nothing is left of the connection.
@@ -134,7 +137,22 @@ func (l *link) parseReply(p *paho.Publish) (reply, error) {
 	if err != nil {
 		return reply{}, fmt.Errorf("%w: %w", ErrUnexpectedReply, err)
 	}
-	return reply{response, l.observe(p)}, nil
+	answer := reply{Response: response, version: l.observe(p)}
+	if ms, err := strconv.ParseUint(p.Properties.User.Get(protocol.ServerTimeProperty), 10, 63); err == nil {
+		answer.timed = true
+		l.correctClock(ms)
+	}
+	if ms, err := strconv.ParseInt(p.Properties.User.Get(protocol.KeepProperty), 10, 64); err == nil {
+		answer.keep = time.Duration(min(max(ms, 0), math.MaxInt64/1_000_000)) * time.Millisecond
+	}
+	return answer, nil
+}
+
+// correctClock sets the clock by the server's, which has found a timestamp of this client
+// too far ahead.
+func (l *link) correctClock(serverMs uint64) {
+	ahead := l.cfg.clock.Correct(serverMs)
+	l.cfg.Logger.Error("this machine's clock is ahead of the server's; timestamps are made by the server's clock from here on: set the machine's clock right", "ahead", ahead)
 }
 
 // parseNotification reads a change of a watched key (protocol, section 6).

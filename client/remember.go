@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -36,8 +37,8 @@ type LoadResult struct {
 	// the value before the message was first processed. Nil if there was none,
 	// and for Confirmed.
 	State []byte
-	// Captured is what the Store of a Duplicate captured (see the option [Captured]);
-	// nil: nothing.
+	// Captured is what the Store of a Duplicate captured (see the option [Captured]), or
+	// what the Done of a Confirmed message left; nil: nothing.
 	Captured []byte
 	// Version is, for NewMessage, that of the key, zero if it doesn't exist: the argument
 	// of Store. Otherwise it is the version that the message produced.
@@ -103,6 +104,10 @@ type StoreResult struct {
 	// Version is the one that the message produced, now or before; after a
 	// VersionConflict the key's, zero if it doesn't exist.
 	Version hlc.Timestamp
+	// Keep is for how long the message is remembered, or after a VersionConflict would
+	// be, if that is not what the option [Keep] asked for: the server has a maximum. 0: as
+	// asked. (A server older than this client does not say.)
+	Keep time.Duration
 }
 
 // Store sets a key to the state that a message has led to, and remembers the
@@ -130,11 +135,11 @@ func (c *Client) Store(ctx context.Context, key string, state []byte, messageID 
 	}
 	switch {
 	case answer.Kind == protocol.Simple:
-		return StoreResult{Stored, answer.version}, nil
+		return StoreResult{Stored, answer.version, answer.keep}, nil
 	case answer.NotApplied():
-		return StoreResult{VersionConflict, answer.version}, nil
+		return StoreResult{VersionConflict, answer.version, answer.keep}, nil
 	case answer.Kind == protocol.Int && answer.Int == 0:
-		return StoreResult{AlreadyStored, answer.version}, nil
+		return StoreResult{Outcome: AlreadyStored, Version: answer.version}, nil
 	}
 	return StoreResult{}, r.unexpected(&answer)
 }
@@ -147,19 +152,26 @@ func (a *storeArgs) command(key string, state []byte, messageID string, version 
 	if a.keeps {
 		args = append(args, []byte("KEEP"), strconv.AppendInt(nil, ceilMs(a.keep), 10))
 	}
+	switch {
+	case a.deletes:
+		args = append(args, []byte("DEL"))
+	case a.expires:
+		args = append(args, []byte("PX"), strconv.AppendInt(nil, ceilMs(a.expiry), 10))
+	}
 	return args
 }
 
 // Done says that all outputs of a message are published: what was remembered with
-// it is dropped, and only that it was processed stays. remembered is false if the
-// store doesn't know the message. Repeating it is safe. An extension of Holdfast
+// it is dropped, and only that it was processed stays, with what [Leave] gives. remembered
+// is false if the store doesn't know the message, or knows it by another version than
+// [OfVersion] says. Repeating it is safe. An extension of Holdfast
 // (protocol, section 8).
 func (c *Client) Done(ctx context.Context, key, messageID string, opts ...DoneOption) (remembered bool, err error) {
 	var a doneArgs
 	for _, o := range opts {
 		o.applyDone(&a)
 	}
-	r := newRequest("done", key, []byte("DONE"), []byte(key), []byte(messageID))
+	r := newRequest("done", key, a.command(key, messageID)...)
 	r.asWrite(c.cfg, &a.writeArgs)
 	answer, err := c.do(ctx, r)
 	if err != nil {
@@ -169,4 +181,50 @@ func (c *Client) Done(ctx context.Context, key, messageID string, opts ...DoneOp
 		return false, r.unexpected(&answer)
 	}
 	return answer.Int == 1, nil
+}
+
+type doneArgs struct {
+	writeArgs
+	version hlc.Timestamp // zero: none was given
+	left    []byte
+}
+
+type doneFunc func(*doneArgs)
+
+func (f doneFunc) applyDone(a *doneArgs) { f(a) }
+
+// OfVersion has a [Client.Done] confirm the message only if it has produced this version,
+// which is StoreResult.Version: a late Done then cannot confirm a message that was
+// forgotten, and stored again under the same ID.
+func OfVersion(version hlc.Timestamp) DoneOption {
+	return doneFunc(func(a *doneArgs) { a.version = version })
+}
+
+// Leave has a [Client.Done] remember value with the message, in the place of what was
+// captured, for [Client.Load] to give back.
+func Leave(value []byte) DoneOption {
+	return doneFunc(func(a *doneArgs) { a.left = append([]byte{}, value...) })
+}
+
+func (a *doneArgs) command(key, messageID string) [][]byte {
+	args := [][]byte{[]byte("DONE"), []byte(key), []byte(messageID)}
+	if !a.version.IsZero() {
+		args = append(args, []byte("VER"), []byte(a.version.String()))
+	}
+	if a.left != nil {
+		args = append(args, []byte("CTX"), a.left)
+	}
+	return args
+}
+
+// StateExpiry has the key of a [Client.Store] expire after d, which must be positive and
+// is rounded up to whole milliseconds. Without it the key loses any expiry that it had.
+func StateExpiry(d time.Duration) StoreOption {
+	return storeFunc(func(a *storeArgs) { a.expiry, a.expires = d, true })
+}
+
+// DeleteState has a [Client.Store] delete its key instead of setting it; the state that is
+// given does not count. The message is remembered all the same. It excludes [StateExpiry].
+func DeleteState() StoreOption {
+	return storeFunc(func(a *storeArgs) { a.deletes = true })
 }

@@ -62,7 +62,7 @@ func TestEachMessageIsProcessedOnce(t *testing.T) {
 
 	second := mustLoad(t, c, k, "m2")
 	wantMessage(t, second, client.LoadResult{Status: client.NewMessage, State: []byte{}, Version: stored.Version})
-	if late := mustStore(t, c, k, "x", "m2", first.Version); late != (client.StoreResult{Outcome: client.VersionConflict, Version: stored.Version}) {
+	if late := mustStore(t, c, k, "x", "m2", first.Version); late != (client.StoreResult{Outcome: client.VersionConflict, Version: stored.Version, Keep: 7 * 24 * time.Hour}) {
 		t.Errorf("a Store that comes too late: %+v", late)
 	}
 	next := mustStore(t, c, k, "b", "m2", second.Version, client.Captured(nil), client.Keep(time.Hour))
@@ -76,6 +76,58 @@ func TestEachMessageIsProcessedOnce(t *testing.T) {
 	wantMessage(t, mustLoad(t, c, k, "m2"), client.LoadResult{Status: client.Confirmed, Version: next.Version})
 	if v := mustGet(t, c, k); string(v.Bytes) != "b" || v.Version != next.Version {
 		t.Errorf("the key holds %q with %v", v.Bytes, v.Version)
+	}
+}
+
+// What a Store asks for beside its state: how long the message is remembered, the key's
+// deletion or expiry.
+func TestStoreOptions(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Shared().Addr)
+	k := key(t, "k")
+	if r := mustStore(t, c, k, "a", "m1", hlc.Timestamp{}, client.Keep(time.Hour)); r.Outcome != client.Stored || r.Keep != 0 {
+		t.Errorf("an hour is granted: %+v", r)
+	}
+	never := hlc.Timestamp{Wall: 1, Node: "nothing"}
+	if r := mustStore(t, c, k, "", "probe", never, client.Keep(1000*24*time.Hour)); r.Outcome != client.VersionConflict || r.Keep != 30*24*time.Hour {
+		t.Errorf("1,000 days are not granted: %+v", r)
+	}
+	deleted := mustStore(t, c, k, "", "m2", mustGet(t, c, k).Version, client.DeleteState())
+	if _, found, err := c.Get(within(t, patience), k); found || err != nil {
+		t.Errorf("the key is found after its deletion (%v)", err)
+	}
+	wantMessage(t, mustLoad(t, c, k, "m2"), client.LoadResult{Status: client.Duplicate, State: []byte("a"), Version: deleted.Version})
+	mustStore(t, c, k, "b", "m3", hlc.Timestamp{}, client.StateExpiry(20*time.Millisecond))
+	eventually(t, "the key expires", func() bool { _, found, _ := c.Get(within(t, patience), k); return !found })
+	for _, bad := range [][]client.StoreOption{{client.StateExpiry(0)}, {client.StateExpiry(1), client.DeleteState()}} {
+		if _, err := c.Store(within(t, patience), k, nil, "m4", hlc.Timestamp{}, bad...); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("invalid options: %v", err)
+		}
+	}
+}
+
+// A late Done of a message that was forgotten, and stored again under the same ID,
+// confirms nothing. Done leaves a value with the message.
+func TestDoneOfAVersion(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Shared().Addr)
+	k := key(t, "k")
+	first := mustStore(t, c, k, "a", "m", hlc.Timestamp{}, client.Keep(20*time.Millisecond)).Version
+	eventually(t, "the message is new again", func() bool { return mustLoad(t, c, k, "m").Status == client.NewMessage })
+	second := mustStore(t, c, k, "b", "m", first).Version
+	for _, step := range []struct {
+		version    hlc.Timestamp
+		remembered bool
+		want       client.LoadResult
+	}{
+		{first, false, client.LoadResult{Status: client.Duplicate, State: []byte("a"), Version: second}},
+		{second, true, client.LoadResult{Status: client.Confirmed, Captured: []byte("digest"), Version: second}},
+	} {
+		remembered, err := c.Done(within(t, patience), k, "m", client.OfVersion(step.version), client.Leave([]byte("digest")))
+		if err != nil || remembered != step.remembered {
+			t.Errorf("Done of %v: %v, %v", step.version, remembered, err)
+		}
+		wantMessage(t, mustLoad(t, c, k, "m"), step.want)
 	}
 }
 

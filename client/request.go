@@ -41,7 +41,8 @@ func (r *request) sizeBytes(responseTopic string) int64 {
 func (c *Client) do(ctx context.Context, r *request) (reply, error) {
 	ctx, cancel := c.conn.Bound(ctx)
 	defer cancel()
-	sent := false // a write has been sent and not been answered
+	sent := false      // a write has been sent and not been answered
+	corrected := false // it has been sent again because the clock was corrected
 	for {
 		l, err := c.conn.Live(ctx)
 		if err != nil {
@@ -56,6 +57,9 @@ func (c *Client) do(ctx context.Context, r *request) (reply, error) {
 		}
 		answer, err := l.Result(ctx, open)
 		switch {
+		case err == nil && !corrected && answer.timed:
+			corrected = true // the server has carried nothing out, and has said what the time is
+			continue
 		case err == nil:
 			return answer, r.judge(&answer)
 		case isRefusal(err):

@@ -67,9 +67,10 @@ type storeArgs struct {
 	captured []byte // nil: none
 	keep     time.Duration
 	keeps    bool
+	expiry   time.Duration
+	expires  bool
+	deletes  bool
 }
-
-type doneArgs struct{ writeArgs }
 
 type storeFunc func(*storeArgs)
 
@@ -211,6 +212,12 @@ func (a *delArgs) check() error {
 func (a *storeArgs) check() error {
 	if a.keeps && a.keep <= 0 {
 		return fmt.Errorf("%w: Keep(%v): it must be positive; without Keep the server decides", ErrInvalidOption, a.keep)
+	}
+	if a.expires && a.expiry <= 0 {
+		return fmt.Errorf("%w: StateExpiry(%v): it must be positive; a Store without it never expires", ErrInvalidOption, a.expiry)
+	}
+	if a.expires && a.deletes {
+		return fmt.Errorf("%w: StateExpiry and DeleteState exclude each other: give one of them", ErrInvalidOption)
 	}
 	return nil
 }

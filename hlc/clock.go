@@ -2,6 +2,7 @@ package hlc
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"time"
 )
@@ -21,8 +22,9 @@ type Clock struct {
 	wallMs  func() uint64
 	maxSkew time.Duration
 
-	mu   sync.Mutex
-	last Timestamp // under mu; the latest one given out or observed
+	mu     sync.Mutex
+	last   Timestamp // under mu; the latest one given out or observed
+	fastMs uint64    // under mu; how far the machine's clock is ahead, as Correct has found
 }
 
 // ClockOption changes what NewClock makes.
@@ -60,8 +62,45 @@ func machineMs() uint64 {
 func (c *Clock) Now() Timestamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = Next(c.wallMs(), c.last, Timestamp{}, c.node)
+	c.last = Next(c.now(), c.last, Timestamp{}, c.node)
 	return c.last
+}
+
+// now is the machine's clock, corrected. mu is held.
+func (c *Clock) now() uint64 {
+	wall := c.wallMs()
+	return wall - min(wall, c.fastMs)
+}
+
+// Correct tells the clock that it is nowMs, in milliseconds since the Unix epoch, because
+// the store has refused a reading as too far ahead. The next reading is close to that, and
+// earlier than those that were refused. If the machine's clock is ahead, readings are
+// earlier by the difference from here on, and the difference is returned.
+func (c *Clock) Correct(nowMs uint64) (ahead time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last.Wall > nowMs {
+		c.last = Timestamp{Wall: nowMs}
+	}
+	wall := c.wallMs()
+	if wall <= nowMs {
+		return 0
+	}
+	c.fastMs = wall - nowMs
+	return time.Duration(min(c.fastMs, math.MaxInt64/1_000_000)) * time.Millisecond
+}
+
+// Ahead is how far the machine's clock is ahead, as [Clock.Correct] has found.
+func (c *Clock) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(min(c.fastMs, math.MaxInt64/1_000_000)) * time.Millisecond
+}
+
+// ahead tells whether t is too far in the future. mu is held.
+func (c *Clock) ahead(t Timestamp) bool {
+	wall := c.now()
+	return t.Wall > wall && t.Wall-wall > uint64(c.maxSkew.Milliseconds())
 }
 
 // Observe moves the clock past t, a timestamp that another node issued, so that
@@ -70,7 +109,10 @@ func (c *Clock) Now() Timestamp {
 func (c *Clock) Observe(t Timestamp) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if wall := c.wallMs(); t.Wall > wall && t.Wall-wall > uint64(c.maxSkew.Milliseconds()) {
+	if c.ahead(t) && c.fastMs > 0 { // the machine's clock may have been set right since
+		c.fastMs = 0
+	}
+	if c.ahead(t) {
 		return ErrAhead
 	}
 	t.Node = "" // Next looks at the numbers only, and t may be a view

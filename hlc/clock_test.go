@@ -79,6 +79,41 @@ func TestClockRefusesWhatIsTooFarAhead(t *testing.T) {
 	}
 }
 
+// The store has refused readings of a clock that is 90 s ahead.
+func TestClockIsCorrected(t *testing.T) {
+	t.Parallel()
+	wall := uint64(1_090_000)
+	c := clockAt(&wall)
+	c.Now()
+	if ahead := c.Correct(1_000_000); ahead != 90*time.Second || c.Ahead() != ahead {
+		t.Errorf("the clock is %v ahead, and then %v; want 90s", ahead, c.Ahead())
+	}
+	wall += 5
+	for _, want := range []string{"1000005:1:client", "1000005:2:client"} {
+		if got := c.Now().String(); got != want {
+			t.Errorf("the next reading is %s, want %s", got, want)
+		}
+	}
+	// The machine's clock is set right: versions of the store are no longer ahead of it.
+	wall = 1_001_000
+	if err := c.Observe(ts(1_001_000, 1, "store")); err != nil || c.Ahead() != 0 {
+		t.Errorf("Observe: %v, %v ahead", err, c.Ahead())
+	}
+	if got := c.Now().String(); got != "1001000:2:client" {
+		t.Errorf("then it reads %s", got)
+	}
+	// A clock that is right, after an observation that was ahead.
+	if err := c.Observe(ts(1_050_000, 1, "store")); err != nil {
+		t.Fatal(err)
+	}
+	if ahead := c.Correct(1_001_000); ahead != 0 {
+		t.Errorf("the clock is %v ahead, want 0", ahead)
+	}
+	if got := c.Now().String(); got != "1001000:1:client" {
+		t.Errorf("then it reads %s", got)
+	}
+}
+
 func TestClockReadsTheMachine(t *testing.T) {
 	t.Parallel()
 	before := uint64(time.Now().UnixMilli())

@@ -382,6 +382,9 @@ func parseMessage(t testing.TB, fields []string, nowMs int64) *statestore.Comman
 		return cmd
 	case "DONE":
 		cmd.Verb, cmd.Message = statestore.Done, []byte(fields[2])
+		if len(fields) > 3 {
+			cmd.Context = []byte(strings.TrimPrefix(fields[3], "CTX="))
+		}
 		return cmd
 	}
 	cmd.Verb, cmd.Value, cmd.Message = statestore.Store, []byte(fields[2]), []byte(fields[3])
@@ -398,7 +401,9 @@ func parseMessage(t testing.TB, fields []string, nowMs int64) *statestore.Comman
 		switch {
 		case strings.HasPrefix(o, "CTX="):
 			cmd.Context = []byte(o[len("CTX="):])
-		case scan(o, "KEEP=%d", &cmd.KeepMs):
+		case scan(o, "KEEP=%d", &cmd.KeepMs), scan(o, "PX=%d", &cmd.ExpiryMs):
+		case o == "DEL":
+			cmd.Remove = true
 		case scan(o, "FT=%d", &n):
 			cmd.Token = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: startMs, Counter: n, Node: "client"}}
 		default:

@@ -152,7 +152,6 @@ func (s *session) store(st *stripe, c *Call, found *memo) (seen journal.Seq, mad
 	if !d.res.Changed {
 		return journal.Seq(r.Batch()), Wait{}
 	}
-	d.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
 	if d.found {
 		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
 	}
@@ -194,6 +193,7 @@ func (e *Local) recall(st *stripe, row []byte) (*memo, error) {
 // be complete before the append returns. The stripe's mu is held.
 func (d *decision) remember(st *stripe, diskMs int64) {
 	row := string(d.memoRow)
+	d.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
 	d.stripe, d.memo, d.overlayRow = st, &memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: diskMs}}, row
 	d.e.o.Memory.Charge(memory.Remembered, d.memoCost())
 	st.overlayMu.Lock()

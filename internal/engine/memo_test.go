@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -125,6 +126,50 @@ func TestMessagesOutliveTheKeyAndTheProcess(t *testing.T) {
 		c.want("1 nil nil", "LOAD expired m")
 		c.want("2 nil nil", "LOAD kept m")
 		c.want("0", "STORE deleted b n -")
+		w.wantRemembered(4)
+	}
+}
+
+// STORE with DEL deletes its key, which need not exist, and remembers the message in the
+// same batch; DONE leaves a context of its own. Both outlive the process.
+func TestStoreThatDeletes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "")
+	c.do("WATCH k")
+	w.settle()
+	w.log.take()
+	deleted := c.store("OK", "k", "a", "n", "DEL CTX=x").Version
+	w.settle()
+	if log := w.log.take(); !slices.Contains(log, "c: event k deleted") {
+		t.Errorf("no watcher is told of the deletion: %q", log)
+	}
+	c.want("nil", "GET k")
+	if got := c.want("1 a x", "LOAD k n").Version; got != deleted {
+		t.Errorf("LOAD carries %v, want the version of the deletion, %v", got, deleted)
+	}
+	c.store("OK", "never", "a", "m", "DEL")
+	c.store("OK", "brief", "a", "m", "PX=10")
+	c.want("a", "GET brief")
+	c.want("1", "DONE k n CTX=digest")
+	w.clock.advance(10)
+	c.want("nil", "GET brief")
+	w.e.ExpireDue()
+	w.settle()
+	if n := w.records(); n != 1 {
+		t.Errorf("%d records are in memory, want that of the watched key", n)
+	}
+	if s := w.e.Stats(); s.Keys != 0 || s.Bytes != 0 {
+		t.Errorf("%d keys with %d bytes are counted, want none", s.Keys, s.Bytes)
+	}
+	for _, again := range []func(){w.restart, w.crash} {
+		again()
+		c := w.client("again")
+		c.want("2 nil digest", "LOAD k n")
+		c.want("1 nil nil", "LOAD never m")
+		c.want("1 nil nil", "LOAD brief m")
+		c.want("0 nil nil", "LOAD k o")
 		w.wantRemembered(4)
 	}
 }

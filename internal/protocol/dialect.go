@@ -22,6 +22,12 @@ const (
 	// QuotaProperty names the setting whose bound a quota error is about, for example
 	// "max-keys". It is ours, and on such errors only.
 	QuotaProperty = "holdfast-quota"
+	// KeepProperty says for how many milliseconds a message is remembered, if the STORE or
+	// TXN has asked for another time. It is ours.
+	KeepProperty = "holdfast-keep"
+	// ServerTimeProperty is the server's wall clock in ms since 1970. It is ours, and on
+	// errors about a timestamp that is ahead of it only.
+	ServerTimeProperty = "holdfast-time"
 )
 
 // The properties of the current dialect; those of the preview are in its Dialect.

@@ -59,8 +59,10 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 		return cmd, statestore.None
 	case verb == "SCAN" && current:
 		return naiveScan(args)
-	case (verb == "LOAD" || verb == "DONE") && current:
-		cmd, f := naiveKey(map[string]statestore.Verb{"LOAD": statestore.Load, "DONE": statestore.Done}[verb], args, len(args) == 3)
+	case verb == "DONE" && current:
+		return naiveDone(args)
+	case verb == "LOAD" && current:
+		cmd, f := naiveKey(statestore.Load, args, len(args) == 3)
 		if f == statestore.None && (args[2] == "" || len(args[2]) > 1024) {
 			f = statestore.Syntax
 		}
@@ -101,6 +103,33 @@ func naiveScan(args []string) (statestore.Command, statestore.Fault) {
 	return cmd, statestore.None
 }
 
+func naiveDone(args []string) (statestore.Command, statestore.Fault) {
+	cmd, f := naiveKey(statestore.Done, args, len(args) >= 3)
+	if f != statestore.None {
+		return cmd, f
+	}
+	given := map[string]string{}
+	for i := 3; i < len(args); i += 2 {
+		name := naiveUpper(args[i])
+		if _, twice := given[name]; twice || i+1 == len(args) || name != "CTX" && name != "VER" {
+			return cmd, statestore.Syntax
+		}
+		given[name] = args[i+1]
+	}
+	if args[2] == "" || len(args[2]) > 1024 {
+		return cmd, statestore.Syntax
+	}
+	cmd.Message = []byte(args[2])
+	if blob, ok := given["CTX"]; ok {
+		cmd.Context = append([]byte{}, blob...)
+	}
+	if given["VER"] == "-" {
+		return cmd, statestore.MalformedTimestamp
+	}
+	delete(given, "CTX")
+	return cmd, naiveOptions(&cmd, given)
+}
+
 func naiveStore(args []string) (statestore.Command, statestore.Fault) {
 	cmd, f := naiveKey(statestore.Store, args, len(args) >= 5)
 	if f != statestore.None {
@@ -109,7 +138,12 @@ func naiveStore(args []string) (statestore.Command, statestore.Fault) {
 	given := map[string]string{"VER": args[4]}
 	for i := 5; i < len(args); i += 2 {
 		name := naiveUpper(args[i])
-		if _, twice := given[name]; twice || i+1 == len(args) || name != "CTX" && name != "KEEP" {
+		if name == "DEL" && !cmd.Remove {
+			cmd.Remove = true
+			i-- // it has no operand
+			continue
+		}
+		if _, twice := given[name]; twice || i+1 == len(args) || name != "CTX" && name != "KEEP" && name != "PX" {
 			return cmd, statestore.Syntax
 		}
 		given[name] = args[i+1]
@@ -126,7 +160,12 @@ func naiveStore(args []string) (statestore.Command, statestore.Fault) {
 			return cmd, statestore.Syntax
 		}
 	}
-	return cmd, naiveOptions(&cmd, map[string]string{"VER": args[4]})
+	delete(given, "CTX")
+	delete(given, "KEEP")
+	if _, expires := given["PX"]; expires && cmd.Remove {
+		return cmd, statestore.Syntax
+	}
+	return cmd, naiveOptions(&cmd, given)
 }
 
 // naiveUpper leaves everything but ASCII letters alone, unlike strings.ToUpper.
@@ -287,7 +326,7 @@ func agree(t interface{ Fatalf(string, ...any) }, payload []byte) {
 func TestParseAgreesWithTheNaiveParser(t *testing.T) {
 	t.Parallel()
 	word := rapid.OneOf(
-		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep", "VALUES", "values", "BINARY", "Binary", "\xff"}),
+		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep", "DEL", "VALUES", "values", "BINARY", "Binary", "\xff"}),
 		rapid.SampledFrom([]string{"5", "0", "1.5", "1,5", "0.0", "007", "1:2:n", "001:02:n", "1:2", "9223372036854775807", "9223372036854775807.5"}),
 		rapid.StringMatching(`[0-9]{1,20}[.,]?[0-9]{0,3}`),
 	)
@@ -296,7 +335,10 @@ func TestParseAgreesWithTheNaiveParser(t *testing.T) {
 		args := rapid.SliceOfN(word, 0, 10).Draw(t, "arguments")
 		payload := resp(append([]string{verb.Draw(t, "verb")}, args...)...)
 		if rapid.IntRange(0, 3).Draw(t, "a likely STORE") == 3 {
-			payload = resp(append([]string{"STORE", "k", "v", "m", rapid.SampledFrom([]string{"-", "1:2:n", "1:2"}).Draw(t, "version")}, args[:min(4, len(args))]...)...)
+			payload = resp(append([]string{"STORE", "k", "v", "m", rapid.SampledFrom([]string{"-", "1:2:n", "1:2"}).Draw(t, "version")}, args[:min(6, len(args))]...)...)
+		}
+		if rapid.IntRange(0, 9).Draw(t, "a likely DONE") == 9 {
+			payload = resp(append([]string{"DONE", "k", "m"}, args[:min(4, len(args))]...)...)
 		}
 		if rapid.IntRange(0, 9).Draw(t, "damage") == 9 {
 			i := rapid.IntRange(0, len(payload)-1).Draw(t, "at")

@@ -9,10 +9,9 @@ import (
 )
 
 // maxArgs is the number of arguments of the longest command, its verb included:
-// SET key value NEX compare PX ms VER version, as well as
-// STORE key state messageId version CTX blob KEEP ms. Further ones are checked for their
+// STORE key state messageId version CTX blob KEEP ms PX ms. Further ones are checked for their
 // form and counted, but not kept.
-const maxArgs = 9
+const maxArgs = 11
 
 // Bounds in bytes of what a request names. A longer key, pattern or message ID is a
 // syntax error, a longer node ID makes its timestamp malformed.
@@ -56,8 +55,10 @@ func Parse(payload []byte, d *Dialect, maxKey int, cmd *statestore.Command) stat
 		return parseKeyNotify(cmd, &args)
 	case statestore.Scan:
 		return parseScan(cmd, &args)
-	case statestore.Load, statestore.Done:
+	case statestore.Load:
 		return parseMessage(cmd, &args, args.count == 3, args.blob[2])
+	case statestore.Done:
+		return parseDone(cmd, &args)
 	case statestore.Store:
 		return parseStore(cmd, &args)
 	case statestore.Txn: // ParseTxn reads the rest
@@ -333,7 +334,41 @@ func parseMessage(cmd *statestore.Command, args *arguments, countFits bool, mess
 	return statestore.None
 }
 
-// parseStore reads STORE key state messageId version [CTX blob] [KEEP ms]. As with
+// parseDone reads DONE key messageId [VER version] [CTX blob]. As with SET, the text of
+// the version is judged once the form of the options is right.
+func parseDone(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if f := parseMessage(cmd, args, args.count >= 3, args.blob[2]); f != statestore.None {
+		return f
+	}
+	if args.count > maxArgs {
+		return statestore.Syntax
+	}
+	var version []byte
+	options := args.blob[3:args.count]
+	for ; len(options) >= 2; options = options[2:] {
+		switch name, operand := options[0], options[1]; {
+		case isWord(name, "ver") && !cmd.Version.Given:
+			cmd.Version.Given, version = true, operand
+		case isWord(name, "ctx") && cmd.Context == nil:
+			cmd.Context = operand
+		default:
+			return statestore.Syntax
+		}
+	}
+	if len(options) > 0 {
+		return statestore.Syntax
+	}
+	if !cmd.Version.Given {
+		return statestore.None
+	}
+	var ok bool
+	if cmd.Version.At, ok = parseTimestamp(version); !ok { // - too: a message has a version
+		return statestore.MalformedTimestamp
+	}
+	return statestore.None
+}
+
+// parseStore reads STORE key state messageId version [CTX blob] [KEEP ms] [PX ms | DEL]. As with
 // SET, the text of the version is judged once the form of the options is right.
 func parseStore(cmd *statestore.Command, args *arguments) statestore.Fault {
 	if f := parseMessage(cmd, args, args.count >= 5, args.blob[3]); f != statestore.None {
@@ -351,10 +386,21 @@ func parseStore(cmd *statestore.Command, args *arguments) statestore.Fault {
 }
 
 func parseStoreOptions(cmd *statestore.Command, options [][]byte) (ok bool) {
-	for ; len(options) >= 2; options = options[2:] {
+	for len(options) > 0 {
+		if isWord(options[0], "del") && !cmd.Remove && cmd.ExpiryMs == 0 {
+			cmd.Remove, options = true, options[1:]
+			continue
+		}
+		if len(options) == 1 {
+			return false
+		}
 		switch name, operand := options[0], options[1]; {
 		case isWord(name, "ctx") && cmd.Context == nil:
 			cmd.Context = operand
+		case isWord(name, "px") && cmd.ExpiryMs == 0 && !cmd.Remove:
+			if cmd.ExpiryMs, ok = milliseconds(operand); !ok {
+				return false
+			}
 		case isWord(name, "keep") && cmd.KeepMs == 0:
 			if cmd.KeepMs, ok = milliseconds(operand); !ok {
 				return false
@@ -362,8 +408,9 @@ func parseStoreOptions(cmd *statestore.Command, options [][]byte) (ok bool) {
 		default:
 			return false
 		}
+		options = options[2:]
 	}
-	return len(options) == 0
+	return true
 }
 
 // ParseStamp turns what was found of a timestamp property, the first of its name,

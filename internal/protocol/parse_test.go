@@ -134,6 +134,8 @@ func differ(a, b statestore.Command) string {
 		return "Message"
 	case string(a.Context) != string(b.Context) || (a.Context == nil) != (b.Context == nil):
 		return "Context"
+	case a.Remove != b.Remove:
+		return "Remove"
 	case a.KeepMs != b.KeepMs:
 		return "KeepMs"
 	case a.Stop != b.Stop:
@@ -150,7 +152,7 @@ func TestSection3AnyCaseIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
 		"gEt key", "Set key value nX", "SET key value nex other pX 5 vEr -", "DeL key", "vDEL key value",
-		"keyNotify key stop gEt", "sCAN *", "lOad key id", "sToRe key state id - cTx blob KeeP 5", "donE key id",
+		"keyNotify key stop gEt", "sCAN *", "lOad key id", "sToRe key state id - cTx blob KeeP 5", "donE key id", "done key id VeR 1:2:a cTx b", "store key state id - pX 5", "store key state id - dEl keep 5",
 	} {
 		if _, f := parse(words(command)); f != statestore.None {
 			t.Errorf("%s: %v", command, f)
@@ -345,7 +347,12 @@ var badCommands = []struct {
 	{"LOAD takes no options", "LOAD key id GET", statestore.WrongArgumentCount},
 	{"LOAD without anything", "LOAD", statestore.WrongArgumentCount},
 	{"DONE without a message", "DONE key", statestore.WrongArgumentCount},
-	{"DONE of two messages", "DONE key id id", statestore.WrongArgumentCount},
+	{"DONE of two messages", "DONE key id id", statestore.Syntax},
+	{"DONE with VER twice", "DONE key id VER 1:2:n VER 1:2:n", statestore.Syntax},
+	{"DONE with CTX twice", "DONE key id CTX a CTX b", statestore.Syntax},
+	{"DONE with an option without its operand", "DONE key id CTX a VER", statestore.Syntax},
+	{"DONE with the version of no key", "DONE key id VER -", statestore.MalformedTimestamp},
+	{"DONE with very many options", "DONE key id 1 2 3 4 5 6 7 8 9 10", statestore.Syntax},
 	{"STORE without a version", "STORE key state id", statestore.WrongArgumentCount},
 	{"STORE without anything", "STORE", statestore.WrongArgumentCount},
 	{"CTX without a blob", "STORE key state id - CTX", statestore.Syntax},
@@ -356,7 +363,12 @@ var badCommands = []struct {
 	{"KEEP negative", "STORE key state id - KEEP -5", statestore.Syntax},
 	{"KEEP overflowing", "STORE key state id - KEEP 9223372036854775808", statestore.Syntax},
 	{"KEEP no number", "STORE key state id - KEEP ever", statestore.Syntax},
-	{"SET's options aren't STORE's", "STORE key state id - PX 5", statestore.Syntax},
+	{"PX twice", "STORE key state id - PX 5 PX 5", statestore.Syntax},
+	{"PX zero", "STORE key state id - PX 0", statestore.Syntax},
+	{"DEL twice", "STORE key state id - DEL DEL", statestore.Syntax},
+	{"DEL and PX", "STORE key state id - DEL PX 5", statestore.Syntax},
+	{"PX and DEL", "STORE key state id - PX 5 DEL", statestore.Syntax},
+	{"SET's options aren't STORE's", "STORE key state id - NEX 5", statestore.Syntax},
 	{"nor is NX", "STORE key state id - NX", statestore.Syntax},
 	{"STORE with too many options", "STORE key state id - CTX blob KEEP 5 CTX", statestore.Syntax},
 	{"STORE with very many options", "STORE key state id - 1 2 3 4 5 6 7 8", statestore.Syntax},
@@ -475,6 +487,13 @@ var storeCommands = []struct {
 	{"CTX", words("STORE key state id - CTX blob"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob")}},
 	{"an empty CTX is a context", resp("STORE", "key", "state", "id", "-", "CTX", ""), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte{}}},
 	{"KEEP parses like PX", words("STORE key state id - KEEP 1500,2"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, KeepMs: 1501}},
+	{"PX", words("STORE key state id - PX 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, ExpiryMs: 5}},
+	{"DEL", words("STORE key state id - DEL"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Remove: true}},
+	{"CTX DEL KEEP", words("STORE key state id - CTX del DEL KEEP 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("del"), Remove: true, KeepMs: 5}},
+	{"all options", words("STORE key state id - CTX DEL KEEP 6 PX 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("DEL"), ExpiryMs: 5, KeepMs: 6}},
+	{"DONE with a version", words("DONE key id VER 1:2:n"),
+		statestore.Command{Verb: statestore.Done, Version: statestore.VersionCheck{Given: true, At: hlc.Timestamp{Wall: 1, Counter: 2, Node: "n"}}}},
+	{"DONE with a context", words("DONE key id CTX blob"), statestore.Command{Verb: statestore.Done, Context: []byte("blob")}},
 	{"CTX KEEP", words("STORE key state id - CTX blob KEEP 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob"), KeepMs: 5}},
 	{"KEEP CTX", words("STORE key state id - KEEP 5 CTX blob"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("blob"), KeepMs: 5}},
 	{"a context that reads KEEP", words("STORE key state id - CTX KEEP KEEP 5"), statestore.Command{Verb: statestore.Store, Value: []byte("state"), Version: absent, Context: []byte("KEEP"), KeepMs: 5}},

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"strconv"
+
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -37,6 +39,12 @@ func (ep *endpoint) response(q *request, verb statestore.Verb, reply *statestore
 		ep.exceeds(verb, reply.Bound)
 		m.Buf = mqtt.AppendUserProp(m.Buf, protocol.QuotaProperty, reply.Bound.String())
 	}
+	if reply.KeepMs != 0 {
+		m.Buf = appendNumber(m.Buf, protocol.KeepProperty, reply.KeepMs)
+	}
+	if reply.TimeMs != 0 {
+		m.Buf = appendNumber(m.Buf, protocol.ServerTimeProperty, reply.TimeMs)
+	}
 	m.EndProperties()
 	if refer {
 		m.Buf = protocol.AppendValueHead(m.Buf, reply)
@@ -70,6 +78,11 @@ func replySize(r *statestore.Reply) int {
 		n += len(r.Values[i].Bytes) + 80
 	}
 	return n
+}
+
+func appendNumber(dst []byte, name string, n int64) []byte {
+	var text [20]byte
+	return mqtt.AppendUserProp(dst, name, strconv.AppendInt(text[:0], n, 10))
 }
 
 // appendVersion appends a version as a user property, without a string between.

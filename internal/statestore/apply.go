@@ -50,7 +50,7 @@ func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 	case Store:
 		res.store(cmd, cell, live, env)
 	case Done:
-		res.done(cell.Memo.Live(env.NowMs))
+		res.done(cmd, cell.Memo.Live(env.NowMs))
 	default:
 		res.fail(UnknownCommand)
 	}
@@ -100,6 +100,15 @@ func (res *Result) fail(f Fault) {
 	res.Reply = Reply{Kind: Error, Fault: f}
 }
 
+// failTime is fail for a fault of the request's timestamp. The reply says what the time
+// is, so that the client can correct its own.
+func (res *Result) failTime(f Fault, env *Env) {
+	res.fail(f)
+	if f == TimestampAhead {
+		res.Reply.TimeMs = env.WallMs
+	}
+}
+
 func (res *Result) exceed(b Bound) {
 	res.Reply = Reply{Kind: Error, Fault: QuotaExceeded, Bound: b}
 }
@@ -125,7 +134,7 @@ func (res *Result) get(live *Entry) {
 // if its deadline hasn't come.
 func (res *Result) set(cmd *Command, stored, live *Entry, env *Env) {
 	if f := JudgeTime(cmd.Time, env); f != None {
-		res.fail(f)
+		res.failTime(f, env)
 		return
 	}
 	if f := judgeToken(cmd.Token, live, env); f != None {

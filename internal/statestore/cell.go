@@ -32,15 +32,19 @@ func (e *Entry) Clone() *Entry {
 // is immutable once it is in a cell: replies share its bytes.
 type Memo struct {
 	Version    hlc.Timestamp // that the message produced
-	Done       bool          // its outputs are confirmed: State and Context are dropped
+	Done       bool          // its outputs are confirmed: State is dropped
 	State      []byte        // the value before the message; nil: there was no such key
-	Context    []byte        // what STORE captured; nil: nothing
+	Context    []byte        // what STORE captured, or once it is done what DONE left; nil: nothing
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the message is new again
 }
 
-// Own gives the memo bytes of its own, for a caller that keeps it. Apply doesn't call it,
-// as Apply may run under a lock that other goroutines wait for.
-func (m *Memo) Own() { m.State, m.Context = bytes.Clone(m.State), bytes.Clone(m.Context) }
+// Own gives the memo, unless it is nil, bytes of its own, for a caller that keeps it.
+// Apply doesn't call it, as Apply may run under a lock that other goroutines wait for.
+func (m *Memo) Own() {
+	if m != nil {
+		m.State, m.Context = bytes.Clone(m.State), bytes.Clone(m.Context)
+	}
+}
 
 // Cell is everything that the rules may look at for one command. Memo is that of
 // the message which a LOAD, STORE or DONE names; the other commands don't look
@@ -168,8 +172,10 @@ type Reply struct {
 	Count   int           // of a Count; of a Loaded: NewMessage, Duplicate or Confirmed; of a Transacted: see ConditionFailed
 	Op      int           // of a Transacted, or an Error of TXN: the number of the operation that it is about, from 1; 0: none
 	Value   []byte        // of a Value, Loaded or Transacted: the record's own bytes, not to be written to. Nil in a Loaded or Transacted: no such key
-	Context []byte        // of a Loaded: what STORE captured; nil: nothing
+	Context []byte        // of a Loaded: what STORE captured, or DONE left; nil: nothing
 	Version hlc.Timestamp // what goes out as __ts; zero: none
+	KeepMs  int64         // of a STORE or TXN: for how long its message is remembered, if that is not what it has asked for
+	TimeMs  int64         // of an Error with TimestampAhead: the machine's wall clock; 0: not said
 	Keys    [][]byte      // of a Page
 	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; of a Transacted: versions, one for each write; else nil
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes

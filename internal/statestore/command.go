@@ -67,7 +67,7 @@ type Stamp struct {
 	At    hlc.Timestamp // if Given
 }
 
-// VersionCheck is SET's VER option, and what STORE always demands.
+// VersionCheck is the VER option of SET and DONE, and what STORE always demands.
 type VersionCheck struct {
 	Given  bool
 	Absent bool          // -: there must be no such key
@@ -93,10 +93,11 @@ type Command struct {
 	Compare []byte // the operand of NEX; of NEX alone it is the same as Value
 
 	ExpiryMs int64 // PX; 0: none
+	Remove   bool  // STORE … DEL: the key is deleted, and Value does not count
 	Version  VersionCheck
 
 	Message []byte // LOAD, STORE, DONE: the message ID
-	Context []byte // STORE's CTX; nil: none
+	Context []byte // CTX of STORE and DONE; nil: none
 	KeepMs  int64  // STORE's KEEP; 0: as long as the server says
 
 	// MaxPage is how many bytes of SCAN's reply fit in a packet that the client takes;

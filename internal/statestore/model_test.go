@@ -111,6 +111,7 @@ type request struct {
 	ts, ft           string // "" for none, "bad", or a version
 	message, context string // of protocol, section 8; context "" for none
 	keep             int64
+	remove           bool // of a STORE
 	unauthorized     bool
 }
 
@@ -125,7 +126,10 @@ func (m *model) execute(q request) string {
 		m.keys, m.last = before.keys, before.last
 		return said
 	}
-	reply, event, _ := strings.Cut(said, " | ")
+	reply, event, any := strings.Cut(said, " | ")
+	if !any {
+		return reply + deletion
+	}
 	return reply + deletion + " | " + event
 }
 
@@ -174,7 +178,7 @@ func (m *model) recall(q request) (r memo, remembered bool) {
 func (m *model) load(q request) string {
 	known, remembered := m.recall(q)
 	if remembered && known.done {
-		return "2 nil nil @" + known.version.short()
+		return "2 nil " + known.context + " @" + known.version.short()
 	}
 	if remembered {
 		return "1 " + known.state + " " + known.context + " @" + known.version.short()
@@ -187,10 +191,16 @@ func (m *model) load(q request) string {
 
 func (m *model) done(q request) string {
 	known, remembered := m.recall(q)
-	if !remembered {
+	if !remembered || q.ver != "" && q.ver != string(known.version) {
 		return "0"
 	}
-	known.done, known.state, known.context = true, "", ""
+	if known.done {
+		return "1"
+	}
+	known.done, known.state, known.context = true, "", "nil"
+	if q.context != "" {
+		known.context = fmt.Sprintf("%q", q.context)
+	}
 	m.memos[[2]string{q.key, q.message}] = known
 	return "1"
 }
@@ -222,12 +232,35 @@ func (m *model) store(q request, before *model) (said string, changed bool) {
 	if !takesPlace && len(m.memos) >= m.maxMemos {
 		return "the quota has been exceeded", false
 	}
-	said, changed = m.set(request{verb: "SET", key: q.key, value: q.value, ts: q.ts, ft: q.ft}, before)
+	if q.remove {
+		next.version = m.remove(q, before)
+		m.memos[[2]string{q.key, q.message}] = next
+		if !ok {
+			return "OK @" + next.version.short(), true
+		}
+		return "OK @" + next.version.short() + " | DELETE " + q.key + " @" + next.version.short(), true
+	}
+	said, changed = m.set(request{verb: "SET", key: q.key, value: q.value, px: q.px, ts: q.ts, ft: q.ft}, before)
 	if changed {
 		next.version = m.keys[q.key].version
 		m.memos[[2]string{q.key, q.message}] = next
 	}
 	return said, changed
+}
+
+// remove deletes the key of a STORE. One that has expired is deleted by that already; of
+// one that does not exist the message gets a version all the same.
+func (m *model) remove(q request, before *model) version {
+	_, stored := before.keys[q.key]
+	_, live := m.keys[q.key]
+	delete(m.keys, q.key)
+	switch {
+	case live:
+		return m.issue("")
+	case stored:
+		return m.last
+	}
+	return m.issue(version(q.ts))
 }
 
 // set is a SET that nothing but its conditions and the quota can stop.
@@ -316,6 +349,7 @@ func (q request) command() *statestore.Command {
 		Denied:   q.unauthorized,
 		Message:  []byte(q.message),
 		KeepMs:   q.keep,
+		Remove:   q.remove,
 	}
 	if q.context != "" {
 		cmd.Context = []byte(q.context)
@@ -359,8 +393,15 @@ func (m *model) draw(t *rapid.T) request {
 		unauthorized: rapid.IntRange(0, 30).Draw(t, "authorized") == 30,
 	}
 	switch q.verb {
-	case "LOAD", "DONE":
+	case "LOAD":
 		q.message = drawMessage(t)
+		return q
+	case "DONE":
+		q.message = drawMessage(t)
+		q.context = rapid.SampledFrom([]string{"", "left"}).Draw(t, "CTX")
+		if rapid.Bool().Draw(t, "has VER") {
+			q.ver = string(m.memos[[2]string{q.key, drawMessage(t)}].version)
+		}
 		return q
 	case "STORE":
 		m.drawStore(t, &q)
@@ -396,6 +437,9 @@ func (m *model) drawStore(t *rapid.T, q *request) {
 	q.message = drawMessage(t)
 	q.context = rapid.SampledFrom([]string{"", "captured"}).Draw(t, "CTX")
 	q.keep = rapid.SampledFrom([]int64{0, 1, 20, 60, 31 * day}).Draw(t, "KEEP")
+	if q.remove = rapid.IntRange(0, 4).Draw(t, "DEL") == 0; !q.remove {
+		q.px = rapid.SampledFrom([]int64{0, 0, 1, 30}).Draw(t, "PX")
+	}
 	q.ver = "-"
 	if r, ok := m.keys[q.key]; ok && rapid.IntRange(0, 4).Draw(t, "version") > 0 {
 		q.ver = string(r.version)

@@ -25,6 +25,7 @@ func (res *Result) load(live *Entry, memo *Memo) {
 		}
 	case memo.Done:
 		res.Reply.Count = Confirmed
+		res.Reply.Context = memo.Context
 		res.Reply.Version = memo.Version
 	default:
 		res.Reply.Count = Duplicate
@@ -39,7 +40,7 @@ func (res *Result) load(live *Entry, memo *Memo) {
 // another client was faster.
 func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 	if f := JudgeTime(cmd.Time, env); f != None {
-		res.fail(f)
+		res.failTime(f, env)
 		return
 	}
 	if f := judgeToken(cmd.Token, live, env); f != None {
@@ -53,11 +54,15 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 	}
 	if !cmd.Version.holds(live) {
 		res.notApplied(Conflict, live)
+		res.Reply.KeepMs = env.Granted(cmd.KeepMs)
 		return
 	}
 	// A memo whose time has come counts until it is gone, so taking its place
 	// needs no room. What is remembered is new on the disk, whatever the value is.
-	b := env.Room.refuses(cmd, cell.Entry)
+	b := NoBound
+	if !cmd.Remove {
+		b = env.Room.refuses(cmd, cell.Entry)
+	}
 	switch {
 	case b == NoBound && env.Room.Disk != DiskFree:
 		b = DiskReserve
@@ -72,10 +77,27 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 	if live != nil {
 		memo.State = present(live.Value)
 	}
-	res.replace(cmd, cell.Entry, live, 0, env)
-	memo.Version = res.Entry.Version
+	if cmd.Remove {
+		res.storeNothing(cmd, cell.Entry, env)
+	} else {
+		res.replace(cmd, cell.Entry, live, env.deadline(cmd.ExpiryMs), env)
+	}
+	res.Reply.KeepMs = env.Granted(cmd.KeepMs)
+	memo.Version = res.Reply.Version
 	res.MemoChanged = true
 	res.Memo = memo
+}
+
+// storeNothing deletes the key. If there is none, the message gets a version all the
+// same, which is that of a deletion without an event.
+func (res *Result) storeNothing(cmd *Command, stored *Entry, env *Env) {
+	if stored != nil {
+		res.remove(cmd.Key, stored, env)
+	} else {
+		res.issue(nil, cmd.Time.At, env)
+		res.Changed, res.Entry = true, nil
+	}
+	res.Reply.Kind, res.Reply.Version = OK, res.Last
 }
 
 // keepMs is how long a message is remembered that asks for it.
@@ -86,20 +108,31 @@ func (env *Env) keepMs(asked int64) int64 {
 	return max(1, min(asked, env.MaxKeepMs))
 }
 
+// Granted is for how long a message is remembered that has asked for askedMs, 0: for
+// nothing; or 0 if that is what it has asked for.
+func (env *Env) Granted(askedMs int64) int64 {
+	if granted := env.keepMs(askedMs); granted != askedMs {
+		return granted
+	}
+	return 0
+}
+
 // MemoDeadline is when a message is forgotten that is remembered now; KEEP has asked for
 // askedMs, 0: for nothing.
 func (env *Env) MemoDeadline(askedMs int64) int64 { return env.deadline(env.keepMs(askedMs)) }
 
-// done drops what is remembered of a message but its ID and its version.
-func (res *Result) done(memo *Memo) {
+// done drops what is remembered of a message but its ID and its version, and puts the
+// context of DONE in the place of STORE's. A DONE with a version is about the message that
+// has made it, and not about one that was stored under the same ID once that was forgotten.
+func (res *Result) done(cmd *Command, memo *Memo) {
 	res.Reply.Kind = Count
-	if memo == nil {
+	if memo == nil || cmd.Version.Given && memo.Version != cmd.Version.At {
 		return
 	}
 	res.Reply.Count = 1
 	if !memo.Done {
 		res.MemoChanged = true
-		res.Memo = &Memo{Version: memo.Version, Done: true, DeadlineMs: memo.DeadlineMs}
+		res.Memo = &Memo{Version: memo.Version, Done: true, Context: cmd.Context, DeadlineMs: memo.DeadlineMs}
 	}
 }
 

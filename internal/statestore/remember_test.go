@@ -26,6 +26,8 @@ func ctx(blob string) func(*statestore.Command) {
 	return func(c *statestore.Command) { c.Context = []byte(blob) }
 }
 
+func remove(c *statestore.Command) { c.Remove = true }
+
 func keep(ms int64) func(*statestore.Command) {
 	return func(c *statestore.Command) { c.KeepMs = ms }
 }
@@ -62,6 +64,22 @@ func TestSection8Load(t *testing.T) {
 			{set("c"), "OK @0:3 | SET k=c @0:3"},
 			{done("m"), "1"},
 			{load("m"), "2 nil nil @0:2"},
+		}},
+		{"2, outputs confirmed: the context that DONE has left", []step{
+			{storeMessage("m", "a", ctx("captured")), "OK @0:1 | SET k=a @0:1"},
+			{done("m", ctx("digest")), "1"},
+			{load("m"), `2 nil "digest" @0:1`},
+			{done("m", ctx("other")), "1"},
+			{load("m"), `2 nil "digest" @0:1`},
+		}},
+		{"DONE with a version is about the message that made it", []step{
+			{storeMessage("m", "a", ctx("captured")), "OK @0:1 | SET k=a @0:1"},
+			{done("m", ver(0, 2)), "0"},
+			{load("m"), `1 nil "captured" @0:1`},
+			{done("m", ver(0, 1)), "1"},
+			{done("m", ver(0, 2)), "0"},
+			{done("m", ver(0, 1)), "1"},
+			{load("m"), `2 nil nil @0:1`},
 		}},
 		{"a duplicate long after, with other messages between, still sees the state before it", []step{
 			{storeMessage("1", "a"), "OK @0:1 | SET k=a @0:1"},
@@ -100,6 +118,19 @@ func TestSection8Store(t *testing.T) {
 			{load("m"), `0 "a" nil @0:1`},
 			{storeMessage("m", "b", ver(0, 1)), "OK @0:2 | SET k=b @0:2"},
 			{get(), `"b" @0:2`},
+		}},
+		{"DEL: the key is deleted, and the message remembered with the version of the deletion", []step{
+			{set("a"), "OK @0:1 | SET k=a @0:1"},
+			{storeMessage("m", "b", ver(0, 1), remove), "OK @0:2 | DELETE k @0:2"},
+			{load("m"), `1 "a" nil @0:2`},
+			{load("n"), "0 nil nil"},
+			{storeMessage("n", "c"), "OK @0:3 | SET k=c @0:3"},
+		}},
+		{"DEL of a key that does not exist: the message is remembered, with a version of its own", []step{
+			{storeMessage("m", "", remove), "OK @0:1"},
+			{load("m"), "1 nil nil @0:1"},
+			{storeMessage("m", "", remove), "0 @0:1"},
+			{set("a"), "OK @0:2 | SET k=a @0:2"},
 		}},
 		{"-: the key does not exist", []step{
 			{storeMessage("m", "a"), "OK @0:1 | SET k=a @0:1"},
@@ -214,6 +245,30 @@ func TestSection8Done(t *testing.T) {
 
 func TestSection8Expiry(t *testing.T) {
 	t.Parallel()
+	t.Run("STORE has a PX of its own", func(t *testing.T) {
+		t.Parallel()
+		s := newStore(t)
+		s.want(storeMessage("m", "a", px(100)), "OK @0:1 | SET k=a @0:1")
+		s.advance(99)
+		s.want(get(), `"a" @0:1`)
+		s.advance(1)
+		s.want(get(), "nil")
+		s.want(load("m"), "1 nil nil @0:1")
+	})
+	t.Run("what was granted is said if it is not what KEEP asked for", func(t *testing.T) {
+		t.Parallel()
+		for asked, granted := range map[int64]int64{0: 7 * day, 1: 0, 30 * day: 0, 31 * day: 30 * day} {
+			s := newStore(t)
+			s.want(storeMessage("probe", "a", keep(asked), ver(0, 9)), "conflict") // asks and changes nothing
+			if got := s.res.Reply.KeepMs; got != granted {
+				t.Errorf("KEEP %d without effect: granted %d, want %d", asked, got, granted)
+			}
+			s.want(storeMessage("m", "a", keep(asked)), "OK @0:1 | SET k=a @0:1")
+			if got := s.res.Reply.KeepMs; got != granted {
+				t.Errorf("KEEP %d: granted %d, want %d", asked, got, granted)
+			}
+		}
+	})
 	t.Run("STORE clears PX", func(t *testing.T) {
 		t.Parallel()
 		s := newStore(t)

@@ -46,6 +46,9 @@ func Judge(t *Transaction, w *World, out *Outcome) {
 	if t.Once.Op != 0 {
 		if f := statestore.JudgeTime(t.Time, &w.Env); f != statestore.None {
 			out.refuse(t.Once.Op, f, statestore.NoBound)
+			if f == statestore.TimestampAhead {
+				out.Reply.TimeMs = w.Env.WallMs
+			}
 			return
 		}
 		if memo := w.Once.Live(w.Env.NowMs); memo != nil {
@@ -66,7 +69,7 @@ func Judge(t *Transaction, w *World, out *Outcome) {
 		return
 	}
 	if out.write(t, w) && out.remember(t, w) {
-		out.commit(t)
+		out.commit(t, w)
 	}
 }
 
@@ -106,6 +109,7 @@ func (out *Outcome) write(t *Transaction, w *World) bool {
 		statestore.Apply(&write.Command, statestore.Cell{Entry: cell.Entry}, &env, res)
 		if res.Reply.Kind == statestore.Error {
 			out.refuse(write.Op, res.Reply.Fault, res.Reply.Bound)
+			out.Reply.TimeMs = res.Reply.TimeMs
 			return false
 		}
 		env.Last = res.Last
@@ -151,8 +155,11 @@ func (out *Outcome) remember(t *Transaction, w *World) bool {
 func made(res *statestore.Result) hlc.Timestamp { return res.Events[res.NumEvents-1].Version }
 
 // commit makes the reply that says that all is done.
-func (out *Outcome) commit(t *Transaction) {
+func (out *Outcome) commit(t *Transaction, w *World) {
 	out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.Committed}
+	if t.Once.Op != 0 {
+		out.Reply.KeepMs = w.Env.Granted(t.Once.KeepMs)
+	}
 	out.Reply.Values = make([]statestore.PageValue, len(t.Writes))
 	for i := range out.Results {
 		if res := &out.Results[i]; res.Changed {
