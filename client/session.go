@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"time"
 	"unicode/utf8"
 
 	"github.com/eclipse/paho.golang/packets"
@@ -170,6 +171,10 @@ func (s *Session) Messages(ctx context.Context) iter.Seq2[Delivery, error] {
 		}
 	}
 }
+
+// Expiry is for how long the server keeps the session without connection, as
+// [WithSessionExpiry] has asked; the server may keep it for a shorter time.
+func (s *Session) Expiry() time.Duration { return s.cfg.sessionExpiry }
 
 // MaxPacketSize is the largest packet, in bytes, that the server takes, as it said
 // when it was reached last; 0: any.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 )
@@ -45,12 +46,20 @@ func (c *Connection) Load(ctx context.Context, key, messageID string) (client.Lo
 // Store implements Conn. A lost answer is an error; the next Load tells whether the STORE
 // was executed.
 func (c *Connection) Store(ctx context.Context, r StoreRequest) (client.StoreResult, error) {
-	return c.store.Store(ctx, r.Key, r.State, r.MessageID, r.Version, client.Captured(r.Captured), client.Keep(r.Keep))
+	opts := make([]client.StoreOption, 0, 3)
+	opts = append(opts, client.Captured(r.Captured), client.Keep(r.Keep))
+	switch {
+	case r.Delete:
+		opts = append(opts, client.DeleteState())
+	case r.Expiry != 0:
+		opts = append(opts, client.StateExpiry(r.Expiry))
+	}
+	return c.store.Store(ctx, r.Key, r.State, r.MessageID, r.Version, opts...)
 }
 
 // Done implements Conn.
-func (c *Connection) Done(ctx context.Context, key, messageID string) (bool, error) {
-	return c.store.Done(ctx, key, messageID)
+func (c *Connection) Done(ctx context.Context, r DoneRequest) (bool, error) {
+	return c.store.Done(ctx, r.Key, r.MessageID, client.OfVersion(r.Version), client.Leave(r.Digest))
 }
 
 // Publish implements Conn.
@@ -67,6 +76,9 @@ func (c *Connection) Subscribe(ctx context.Context, filters ...string) error {
 func (c *Connection) Messages(ctx context.Context) iter.Seq2[Delivery, error] {
 	return c.messages.Messages(ctx)
 }
+
+// SessionExpiry implements Conn.
+func (c *Connection) SessionExpiry() time.Duration { return c.messages.Expiry() }
 
 // MaxPacketSize implements Conn.
 func (c *Connection) MaxPacketSize() uint32 { return c.messages.MaxPacketSize() }

@@ -17,11 +17,15 @@ import (
 // belongs to one run of the handler: it must not be kept, nor used by several goroutines.
 type Context struct {
 	ctx     context.Context
-	handler string
+	name    string // of the handler
+	handler string // the same, behind the namespace if there is one
 	key     string // business key
 	id      string
 	message *Message
-	logger  *slog.Logger
+	logger  func() *slog.Logger
+	// isNew asks the store whether the message is new, if that is not known yet; an error
+	// says that this run is in vain.
+	isNew func() error
 
 	version  uint32
 	now      time.Time
@@ -30,13 +34,34 @@ type Context struct {
 	ordinal  uint64 // how many IDs were given out
 	rand     *rand.Rand
 	fault    string // what makes the handler not deterministic, if it was seen here
+	inVain   error  // what isNew has returned
+	end      end    // of the state
+	expiry   time.Duration
 }
 
-// capture is a value from outside, as JSON.
+// end says what becomes of the state beside being stored.
+type end uint8
+
+const (
+	stays end = iota
+	expires
+	deleted
+)
+
+// capture is a value from outside as JSON, or the text of an error.
 type capture struct {
-	name  string
-	value []byte
+	name    string
+	value   []byte
+	outcome captureOutcome
 }
+
+type captureOutcome byte
+
+const (
+	taken captureOutcome = iota
+	takeFailed
+	takeFailedTerminally
+)
 
 // Context returns a context that ends when the processor has to stop, for calls that take
 // time.
@@ -55,7 +80,22 @@ func (c *Context) Message() *Message { return c.message }
 
 // Logger logs with the handler, the key and the message's ID. Log lines come again when
 // the message is processed again.
-func (c *Context) Logger() *slog.Logger { return c.logger }
+func (c *Context) Logger() *slog.Logger { return c.logger() }
+
+// Delete ends the state of the key: it is deleted in the commit that remembers the message,
+// and the next message of the key finds none. The state that the handler returns does not
+// count. The outputs are published as usual.
+func (c *Context) Delete() { c.end = deleted }
+
+// ExpireIn lets the state of the key expire after d, unless a later message changes the
+// state; each message that is to move the expiry calls it. A d that is not positive is
+// Delete.
+func (c *Context) ExpireIn(d time.Duration) {
+	c.end, c.expiry = expires, d
+	if d <= 0 {
+		c.end = deleted
+	}
+}
 
 // Version returns the version of the handler's code ([WithVersion]) by which the message
 // was first processed: the current one, unless this is a replay.
@@ -97,9 +137,13 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 // Capture takes a value from outside: take is called in the first processing, its value is
 // remembered under name (as JSON), and every replay gets that value. take is called again
 // if the processing is not committed, because another instance was faster; outputs and
-// states that become visible are made of the committed value. An error of take is not
-// remembered: return it, and the message is tried again. A second Capture of a name gives
-// the first value.
+// states that become visible are made of the committed value. take is not called for a
+// duplicate.
+//
+// An error of take comes as a [CaptureError], which has its text only: that is what is
+// remembered if the handler does without the value. Return it, and the message is tried
+// again, unless it was [Terminal]. A second Capture of a name gives the first value or
+// error.
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {
 	var v T
 	for i := range c.captured {
@@ -111,19 +155,39 @@ func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) 
 		c.fault = fmt.Sprintf("it captured %q, which it did not the first time", name)
 		return v, errors.New(c.fault)
 	}
-	taken, err := take()
-	if err != nil {
-		return v, err
+	if c.inVain == nil {
+		c.inVain = c.isNew()
 	}
-	value, err := json.Marshal(taken)
-	if err != nil {
-		return v, Terminal(fmt.Errorf("capture %q: %w", name, err))
+	if c.inVain != nil {
+		return v, c.inVain
 	}
-	c.captured = append(c.captured, capture{name, value})
+	c.captured = append(c.captured, newCapture(name, func() (any, error) { return take() }))
 	return v, decodeCapture(c.captured[len(c.captured)-1], &v) // as the replay will see it
 }
 
+func newCapture(name string, take func() (any, error)) capture {
+	v, err := take()
+	if err == nil {
+		var value []byte
+		if value, err = json.Marshal(v); err == nil {
+			return capture{name, value, taken}
+		}
+		err = Terminal(err)
+	}
+	var terminal *terminalError
+	if errors.As(err, &terminal) {
+		return capture{name, []byte(err.Error()), takeFailedTerminally}
+	}
+	return capture{name, []byte(err.Error()), takeFailed}
+}
+
 func decodeCapture(c capture, v any) error {
+	switch c.outcome {
+	case takeFailed:
+		return &CaptureError{Name: c.name, Text: string(c.value)}
+	case takeFailedTerminally:
+		return Terminal(&CaptureError{Name: c.name, Text: string(c.value)})
+	}
 	if err := json.Unmarshal(c.value, v); err != nil {
 		return Terminal(fmt.Errorf("capture %q: %w", c.name, err))
 	}

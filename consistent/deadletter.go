@@ -26,34 +26,30 @@ const (
 // reasonBytes bounds the text of a reason.
 const reasonBytes = 1024
 
-// sendDeadLetter publishes a message to the dead-letter topic, however long that takes. It
-// returns false if the processor stops before that.
-func (p *Processor) sendDeadLetter(ctx context.Context, f *task, reason error) bool {
+// sendDeadLetter publishes a message to the dead-letter topic, once.
+func (p *Processor) sendDeadLetter(ctx context.Context, f *task) error {
 	log := p.log(f)
 	var panicked *PanicError
-	if errors.As(reason, &panicked) {
+	if errors.As(f.refused, &panicked) {
 		log = log.With("stack", string(panicked.Stack))
 	}
-	log.Error("a message goes to the dead-letter topic", "dead_letter_topic", f.handler.deadLetter, "error", reason)
-	letter := deadLetter(f, reason, true)
+	log.Error("a message goes to the dead-letter topic", "dead_letter_topic", f.handler.deadLetter, "error", f.refused)
+	letter := deadLetter(f, f.refused, true)
 	if limit := p.conn.MaxPacketSize(); limit > 0 && letter.SizeBytes() > int64(limit) {
-		letter = deadLetter(f, reason, false)
+		letter = deadLetter(f, f.refused, false)
 	}
-	pause := pause{p.o.minBackoff, p.o.maxBackoff}
-	for {
-		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
-		if err == nil {
-			p.count(f, CountDeadLetter)
-			return true
-		}
-		if errors.Is(err, client.ErrTooLarge) && len(letter.Payload) > 0 {
-			letter = deadLetter(f, reason, false) // the server's limit was not known before
-		}
-		p.log(f).Error("a dead letter cannot be published, trying again", "dead_letter_topic", letter.Topic, "error", err)
-		if !p.rest(&pause) {
-			return false
-		}
+	publish := func() error {
+		return p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
 	}
+	err := publish()
+	if errors.Is(err, client.ErrTooLarge) && len(letter.Payload) > 0 {
+		letter = deadLetter(f, f.refused, false) // the server's limit was not known before
+		err = publish()
+	}
+	if err == nil {
+		p.count(f, CountDeadLetter)
+	}
+	return err
 }
 
 // deadLetter is the message as it came, under another topic, with the reason.

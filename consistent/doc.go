@@ -52,8 +52,9 @@
 //
 // # What becomes of a message that can't be processed
 //
-// An error of the handler is retried with growing pauses; the last one, a [Terminal]
-// one, a panic, and a message without identity or key, or that can't be decoded, go to
-// the dead-letter topic with the reason. The input is acknowledged after that is
+// An error of the handler is retried with growing pauses, in which other messages of the
+// key go first; the last one, a [Terminal] one, a panic, and a message without handler,
+// identity or key, with the identity of another one, or that can't be decoded, go to the
+// dead-letter topic with the reason. The input is acknowledged after that is
 // published. Failures of the store and the connection are retried without limit.
 package consistent

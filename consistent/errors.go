@@ -12,7 +12,13 @@ import (
 // server takes. The reason in the dead letter is the text.
 var (
 	// ErrNoIdentity: nothing tells the message from others.
-	ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or Correlation Data, or the handler the option WithMessageID")
+	ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or a Response Topic with Correlation Data, or the handler the option WithMessageID")
+	// ErrIdentityReused: a message with another payload was processed under the same
+	// identity. Its sender gives two messages one ID.
+	ErrIdentityReused = errors.New("another message was processed under the same identity: its payload was not the same; the sender must give each message an ID of its own")
+	// ErrNoHandler: no handler of the processor wants the message; a former process with
+	// the same client ID has subscribed to it.
+	ErrNoHandler = errors.New("there is no handler for the topic; a former process with this client ID has subscribed to it")
 	// ErrNoKey: the handler's key function gave the empty string.
 	ErrNoKey = errors.New("the message has no key: the handler's key function made the empty string of it")
 	// ErrUndecodable: the payload is not what the handler takes.
@@ -22,12 +28,25 @@ var (
 	// ErrTooOld: older than the period for which messages are remembered, so it is not
 	// known whether it has been processed. See [WithLateMessages].
 	ErrTooOld = errors.New("the message is too old to tell whether it has been processed")
+	// ErrTimeAhead: its CloudEvents time is further ahead than [WithMaxSkew] allows. Its
+	// age would be judged wrongly, and a duplicate be processed after the message was
+	// forgotten.
+	ErrTimeAhead = errors.New("the message's time is too far ahead; set the sender's clock right")
 	// ErrInvalidOutput: the handler returned a message that can't be published.
 	ErrInvalidOutput = errors.New("the handler returned a message that cannot be published")
 )
 
 // ErrUnsupported: the server doesn't have LOAD, STORE and DONE. [Processor.Run] returns it.
 var ErrUnsupported = errors.New("the server does not have the commands LOAD, STORE and DONE that processing each message once needs")
+
+// ErrKeepTooShort: the server does not remember messages as long as [WithKeep] asks for.
+// [Processor.Run] returns it, with both durations in its text.
+var ErrKeepTooShort = errors.New("the server remembers messages for a shorter time than the processor needs")
+
+// CaptureError is an error of a function that was given to [Capture], as it is remembered.
+type CaptureError struct{ Name, Text string }
+
+func (e *CaptureError) Error() string { return fmt.Sprintf("capture %q: %s", e.Name, e.Text) }
 
 // NonDeterministicError says that a handler, given the same message, state and context
 // again, returned something else: it must have taken the time, a random number, the
@@ -96,6 +115,7 @@ func judge(err error) verdict {
 	case errors.As(err, &fromHandler):
 		return retryBounded
 	case errors.Is(err, client.ErrTooLarge), errors.Is(err, ErrInvalidOutput), errors.Is(err, ErrStateUndecodable),
+		errors.Is(err, ErrIdentityReused), errors.Is(err, ErrTooOld), errors.Is(err, ErrTimeAhead),
 		errors.Is(err, client.ErrSyntax), errors.Is(err, client.ErrTokenRequired), errors.Is(err, client.ErrTokenTooLow):
 		return giveUp
 	case errors.As(err, &rejected):

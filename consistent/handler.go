@@ -47,7 +47,7 @@ type handlerFunc func(*handlerOptions)
 func (f handlerFunc) applyHandler(o *handlerOptions) { f(o) }
 
 // WithName names a handler; the default is the processor's name. The state of key K is
-// found in the store under "name/K". A name that changes is a new handler, with no state
+// found in the store under "name/K", behind the namespace of [WithNamespace]. A name that changes is a new handler, with no state
 // and no memory of messages. Handlers of the same name are one handler for several kinds
 // of messages: they share the state, and their filters must not match a common topic.
 func WithName(name string) HandlerOption {
@@ -83,6 +83,7 @@ func WithVersion(version uint32) HandlerOption {
 // handler is a registered handler without its types.
 type handler struct {
 	name, filter, deadLetter string
+	qualified                string // the name, behind the namespace if there is one
 	version                  uint32
 	state                    reflect.Type
 	messageID                func(*Message) string
@@ -133,6 +134,7 @@ func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) s
 	if r.name == "" {
 		r.name = p.o.name
 	}
+	r.qualified = p.o.qualified(r.name)
 	if r.deadLetter == "" {
 		r.deadLetter = p.o.deadLetter
 	}

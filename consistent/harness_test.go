@@ -3,6 +3,7 @@ package consistent_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -64,7 +65,8 @@ func bank(t testing.TB, conn consistent.Conn, opts ...consistent.Option) *consis
 
 func newProcessor(t testing.TB, conn consistent.Conn, name string, opts ...consistent.Option) *consistent.Processor {
 	t.Helper()
-	p, err := consistent.New(conn, name, opts...)
+	quiet := consistent.WithLogger(slog.New(slog.DiscardHandler))
+	p, err := consistent.New(conn, name, append([]consistent.Option{quiet}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,6 +196,9 @@ func (c *conn) Load(ctx context.Context, key, id string) (client.LoadResult, err
 }
 
 func (c *conn) Store(ctx context.Context, r consistent.StoreRequest) (client.StoreResult, error) {
+	if r.MessageID == "keep" { // the processor asks what is granted
+		return c.Connection.Store(ctx, r)
+	}
 	c.count("store")
 	carryOut := func() (client.StoreResult, error) { return c.Connection.Store(ctx, r) }
 	if c.store != nil {
@@ -202,13 +207,13 @@ func (c *conn) Store(ctx context.Context, r consistent.StoreRequest) (client.Sto
 	return carryOut()
 }
 
-func (c *conn) Done(ctx context.Context, key, id string) (bool, error) {
+func (c *conn) Done(ctx context.Context, r consistent.DoneRequest) (bool, error) {
 	if c.done != nil {
 		if err := c.done(); err != nil {
 			return false, err
 		}
 	}
-	ok, err := c.Connection.Done(ctx, key, id)
+	ok, err := c.Connection.Done(ctx, r)
 	c.count("done")
 	return ok, err
 }

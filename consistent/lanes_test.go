@@ -19,7 +19,7 @@ func TestLanes(t *testing.T) {
 	var flying, acked atomic.Int64
 	var mu sync.Mutex
 	busy, order := make(map[string]bool), make(map[string][]string)
-	l := newLanes(slots, func(f *task) bool {
+	l := newLanes(slots, func(f *task) outcome {
 		if n := flying.Add(1); n > slots {
 			t.Errorf("%d run in %d slots", n, slots)
 		}
@@ -36,7 +36,7 @@ func TestLanes(t *testing.T) {
 			mu.Unlock()
 			flying.Add(-1)
 		}()
-		return true
+		return outcome{settled: true}
 	})
 	for i := range each {
 		for k := range keys {
@@ -61,11 +61,11 @@ func TestSameMessageIsOneFlight(t *testing.T) {
 	t.Parallel()
 	var tasks, acked atomic.Int64
 	flying, land := make(chan struct{}), make(chan struct{})
-	l := newLanes(1, func(*task) bool {
+	l := newLanes(1, func(*task) outcome {
 		tasks.Add(1)
 		flying <- struct{}{}
 		<-land
-		return true
+		return outcome{settled: true}
 	})
 	ack := func() { acked.Add(1) }
 	l.add(taskOf("k", "1", ack))
@@ -86,10 +86,10 @@ func TestSameMessageIsOneFlight(t *testing.T) {
 func TestLanesClosed(t *testing.T) {
 	t.Parallel()
 	flying, land := make(chan struct{}), make(chan struct{})
-	l := newLanes(1, func(*task) bool {
+	l := newLanes(1, func(*task) outcome {
 		flying <- struct{}{}
 		<-land
-		return false
+		return outcome{}
 	})
 	unexpected := func() { t.Error("acknowledged") }
 	l.add(taskOf("k", "1", unexpected))

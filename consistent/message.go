@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"reflect"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ type Conn interface {
 	// Store is [client.Client.Store]. After an error it may or may not have been executed.
 	Store(ctx context.Context, r StoreRequest) (client.StoreResult, error)
 	// Done is [client.Client.Done].
-	Done(ctx context.Context, key, messageID string) (remembered bool, err error)
+	Done(ctx context.Context, r DoneRequest) (remembered bool, err error)
 	// Publish sends messages in this order and returns nil when all of them are
 	// acknowledged, as [client.Session.Publish].
 	Publish(ctx context.Context, messages ...Message) error
@@ -39,6 +38,9 @@ type Conn interface {
 	Subscribe(ctx context.Context, filters ...string) error
 	// Messages is [client.Session.Messages].
 	Messages(ctx context.Context) iter.Seq2[Delivery, error]
+	// SessionExpiry is for how long the server keeps messages that were not acknowledged
+	// once the connection is lost, and delivers them again.
+	SessionExpiry() time.Duration
 	// MaxPacketSize is the largest packet, in bytes, that the server takes; 0: any.
 	MaxPacketSize() uint32
 }
@@ -51,19 +53,34 @@ type StoreRequest struct {
 	Version   hlc.Timestamp // that of the state which the message was processed on; zero: there was none
 	Captured  []byte        // what Load is to give back to a duplicate
 	Keep      time.Duration // for how long the message is remembered
+	Delete    bool          // the key is deleted, and State does not count
+	Expiry    time.Duration // after which the key expires; 0: never
 }
 
-// JSON makes a message of a value, with the content type application/json and the name
-// of its Go type as CloudEvents type. A value that JSON can't express makes a message
-// that [Processor] refuses to send, so that its input becomes a dead letter.
+// DoneRequest asks for a DONE.
+type DoneRequest struct {
+	Key       string
+	MessageID string
+	Version   hlc.Timestamp // that the message has produced
+	Digest    []byte        // what Load is to give back to a duplicate, in the place of StoreRequest.Captured
+}
+
+// EventTyper is implemented by values that say what their CloudEvents type is.
+type EventTyper interface{ EventType() string }
+
+// JSON makes a message of a value, with the content type application/json. If the value
+// is an [EventTyper], the message has its CloudEvents type; otherwise it gets the name of
+// the handler that returns it. The name of the Go type does not matter, so that renaming
+// it changes no message. A value that JSON can't express makes a message that [Processor]
+// refuses to send, so that its input becomes a dead letter.
 func JSON(topic string, v any) Message {
 	payload, err := json.Marshal(v)
 	if err != nil {
 		return Message{UserProperties: client.UserProperties{{Name: brokenProperty, Value: err.Error()}}}
 	}
 	m := Message{Topic: topic, Payload: payload, ContentType: "application/json", UTF8: true}
-	if name := typeName(reflect.TypeOf(v)); name != "" {
-		m.UserProperties = append(m.UserProperties, UserProperty{Name: "type", Value: name})
+	if t, ok := v.(EventTyper); ok {
+		m.UserProperties = append(m.UserProperties, UserProperty{Name: "type", Value: t.EventType()})
 	}
 	return m
 }
@@ -71,19 +88,10 @@ func JSON(topic string, v any) Message {
 // brokenProperty marks a message that JSON could not make.
 const brokenProperty = "holdfast-not-encodable"
 
-func typeName(t reflect.Type) string {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == nil {
-		return ""
-	}
-	return t.Name()
-}
-
 // identify gives the ID under which the store remembers a message: CloudEvents source
-// and id, or what WithMessageID returns, or the Correlation Data; empty without any of
-// them. The ID begins with its kind, so that IDs of different kinds differ.
+// and id, or what WithMessageID returns, or the Response Topic with the Correlation Data,
+// which is unique to one requester only; empty without any of them. The ID begins with its
+// kind, so that IDs of different kinds differ.
 func identify(m *Message, application func(*Message) string) string {
 	id, _ := m.UserProperties.Get("id")
 	source, _ := m.UserProperties.Get("source")
@@ -95,8 +103,8 @@ func identify(m *Message, application func(*Message) string) string {
 			return "id:" + id
 		}
 	}
-	if len(m.CorrelationData) > 0 {
-		return "correlation:" + string(m.CorrelationData)
+	if len(m.CorrelationData) > 0 && m.ResponseTopic != "" {
+		return fmt.Sprintf("request:%d:%s%s", len(m.ResponseTopic), m.ResponseTopic, m.CorrelationData)
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/quietlog"
 )
 
 // Option configures a [Processor]: an argument of [New].
@@ -30,13 +31,18 @@ const (
 	defaultMaxBackoff   = 30 * time.Second
 	defaultTimeout      = 10 * time.Second
 	defaultDrainTimeout = 30 * time.Second
+	defaultSkew         = 5 * time.Minute
+
+	logBurst = 20 // lines a second with the same message
 )
 
 type options struct {
 	name                   string
+	namespace              string
 	share                  string
 	concurrency            int
 	keep                   time.Duration
+	skew                   time.Duration
 	acceptLate             bool
 	attempts               int
 	minBackoff, maxBackoff time.Duration
@@ -65,8 +71,23 @@ func WithConcurrency(messages int) Option {
 	return optionFunc(func(o *options) { o.concurrency = messages })
 }
 
+// WithNamespace puts name and a slash, behind a slash, before the store's keys of all
+// handlers, so that processors of several applications can use the same names of handlers
+// on one server. By default there is none, and the names are common to all processors.
+// The default of [WithDeadLetterTopic] then is "dead-letters/", the namespace, a slash and
+// the processor's name, and that of [WithSource] the namespace, a slash and the handler's
+// name. Another namespace means other states, and no memory of messages.
+func WithNamespace(name string) Option { return optionFunc(func(o *options) { o.namespace = name }) }
+
+// WithMaxSkew sets how far ahead of this machine's clock a message's CloudEvents time may
+// be; the default is 5 minutes. A message that is further ahead is a dead letter, unless
+// [WithLateMessages] is given. Messages are remembered that much longer than [WithKeep]
+// says, so that a sender whose clock is ahead can't make an old duplicate look young.
+func WithMaxSkew(d time.Duration) Option { return optionFunc(func(o *options) { o.skew = d }) }
+
 // WithKeep sets for how long a message is remembered, so that a duplicate is known as
-// one; the default is 7 days. The server may have a lower maximum.
+// one; the default is 7 days. If the server's maximum is shorter, [Processor.Run] returns
+// [ErrKeepTooShort].
 func WithKeep(d time.Duration) Option { return optionFunc(func(o *options) { o.keep = d }) }
 
 // WithLateMessages processes messages whose CloudEvents time is longer ago than
@@ -114,8 +135,9 @@ func WithMiddleware(m ...Middleware) Option {
 	return optionFunc(func(o *options) { o.middleware = m })
 }
 
-// WithLogger receives retries, dead letters and duplicates that contradict each other. By
-// default nothing is logged.
+// WithLogger receives retries, dead letters and duplicates that contradict each other. The
+// default is [slog.Default], with at most 20 lines a second that have the same message, and
+// a count of the others; give slog.New(slog.DiscardHandler) to log nothing.
 func WithLogger(l *slog.Logger) Option { return optionFunc(func(o *options) { o.logger = l }) }
 
 // WithMetrics counts and measures into m, for example one of package consistentprom. By
@@ -133,17 +155,29 @@ func newOptions(name string, opts []Option) (options, error) {
 		attempts:     defaultAttempts,
 		minBackoff:   defaultMinBackoff,
 		maxBackoff:   defaultMaxBackoff,
-		deadLetter:   "dead-letters/" + name,
+		skew:         defaultSkew,
 		timeout:      defaultTimeout,
 		drainTimeout: defaultDrainTimeout,
-		logger:       slog.New(slog.DiscardHandler),
+		logger:       slog.New(quietlog.New(slog.Default().Handler(), quietlog.Options{Burst: logBurst})),
 		metrics:      noMetrics{},
 		now:          time.Now,
 	}
 	for _, opt := range opts {
 		opt.applyProcessor(&o)
 	}
+	if o.deadLetter == "" {
+		o.deadLetter = "dead-letters/" + strings.TrimPrefix(o.qualified(name), "/")
+	}
 	return o, o.check()
+}
+
+// qualified puts the namespace before a name. No name is empty, so no key of a state
+// without a namespace looks like one with it.
+func (o *options) qualified(name string) string {
+	if o.namespace == "" {
+		return name
+	}
+	return "/" + o.namespace + "/" + name
 }
 
 func (o *options) check() error {
@@ -157,6 +191,10 @@ func (o *options) check() error {
 		return bad("WithShare(%q): a group has no '/', '+', '#' and NUL [MQTT-4.8.2-2]", o.share)
 	case o.concurrency < 1:
 		return bad("WithConcurrency(%d): it must be at least 1", o.concurrency)
+	case o.namespace != "" && !validHandlerName(o.namespace):
+		return bad("WithNamespace(%q): %s", o.namespace, handlerNameRule)
+	case o.skew < 0:
+		return bad("WithMaxSkew(%v): it must not be negative", o.skew)
 	case o.keep <= 0:
 		return bad("WithKeep(%v): it must be positive", o.keep)
 	case o.attempts < 1:
@@ -170,7 +208,7 @@ func (o *options) check() error {
 	case o.drainTimeout < 0:
 		return bad("WithDrainTimeout(%v): it must not be negative", o.drainTimeout)
 	case o.logger == nil:
-		return bad("WithLogger(nil): leave the option out to log nothing")
+		return bad("WithLogger(nil): leave the option out to use slog.Default, or give a logger with slog.DiscardHandler")
 	case o.metrics == nil:
 		return bad("WithMetrics(nil): leave the option out to count nothing")
 	case o.now == nil:

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -20,11 +21,16 @@ func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
 	outputs = slices.Clone(outputs) // a handler may return the same slice every time
 	source := p.o.source
 	if source == "" {
-		source = c.handler
+		source = strings.TrimPrefix(c.handler, "/")
 	}
 	for i := range outputs {
 		m := &outputs[i]
 		m.UserProperties = slices.Clone(m.UserProperties)
+		if sameEvent(m, c.message) {
+			m.UserProperties = slices.DeleteFunc(m.UserProperties, func(u UserProperty) bool {
+				return u.Name == "id" || u.Name == "source" || u.Name == "time"
+			})
+		}
 		add := func(name string, value func() string) {
 			if _, ok := m.UserProperties.Get(name); !ok {
 				m.UserProperties = append(m.UserProperties, UserProperty{Name: name, Value: value()})
@@ -33,13 +39,26 @@ func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
 		add("specversion", func() string { return "1.0" })
 		add("id", c.ID)
 		add("source", func() string { return source })
-		add("type", func() string { return c.handler })
+		add("type", func() string { return c.name })
 		add("time", func() string { return c.now.Format(time.RFC3339Nano) })
 		if err := p.checkOutput(m); err != nil {
 			return nil, fmt.Errorf("output %d of %d, to %q: %w", i+1, len(outputs), m.Topic, err)
 		}
 	}
 	return outputs, nil
+}
+
+// sameEvent tells whether an output has the CloudEvents identity of the input: the handler
+// passes the message on. It may do so twice, and another handler, too, and their consumers
+// would take one for a duplicate of the other; so each gets an identity of its own.
+func sameEvent(output, input *Message) bool {
+	for _, name := range []string{"source", "id"} {
+		value, ok := output.UserProperties.Get(name)
+		if of, has := input.UserProperties.Get(name); !ok || !has || value != of {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Processor) checkOutput(m *Message) error {

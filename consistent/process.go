@@ -4,53 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
 // conflictsBound is how often one attempt starts over because another instance was
 // faster. After that it counts as failed, and is made again after a longer pause.
 const conflictsBound = 8
 
-// settle makes attempts until a message is processed, or is in the dead-letter topic. It
-// returns false if the processor had to stop before that: the message must not be
-// acknowledged then.
-func (p *Processor) settle(f *task) (settled bool) {
+// settle makes one attempt to process a message, or to make a dead letter of it.
+func (p *Processor) settle(f *task) outcome {
 	ctx := p.working
-	err := f.refused
-	pause := pause{p.o.minBackoff, p.o.maxBackoff}
-	for refusals := 0; ; {
+	if f.refused == nil {
+		err := p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
 		if err == nil {
-			err = p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
-		}
-		if err == nil {
-			return true
+			return outcome{settled: true}
 		}
 		if ctx.Err() != nil {
-			return false
+			return outcome{}
 		}
 		next := judge(err)
 		if next == retryBounded {
-			if refusals++; refusals >= p.o.attempts {
+			if f.calls++; f.calls >= p.o.attempts {
 				next = giveUp
 			}
 		}
-		switch {
-		case next == stopAll:
+		switch next {
+		case stopAll:
 			p.fail(fmt.Errorf("%w: %w", ErrUnsupported, err))
-			return false
-		case next == giveUp, f.refused != nil:
-			return p.sendDeadLetter(ctx, f, err)
+			return outcome{}
+		case waitAndRetry, retryBounded:
+			p.log(f).Warn("a message could not be processed, trying again", "error", err)
+			p.count(f, CountRetry)
+			return outcome{again: f.pause.take(), aside: next == retryBounded || errors.Is(err, client.ErrQuotaExceeded)}
 		}
-		p.log(f).Warn("a message could not be processed, trying again", "error", err)
-		p.count(f, CountRetry)
-		if !p.rest(&pause) {
-			return false
-		}
-		err = nil
+		f.refused, f.pause = err, pause{p.o.minBackoff, p.o.maxBackoff}
 	}
+	if err := p.sendDeadLetter(ctx, f); err != nil {
+		p.log(f).Error("a dead letter cannot be published, trying again", "dead_letter_topic", f.handler.deadLetter, "error", err)
+		return outcome{again: f.pause.take()}
+	}
+	return outcome{settled: true}
 }
 
 // taskKey finds the task in the context of an attempt. Middleware may pass on another
@@ -69,6 +67,9 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 		}
 		switch known.Status {
 		case client.Confirmed:
+			if f.digest.isOther(known.Captured) {
+				return ErrIdentityReused
+			}
 			p.count(f, CountConfirmed)
 			return nil
 		case client.Duplicate:
@@ -77,23 +78,26 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 				return err
 			}
 			p.count(f, CountReplayed)
-			return p.finish(ctx, f, key, outputs)
+			return p.finish(ctx, f, key, known.Version, outputs)
 		}
-		outputs, left, outcome, err := p.commit(ctx, f, key, known)
+		if err := p.tooOld(f.Message); err != nil {
+			return err
+		}
+		outputs, left, stored, err := p.commit(ctx, f, key, known, guessed)
 		switch {
 		case err != nil && guessed:
 			// The message may be a duplicate, which was handled on a state that is not
 			// its own. The next round asks the store.
 		case err != nil:
 			return err
-		case outcome == client.Stored:
+		case stored.Outcome == client.Stored:
 			p.count(f, CountProcessed)
-			if err := p.finish(ctx, f, key, outputs); err != nil {
+			if err := p.finish(ctx, f, key, stored.Version, outputs); err != nil {
 				return err
 			}
 			f.from.state = left
 			return nil
-		case outcome == client.VersionConflict:
+		case stored.Outcome == client.VersionConflict:
 			p.count(f, CountConflict)
 			if !p.rest(&conflict) {
 				return errStopped
@@ -111,7 +115,9 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 func (p *Processor) load(ctx context.Context, f *task, key string) (known *client.LoadResult, guessed bool, err error) {
 	if known := f.from.state; known != nil {
 		f.from.state = nil
-		return known, true, nil
+		if p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
+			return known, true, nil
+		}
 	}
 	known = &client.LoadResult{}
 	err = p.bounded(ctx, f, StepLoad, func(ctx context.Context) (err error) {
@@ -123,27 +129,46 @@ func (p *Processor) load(ctx context.Context, f *task, key string) (known *clien
 
 var errStopped = errors.New("the processor is stopping")
 
-// commit handles a new message and stores the result. left is what is in the store then.
-func (p *Processor) commit(ctx context.Context, f *task, key string, known *client.LoadResult) (outputs []Message, left *client.LoadResult, outcome client.StoreOutcome, err error) {
+// errInVain ends a run of a handler on a state that was guessed: the next round asks the
+// store.
+var errInVain = errors.New("the message is loaded again")
+
+// commit handles a new message and stores the result. left is what is in the store then;
+// the next message of the key starts from it.
+func (p *Processor) commit(ctx context.Context, f *task, key string, known *client.LoadResult, guessed bool) (outputs []Message, left *client.LoadResult, stored client.StoreResult, err error) {
 	c := p.newContext(ctx, f)
-	c.now, c.version = p.o.now().UTC().Round(0), f.handler.version
+	c.now, c.version = p.now().UTC().Round(0), f.handler.version
+	if guessed {
+		c.isNew = func() error { return errInVain } // what comes from outside is taken for a new message only
+	}
 	state, outputs, err := p.handle(c, f, known.State)
+	if err == nil {
+		err = c.inVain // which the handler need not have returned
+	}
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, stored, err
 	}
 	request := StoreRequest{Key: key, State: state, MessageID: f.MessageID, Version: known.Version,
-		Captured: newRecord(c, state, outputs).encode(), Keep: p.o.keep}
+		Captured: newRecord(c, f.digest, outputs).encode(), Keep: p.remember, Delete: c.end == deleted}
+	if c.end == expires {
+		request.Expiry = c.expiry
+	}
 	if limit := p.conn.MaxPacketSize(); limit > 0 {
 		if n := len(state) + len(request.Captured); n > int(limit) {
-			return nil, nil, 0, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
+			return nil, nil, stored, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
 		}
 	}
-	var result client.StoreResult
 	err = p.bounded(ctx, f, StepStore, func(ctx context.Context) (err error) {
-		result, err = p.conn.Store(ctx, request)
+		stored, err = p.conn.Store(ctx, request)
 		return err
 	})
-	return outputs, &client.LoadResult{State: state, Version: result.Version}, result.Outcome, err
+	if err == nil && stored.Outcome == client.Stored {
+		p.checkKeep(stored.Keep)
+	}
+	if c.end == deleted {
+		return outputs, nil, stored, err
+	}
+	return outputs, &client.LoadResult{State: state, Version: stored.Version}, stored, err
 }
 
 // replay handles a duplicate on the state and values of the first processing, and checks
@@ -153,9 +178,12 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	if err != nil {
 		return nil, Terminal(err)
 	}
+	if first.input != f.digest {
+		return nil, ErrIdentityReused
+	}
 	c := p.newContext(ctx, f)
 	c.now, c.version, c.captured, c.replay = first.now, first.version, first.captured, true
-	state, outputs, err := p.handle(c, f, known.State)
+	_, outputs, err := p.handle(c, f, known.State)
 	var fromHandler *handlerError
 	switch {
 	case c.fault != "":
@@ -164,7 +192,7 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	case err != nil:
 		c.fault = fmt.Sprintf("it failed (%v); the first time, it did not", err)
 	default:
-		c.fault = first.difference(newRecord(c, state, outputs))
+		c.fault = first.difference(newRecord(c, f.digest, outputs))
 	}
 	if c.fault != "" {
 		p.count(f, CountNonDeterministic)
@@ -174,7 +202,8 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 }
 
 func (p *Processor) newContext(ctx context.Context, f *task) *Context {
-	return &Context{ctx: ctx, handler: f.Handler, key: f.Key, id: f.MessageID, message: f.Message, logger: p.log(f)}
+	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message,
+		logger: func() *slog.Logger { return p.log(f) }, isNew: func() error { return nil }}
 }
 
 // handle runs the handler, and completes and checks its outputs.
@@ -201,7 +230,7 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 
 // finish publishes the outputs, and then sends DONE without waiting for its answer: if
 // the DONE is lost, a duplicate is replayed and has no other effect.
-func (p *Processor) finish(ctx context.Context, f *task, key string, outputs []Message) error {
+func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc.Timestamp, outputs []Message) error {
 	if len(outputs) > 0 {
 		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, outputs...) })
 		if err != nil {
@@ -213,7 +242,7 @@ func (p *Processor) finish(ctx context.Context, f *task, key string, outputs []M
 		defer func() { <-p.confirming }()
 		ctx, cancel := context.WithTimeout(p.working, p.o.timeout)
 		defer cancel()
-		if _, err := p.conn.Done(ctx, key, f.MessageID); err != nil {
+		if _, err := p.conn.Done(ctx, DoneRequest{key, f.MessageID, version, f.digest.confirmed()}); err != nil {
 			p.log(f).Debug("a message is not confirmed; what is remembered of it stays for a while", "error", err)
 		}
 	})
@@ -230,11 +259,17 @@ func (p *Processor) bounded(ctx context.Context, f *task, s Step, do func(contex
 // pause is the time before the next attempt.
 type pause struct{ next, longest time.Duration }
 
-// rest waits for the pause, and doubles it. It returns false if the processor stops.
-func (p *Processor) rest(d *pause) bool {
-	t := time.NewTimer(d.next/2 + rand.N(d.next/2+1))
-	defer t.Stop()
+// take returns the pause, spread at random by half, and doubles it.
+func (d *pause) take() time.Duration {
+	t := d.next/2 + rand.N(d.next/2+1)
 	d.next = min(2*d.next, d.longest)
+	return max(t, 1)
+}
+
+// rest waits for the pause. It returns false if the processor stops.
+func (p *Processor) rest(d *pause) bool {
+	t := time.NewTimer(d.take())
+	defer t.Stop()
 	select {
 	case <-t.C:
 		return true

@@ -39,7 +39,8 @@ type Processor struct {
 	lanes    *lanes
 	attempt  Process // with the middleware around it
 
-	unregistered []error // of registrations; Run returns them
+	unregistered []error       // of registrations; Run returns them
+	remember     time.Duration // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
 	keyless      atomic.Uint64           // numbers the lanes of messages without a key
 	fail         context.CancelCauseFunc // ends Run with an error; set by Run
@@ -128,6 +129,12 @@ func (p *Processor) Run(ctx context.Context) error {
 	if p.started.Swap(true) {
 		return errors.New("the processor was run before: make another with New")
 	}
+	if err := p.askKeep(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	p.working = working
@@ -198,8 +205,7 @@ func (p *Processor) deliver(d Delivery) {
 		}
 	}
 	if len(wanted) == 0 {
-		p.o.logger.Warn("a message came for which there is no handler; perhaps an earlier process subscribed to it", "topic", d.Topic)
-		d.Ack()
+		p.lanes.add(p.refusedTask(&d.Message, d.Ack, ErrNoHandler))
 		return
 	}
 	ack := d.Ack
@@ -220,7 +226,8 @@ func (p *Processor) deliver(d Delivery) {
 // newTask makes the task of a message for one of its handlers: it finds out the message's
 // identity, decodes it, and finds out its key.
 func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
-	f := &task{acks: []func(){ack}, Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
+	f := &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: digestOf(m.Payload),
+		Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
 		if f.MessageID = identify(m, h.messageID); f.MessageID == "" {
 			return ErrNoIdentity
@@ -231,22 +238,44 @@ func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
 		if f.Key = h.key(m, f.decoded); f.Key == "" {
 			return ErrNoKey
 		}
-		return p.tooOld(m)
+		return nil
 	})
 	f.lane = storeKey(h, f.Key)
 	if f.refused != nil {
-		f.lane = "/" + strconv.FormatUint(p.keyless.Add(1), 10) // no handler's name is empty
+		f.lane = p.ownLane()
 	}
 	return f
 }
 
-// storeKey is where the state is.
-func storeKey(h *handler, key string) string { return h.name + "/" + key }
+// refusedTask makes the task of a message that becomes a dead letter of the processor, and
+// not of one of its handlers.
+func (p *Processor) refusedTask(m *Message, ack func(), why error) *task {
+	h := &handler{name: p.o.name, qualified: p.o.qualified(p.o.name), deadLetter: p.o.deadLetter}
+	return &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: digestOf(m.Payload), refused: why, lane: p.ownLane(),
+		Incoming: Incoming{Handler: h.name, MessageID: identify(m, nil), Message: m, handler: h}}
+}
 
+// ownLane makes the key of a lane for one message. No key of a state begins like it.
+func (p *Processor) ownLane() string { return "//" + strconv.FormatUint(p.keyless.Add(1), 10) }
+
+// storeKey is where the state is.
+func storeKey(h *handler, key string) string { return h.qualified + "/" + key }
+
+// tooOld tells why a new message can't be processed: a duplicate of it might have been
+// forgotten, or be forgotten before it comes.
 func (p *Processor) tooOld(m *Message) error {
 	t, ok := eventTime(m)
-	if age := p.o.now().Sub(t); ok && !p.o.acceptLate && age > p.o.keep {
+	if !ok || p.o.acceptLate {
+		return nil
+	}
+	switch age := p.now().Sub(t); {
+	case age > p.o.keep:
 		return fmt.Errorf("%w: its CloudEvents time is %v, and messages are remembered for %v", ErrTooOld, t, p.o.keep)
+	case -age > p.o.skew:
+		return fmt.Errorf("%w: its CloudEvents time is %v, which is %v ahead", ErrTimeAhead, t, -age)
 	}
 	return nil
 }
+
+// now is the time, corrected if the connection knows that this machine's clock is ahead.
+func (p *Processor) now() time.Time { return p.o.now() }

@@ -7,8 +7,8 @@ import (
 )
 
 func exampleRecord() *record {
-	c := &Context{version: 7, now: time.Unix(1, 2).UTC(), captured: []capture{{"price", []byte("1.5")}, {"", []byte{}}}}
-	return newRecord(c, []byte("state"), []Message{{Topic: "a", Payload: []byte("b")}, {Topic: "c"}})
+	c := &Context{version: 7, now: time.Unix(1, 2).UTC(), captured: []capture{{"price", []byte("1.5"), taken}, {"", []byte{}, taken}, {"failed", []byte("why"), takeFailed}, {"ended", []byte{}, takeFailedTerminally}}}
+	return newRecord(c, digestOf([]byte("payload")), []Message{{Topic: "a", Payload: []byte("b")}, {Topic: "c"}})
 }
 
 func TestRecordRoundTrip(t *testing.T) {
@@ -58,7 +58,9 @@ func TestIdentify(t *testing.T) {
 		{Message{UserProperties: properties("si", "i")}, "event:2:sii"},
 		{Message{UserProperties: properties("s", "ii")}, "event:1:sii"},
 		{Message{UserProperties: properties("", "i"), Payload: []byte("p"), CorrelationData: []byte("c")}, "id:p"},
-		{Message{UserProperties: properties("s", ""), CorrelationData: []byte("c")}, "correlation:c"},
+		{Message{UserProperties: properties("s", ""), ResponseTopic: "rt", CorrelationData: []byte("c")}, "request:2:rtc"},
+		{Message{ResponseTopic: "r", CorrelationData: []byte("tc")}, "request:1:rtc"},
+		{Message{CorrelationData: []byte("c")}, ""}, // unique to its requester only, which it does not name
 		{Message{}, ""},
 	} {
 		if got := identify(&c.m, application); got != c.want {

@@ -317,6 +317,9 @@ func (c *Conn) Publish(_ context.Context, messages ...consistent.Message) error 
 	return nil
 }
 
+// SessionExpiry implements consistent.Conn: sessions last, but no test that long.
+func (c *Conn) SessionExpiry() time.Duration { return 24 * time.Hour }
+
 // MaxPacketSize implements consistent.Conn: there is no limit.
 func (c *Conn) MaxPacketSize() uint32 { return 0 }
 
@@ -332,21 +335,23 @@ func (c *Conn) Load(_ context.Context, key, messageID string) (client.LoadResult
 // Store implements consistent.Conn.
 func (c *Conn) Store(_ context.Context, r consistent.StoreRequest) (client.StoreResult, error) {
 	reply, err := c.command(&statestore.Command{Verb: statestore.Store, Key: []byte(r.Key), Value: slices.Clone(r.State), Message: []byte(r.MessageID),
-		Version: statestore.VersionCheck{Given: true, Absent: r.Version.IsZero(), At: r.Version}, Context: slices.Clone(r.Captured), KeepMs: r.Keep.Milliseconds()})
+		Version: statestore.VersionCheck{Given: true, Absent: r.Version.IsZero(), At: r.Version}, Context: slices.Clone(r.Captured), KeepMs: r.Keep.Milliseconds(), Remove: r.Delete, ExpiryMs: r.Expiry.Milliseconds()})
+	granted := time.Duration(reply.KeepMs) * time.Millisecond
 	switch {
 	case err != nil:
 		return client.StoreResult{}, err
 	case reply.Kind == statestore.OK:
-		return client.StoreResult{Outcome: client.Stored, Version: reply.Version}, nil
+		return client.StoreResult{Outcome: client.Stored, Version: reply.Version, Keep: granted}, nil
 	case reply.Kind == statestore.Conflict:
-		return client.StoreResult{Outcome: client.VersionConflict, Version: reply.Version}, nil
+		return client.StoreResult{Outcome: client.VersionConflict, Version: reply.Version, Keep: granted}, nil
 	}
 	return client.StoreResult{Outcome: client.AlreadyStored, Version: reply.Version}, nil
 }
 
 // Done implements consistent.Conn.
-func (c *Conn) Done(_ context.Context, key, messageID string) (bool, error) {
-	r, err := c.command(&statestore.Command{Verb: statestore.Done, Key: []byte(key), Message: []byte(messageID)})
+func (c *Conn) Done(_ context.Context, d consistent.DoneRequest) (bool, error) {
+	r, err := c.command(&statestore.Command{Verb: statestore.Done, Key: []byte(d.Key), Message: []byte(d.MessageID),
+		Version: statestore.VersionCheck{Given: true, At: d.Version}, Context: slices.Clone(d.Digest)})
 	return r.Count == 1, err
 }
 

@@ -95,9 +95,9 @@ func (c *faulty) Store(ctx context.Context, r consistent.StoreRequest) (result c
 	return result, err
 }
 
-func (c *faulty) Done(ctx context.Context, key, messageID string) (remembered bool, err error) {
+func (c *faulty) Done(ctx context.Context, r consistent.DoneRequest) (remembered bool, err error) {
 	err = c.around(func() (err error) {
-		remembered, err = c.Conn.Done(ctx, key, messageID)
+		remembered, err = c.Conn.Done(ctx, r)
 		return err
 	})
 	return remembered, err

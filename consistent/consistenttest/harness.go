@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -21,7 +22,8 @@ type Test struct {
 
 // New runs a processor of that name, with the handlers that register registers. Errors of
 // the options and of the registration fail the test at once. Attempts follow each other
-// closely unless [consistent.WithBackoff] says otherwise.
+// closely unless [consistent.WithBackoff] says otherwise, and nothing is logged unless
+// [consistent.WithLogger] is given.
 func New(t testing.TB, name string, register func(*consistent.Processor), opts ...consistent.Option) *Test {
 	t.Helper()
 	test := &Test{Broker: NewBroker(), t: t}
@@ -34,7 +36,8 @@ func New(t testing.TB, name string, register func(*consistent.Processor), opts .
 // start runs a processor on a connection until the test ends.
 func start(t testing.TB, conn consistent.Conn, name string, register func(*consistent.Processor), opts []consistent.Option) {
 	t.Helper()
-	opts = append([]consistent.Option{consistent.WithBackoff(time.Millisecond, 10*time.Millisecond)}, opts...)
+	quiet := consistent.WithLogger(slog.New(slog.DiscardHandler))
+	opts = append([]consistent.Option{quiet, consistent.WithBackoff(time.Millisecond, 10*time.Millisecond)}, opts...)
 	p, err := consistent.New(conn, name, opts...)
 	if err != nil {
 		t.Fatal(err)

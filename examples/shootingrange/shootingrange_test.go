@@ -197,7 +197,7 @@ func TestAnOutOfOrderDuplicateIsAnsweredTheSame(t *testing.T) {
 // forgetful never confirms, as a program that dies after publishing.
 type forgetful struct{ *consistenttest.Conn }
 
-func (forgetful) Done(context.Context, string, string) (bool, error) { return false, nil }
+func (forgetful) Done(context.Context, consistent.DoneRequest) (bool, error) { return false, nil }
 
 // program builds the example once.
 var program = sync.OnceValue(func() string {

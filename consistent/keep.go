@@ -1,0 +1,80 @@
+package consistent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/hlc"
+)
+
+// How long a message must be remembered
+//
+// Three things decide. A message without CloudEvents time is processed again when it was
+// forgotten: WithKeep says when that may be. A message with a time that is older than that
+// is refused, if it is new: its duplicate may have been forgotten. The sender's clock may be
+// ahead, by WithMaxSkew, and then the message looks younger than it is. And a message that
+// was stored by an instance which died before it published stays in the session of that
+// instance, at most until the session expires; when it comes, its outputs must still leave,
+// so it must be known by then. Hence the longer of WithKeep and the session's expiry, and
+// the skew.
+
+// askKeep finds out whether the server remembers messages for as long as is needed. It
+// asks with a STORE on the version that no key has: that changes nothing.
+func (p *Processor) askKeep(ctx context.Context) error {
+	p.remember = max(p.o.keep, p.conn.SessionExpiry()) + p.o.skew
+	never := hlc.Timestamp{Wall: 1, Node: "none"}
+	key := storeKey(p.handlers[0], "holdfast-keep")
+	pause := pause{p.o.minBackoff, p.o.maxBackoff}
+	for {
+		var r client.StoreResult
+		err := func() (err error) {
+			ctx, cancel := context.WithTimeout(ctx, p.o.timeout)
+			defer cancel()
+			r, err = p.conn.Store(ctx, StoreRequest{Key: key, MessageID: "keep", Version: never, Keep: p.remember})
+			return err
+		}()
+		switch {
+		case err == nil && r.Keep == 0:
+			return nil
+		case err == nil:
+			return p.granted(r.Keep)
+		case errors.Is(err, client.ErrUnknownCommand):
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		case errors.Is(err, client.ErrNotAuthorized), errors.Is(err, client.ErrClosed):
+			return fmt.Errorf("asking for how long the server remembers messages: %w", err)
+		}
+		p.o.logger.Warn("the server does not say for how long it remembers messages, trying again", "processor", p.o.name, "error", err)
+		t := time.NewTimer(pause.take())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// granted judges the time that the server remembers messages for, which is not the one
+// that was asked for.
+func (p *Processor) granted(keep time.Duration) error {
+	switch {
+	case keep < p.o.keep+p.o.skew:
+		return fmt.Errorf("%w: it grants %v, and %v are needed (WithKeep %v and WithMaxSkew %v); give less, or set the server's --max-remember", ErrKeepTooShort, keep, p.o.keep+p.o.skew, p.o.keep, p.o.skew)
+	case keep < p.remember:
+		p.o.logger.Warn("the server remembers messages for a shorter time than it keeps the session: outputs of an instance that is away for longer than that are published twice, or are dead letters",
+			"processor", p.o.name, "remembered_for", keep, "session_expiry", p.conn.SessionExpiry())
+		p.remember = keep
+	}
+	return nil
+}
+
+// checkKeep is granted for a message that was stored; 0: as asked. The server may have been
+// started again, with another maximum.
+func (p *Processor) checkKeep(keep time.Duration) {
+	if keep != 0 && keep < p.o.keep+p.o.skew {
+		p.fail(p.granted(keep))
+	}
+}

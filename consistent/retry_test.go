@@ -1,0 +1,164 @@
+package consistent_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+)
+
+// A message fails until another one of its key, which comes after it, is processed: it
+// steps aside between two attempts.
+func TestRetryLetsOthersOfItsKeyGoFirst(t *testing.T) {
+	t.Parallel()
+	b := consistenttest.NewBroker()
+	p := newProcessor(t, b.Connect("p"), "orders", quickly, consistent.WithAttempts(1000))
+	_ = consistent.Handle(p, "in", sameKey[string], func(_ *consistent.Context, exists bool, m string) (bool, []consistent.Message, error) {
+		switch {
+		case m == "create":
+			return true, nil, nil
+		case !exists:
+			return exists, nil, errors.New("no such order")
+		}
+		return exists, []consistent.Message{consistent.JSON("out", m)}, nil
+	})
+	run(t, p)
+	b.Publish(consistenttest.Event("1", consistent.JSON("in", "pay")), consistenttest.Event("2", consistent.JSON("in", "create")))
+	settle(t, b)
+	wantDeadLetters(t, b)
+	if out := b.Published("out"); len(out) != 1 || string(out[0].Payload) != `"pay"` {
+		t.Errorf("published %v", out)
+	}
+}
+
+// Keys for which the store has no room are tried again without holding the slots that
+// other keys need, and without keeping others of their key back.
+func TestKeysWithoutRoomDoNotStallOthers(t *testing.T) {
+	t.Parallel()
+	b := consistenttest.NewBroker()
+	c := &memory{Conn: b.Connect("p")}
+	var mu sync.Mutex
+	full := true
+	c.store = func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error) {
+		mu.Lock()
+		refused := full && r.Version.IsZero() && r.Key != "bank/known"
+		mu.Unlock()
+		if refused {
+			return client.StoreResult{}, client.ErrQuotaExceeded
+		}
+		return carryOut()
+	}
+	run(t, bank(t, c, consistent.WithConcurrency(2)))
+	known := make(chan struct{}, 1)
+	c.publish = func(ms []consistent.Message, carryOut func() error) error {
+		if ms[0].Topic == "balances/known" {
+			known <- struct{}{}
+		}
+		return carryOut()
+	}
+	for _, account := range []string{"a", "b", "c", "d", "e", "f"} {
+		b.Publish(message(account, deposit{account, 1}))
+	}
+	b.Publish(message("known", deposit{"known", 1}))
+	select {
+	case <-known:
+	case <-time.After(patience):
+		t.Fatal("keys without room hold both slots")
+	}
+	mu.Lock()
+	full = false
+	mu.Unlock()
+	settle(t, b)
+	wantDeadLetters(t, b)
+	for _, account := range []string{"a", "f"} {
+		wantState(t, b, "bank/"+account, `{"Balance":1,"Deposits":1}`)
+	}
+}
+
+// The end of a saga: its state is deleted in the commit that ends it, or later by itself.
+func TestStateEnds(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Start(t).Addr
+	c := &conn{Connection: dial(t, addr)}
+	c.publish = func(_ []consistent.Message, carryOut func() error) error { // each is replayed
+		if err := carryOut(); err != nil || c.counted("publish")%2 == 1 {
+			return errInjected
+		}
+		return nil
+	}
+	p := newProcessor(t, c, "saga", quickly, consistent.WithConcurrency(1))
+	_ = consistent.Handle(p, "in/+", sameKey[string], func(c *consistent.Context, s int, m string) (int, []consistent.Message, error) {
+		switch m {
+		case "end":
+			c.Delete()
+		case "end soon":
+			c.ExpireIn(30 * time.Millisecond)
+		case "end now":
+			c.ExpireIn(0)
+		}
+		return s + 1, []consistent.Message{consistent.JSON("out", s+1)}, nil
+	})
+	run(t, p)
+	o := observe(t, addr, "out")
+	send := func(id, m, want string) {
+		t.Helper()
+		o.publish(t, consistenttest.Event(id, consistent.JSON("in/a", m)))
+		for range 2 {
+			if got := o.next(t); string(got.Payload) != want {
+				t.Errorf("%s: published %s, want %s", m, got.Payload, want)
+			}
+		}
+	}
+	gone := func(m string) {
+		t.Helper()
+		if s, version := state(t, c.Connection, "saga/k"); !version.IsZero() {
+			t.Errorf("after %q the state is %s", m, s)
+		}
+	}
+	send("1", "begin", "1")
+	send("2", "go on", "2")
+	send("3", "end", "3")
+	gone("end")
+	send("4", "begin", "1")
+	send("5", "end now", "2")
+	gone("end now")
+	send("6", "end", "1") // a saga of one message
+	gone("end")
+	send("7", "end soon", "1")
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, version := state(t, c.Connection, "saga/k"); version.IsZero() {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("the state does not expire")
+		}
+	}
+	send("8", "begin", "1")
+}
+
+// What waits behind the end of a saga begins with no state.
+func TestMessageBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	b := consistenttest.NewBroker()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	p := newProcessor(t, b.Connect("p"), "saga", quickly)
+	_ = consistent.Handle(p, "in", sameKey[string], func(c *consistent.Context, s int, m string) (int, []consistent.Message, error) {
+		if m == "end" {
+			close(begun)
+			<-goOn
+			c.Delete()
+		}
+		return s + 1, []consistent.Message{consistent.JSON("out", s+1)}, nil
+	})
+	run(t, p)
+	b.Publish(consistenttest.Event("1", consistent.JSON("in", "end")))
+	<-begun
+	b.Publish(consistenttest.Event("2", consistent.JSON("in", "begin")))
+	close(goOn)
+	settle(t, b)
+	wantState(t, b, "saga/k", "1")
+}
