@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"slices"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
