@@ -161,7 +161,11 @@ func (b *Broker) removeConn(c *Conn) {
 
 // MaxConnections is how many connections there may be besides those that are reserved
 // for clients on this machine.
-func (b *Broker) MaxConnections() int64 { return int64(b.Limits.MaxConnections) }
+func (b *Broker) MaxConnections() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.Limits.MaxConnections)
+}
 
 // background does something on a goroutine of its own, which the broker's end waits
 // for. It says false if that has come.

@@ -111,9 +111,7 @@ func New(o Options) (*Broker, error) {
 	}
 	env := session.NewEnv(o.Journal, o.Memory, o.Limits.WithDefaults(), o.Logger, o.WallMs)
 	l := &env.Limits
-	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retained.Bounds{
-		Messages: l.MaxRetained, Bytes: l.MaxRetainedBytes, ClientMessages: l.MaxClientRetained, ClientBytes: l.MaxClientRetainedBytes,
-	}})
+	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
 		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, protectedIn: o.Protected, flushers: transport.NewFlushers(0),
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
@@ -152,6 +150,21 @@ func New(o Options) (*Broker, error) {
 		b.loops.Done()
 	}()
 	return b, nil
+}
+
+// SetBounds puts in force what l, without zero fields, says of connections, of sessions and
+// of retained messages. What there is beyond a bound stays.
+func (b *Broker) SetBounds(l *Limits) {
+	b.mu.Lock()
+	b.Limits.MaxConnections = l.MaxConnections
+	b.mu.Unlock()
+	b.Sessions.Principals.SetMost(l.MaxConnections)
+	b.Sessions.SetBounds(l.MaxSessions, l.MaxSessionsPerHost)
+	b.Retained.SetBounds(retainedBounds(l))
+}
+
+func retainedBounds(l *Limits) retained.Bounds {
+	return retained.Bounds{Messages: l.MaxRetained, Bytes: l.MaxRetainedBytes, ClientMessages: l.MaxClientRetained, ClientBytes: l.MaxClientRetainedBytes}
 }
 
 // Close disconnects every client (0x8B), waits for their readers, or for ctx, and stops.

@@ -287,11 +287,10 @@ func (e *Local) Open(o Origin) Session {
 
 // Stats is a moment's view for metrics.
 type Stats struct {
-	Keys     int64
-	MaxKeys  int64
-	Bytes    int64 // of keys and values
-	MaxBytes int64
-	Watches  int64
+	Keys, MaxKeys   int64
+	Bytes, MaxBytes int64 // of keys and values
+	Watches         int64
+
 	Scans    int64         // that read now
 	Last     hlc.Timestamp // the last version issued
 	AheadMs  int64         // how far Last is ahead of the wall clock, 0 if it is not
@@ -303,25 +302,22 @@ type Stats struct {
 	MostID   string // which principal has written most keys last, as far as that is known
 	MostKeys int64  // how many
 
-	Remembered    int64 // messages
-	MaxRemembered int64
-	Forgotten     int64 // messages whose time had come, since the start
+	Remembered, MaxRemembered int64 // messages
+	Forgotten                 int64 // messages whose time had come, since the start
+}
+
+// SetBounds puts other bounds in force than those of Options.
+func (e *Local) SetBounds(l quota.Limits) {
+	e.mu.Lock()
+	e.quota.SetLimits(l)
+	e.mu.Unlock()
 }
 
 // Stats returns what the engine holds now.
 func (e *Local) Stats() Stats {
-	s := Stats{
-		MaxKeys:  e.o.MaxKeys,
-		MaxBytes: e.o.MaxBytes,
-		Watches:  e.watches.Load(),
-		Scans:    int64(len(e.scans)),
-		LoadedIn: e.loaded,
-
-		OutsideHeap: e.memory.Bytes(),
-
-		MaxRemembered: e.o.MaxRemembered,
-	}
+	s := Stats{Watches: e.watches.Load(), Scans: int64(len(e.scans)), LoadedIn: e.loaded, OutsideHeap: e.memory.Bytes()}
 	e.mu.Lock()
+	s.MaxKeys, s.MaxBytes, s.MaxRemembered = e.quota.Limits()
 	s.Keys, s.Bytes, s.Last, s.AheadBy = e.quota.Keys, e.quota.Bytes, e.last, e.aheadBy
 	s.Remembered, s.Forgotten = e.quota.Memos, e.forgotten
 	s.MostID, s.MostKeys = e.quota.Most()

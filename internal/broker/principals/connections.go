@@ -18,6 +18,14 @@ import "github.com/holdfast-mqtt/holdfast/internal/access"
 // A client that connects again, while the server has its old connection, does not take a
 // place of its own, as the old connection ends for the new one.
 
+// SetMost changes Options.Connections. No connection ends for that: while there are more,
+// newcomers get places as when all are taken.
+func (t *Table) SetMost(connections int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.o.Connections = connections
+}
+
 // Seat is one connection's place. The goroutine that reads the connection owns it.
 type Seat struct {
 	connection any

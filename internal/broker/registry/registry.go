@@ -31,6 +31,14 @@ type Registry struct {
 	sessions byID // guarded by mu
 }
 
+// SetBounds changes how many sessions there may be, and how many of one principal. None
+// ends for that.
+func (r *Registry) SetBounds(sessions, ofPrincipal int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Limits.MaxSessions, r.Limits.MaxSessionsPerHost = sessions, ofPrincipal
+}
+
 // New makes a Registry without sessions, and the Router that finds them.
 func New(env *session.Env, kept *retained.Store) *Registry {
 	r := &Registry{

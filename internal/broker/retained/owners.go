@@ -60,7 +60,7 @@ func (r *Store) Most() (name string, messages int64) {
 // mayRetain says whether there is room for one more message of the publisher's principal,
 // or, if old is not nil, in its place, that counts size bytes.
 func (r *Store) mayRetain(o *message.Outgoing, old *message.Message, size int64) bool {
-	l, q, name := &r.o.Bounds, o.Quota, o.Principal()
+	l, q, name := r.bounds.Load(), o.Quota, o.Principal()
 	if q == nil {
 		q = &access.NoQuota
 	}

@@ -23,6 +23,7 @@ type Store struct {
 	stamps      atomic.Uint64 // order in which messages were stored
 	count       atomic.Int64  // messages, without the broker's own on $SYS
 	bytesStored atomic.Int64  // their bytes
+	bounds      atomic.Pointer[Bounds]
 	owners      owners
 	deadlines   deadlines
 }
@@ -45,9 +46,13 @@ type Bounds struct {
 // New is an empty store.
 func New(o Options) *Store {
 	r := &Store{o: o, seed: maphash.MakeSeed()}
+	r.bounds.Store(&o.Bounds)
 	r.owners.byName = make(map[string]holding)
 	return r
 }
+
+// SetBounds puts other bounds in force. What is stored beyond them stays.
+func (r *Store) SetBounds(b Bounds) { r.bounds.Store(&b) }
 
 // Counts says whether a retained message counts against the bounds, and is on disk: all
 // but the broker's own figures.

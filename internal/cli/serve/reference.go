@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/config"
@@ -16,7 +17,7 @@ func reference() string {
 	b.WriteString(`# Configuration of holdfast serve, for its flag --config. Each setting stands here with its
 # default, commented out, below what it means and its variable of the environment. A flag
 # counts before a variable, a variable before this file. Names of files are relative to the
-# directory of this file.
+# directory of this file. The server reads the file again at SIGHUP.
 `)
 	defaults := newSettings("")
 	for _, one := range defaults.all(defaults.cfg.WithDefaults()) {
@@ -31,7 +32,11 @@ func reference() string {
 			}
 		}
 		comment(&b, help)
-		comment(&b, config.VariableOf(one.Name))
+		variable := config.VariableOf(one.Name)
+		if slices.Contains(adjustable, one.Name) {
+			variable += "; changes at SIGHUP"
+		}
+		comment(&b, variable)
 		value := strings.Join(one.Values, "")
 		if one.repeats && len(one.Values) > 0 {
 			value = "[" + strings.Join(one.Values, ", ") + "]"

@@ -53,7 +53,7 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 			for _, name := range set.loaded.Unknown {
 				logger.Warn("a variable of the environment sets nothing: no setting has its name", "variable", name)
 			}
-			return serve(cmd.Context(), set.cfg, cmd.ErrOrStderr())
+			return serve(cmd.Context(), set, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -62,12 +62,13 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 }
 
 // serve runs a server until ctx ends.
-func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
+func serve(ctx context.Context, set *settings, out io.Writer) error {
+	cfg := set.cfg
 	s, err := server.StartContext(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	hangup, stop := hangups(s) // before the log says that the server runs, and until it has stopped
+	hangup, stop := hangups(s, set) // before the log says that the server runs, and until it has stopped
 	defer stop()
 	// On a terminal these are sentences, otherwise log lines like all others.
 	say := func(format string, args ...any) {
@@ -81,7 +82,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer) error {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
 	}
 	say("holdfast listening on %s with data in %s (%s), durability %s", strings.Join(mqtt, " "), cfg.DataDir, output.Counted(s.Keys(), "key"), cfg.Durability)
-	untilDone(ctx, s, hangup)
+	untilDone(ctx, s, set, hangup)
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := s.Shutdown(grace); err != nil {

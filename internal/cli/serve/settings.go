@@ -22,11 +22,13 @@ import (
 
 // settings are what the flags of serve set, and where they have it from.
 type settings struct {
-	cfg    server.Config
-	log    logFlags
-	file   string // of the configuration
-	flags  *pflag.FlagSet
-	loaded *config.Settings // after load
+	cfg   server.Config
+	log   logFlags
+	file  string // of the configuration
+	flags *pflag.FlagSet
+
+	commandLine []argument       // as load has found it
+	loaded      *config.Settings // after load
 }
 
 // configFlag names the flag of the configuration file.
@@ -47,6 +49,7 @@ func newSettings(version string) *settings {
 // load takes the settings that the command line does not give from the environment and
 // from the configuration file, and checks all of them.
 func (s *settings) load(environment []string) (err error) {
+	s.commandLine = arguments(s.flags)
 	s.loaded, err = config.Load(s.flags, config.Options{File: configFlag, Environment: environment, Others: connect.AllVariables(), Explain: flags.ExplainValue})
 	if err != nil {
 		return err

@@ -63,6 +63,17 @@ type Owner struct {
 // New makes an empty Ledger.
 func New(l Limits) Ledger { return Ledger{limits: l} }
 
+// SetLimits puts other limits in force; the pool stays.
+func (l *Ledger) SetLimits(to Limits) {
+	to.Pool = l.limits.Pool
+	l.limits = to
+}
+
+// Limits are the bounds of the store in force.
+func (l *Ledger) Limits() (keys, bytes, memos int64) {
+	return l.limits.Keys, l.limits.Bytes, l.limits.Memos
+}
+
 const (
 	ownerCost  = 200 // bytes of memory besides its ID, about
 	lightShare = 16
