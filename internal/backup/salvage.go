@@ -146,8 +146,8 @@ func (s *salvage) begin(dest string) (partial string, err error) {
 	return partial, nil
 }
 
-// tablesInForce takes the tables that the manifest names. If it can't be read to its end
-// they are those of an earlier moment, which do if they are all there and the log has
+// tablesInForce takes the tables that the manifest names. If the manifest ends early these
+// are the tables of an earlier moment, which will do if all of them exist and the log has
 // everything since.
 func (s *salvage) tablesInForce() error {
 	desc, err := pebble.Peek(s.o.Dir, s.o.FS)
@@ -161,18 +161,12 @@ func (s *salvage) tablesInForce() error {
 	if err != nil {
 		return err
 	}
-	db, err := pebblefile.OpenReadOnly(s.o.FS, s.o.Dir, s.lock, !whole)
+	db, err := pebblefile.OpenReadOnly(s.o.FS, s.o.Dir, s.lock, true)
 	if err != nil {
 		return err
 	}
-	if !whole {
-		damage, err := journal.LogDamage(s.o.FS, s.o.Dir, db)
-		if err == nil && len(damage) > 0 {
-			err = errors.New("it can't be read to its end")
-		}
-		if err != nil {
-			return errors.Join(err, db.Close())
-		}
+	if err := s.compareWithLog(db, whole); err != nil {
+		return errors.Join(err, db.Close())
 	}
 	levels, err := db.SSTables()
 	for _, tables := range levels {
@@ -184,6 +178,42 @@ func (s *salvage) tablesInForce() error {
 		}
 	}
 	return errors.Join(err, db.Close())
+}
+
+// compareWithLog returns an error if the log does not have everything that the tables of db
+// lack. whole: the manifest can be read to its end. Then it can still end early, between two
+// records, and that shows only if the log begins too late: other damage to the log says
+// nothing about the manifest.
+func (s *salvage) compareWithLog(db *pebble.DB, whole bool) error {
+	if !whole {
+		damage, err := journal.LogDamage(s.o.FS, s.o.Dir, db)
+		if err == nil && len(damage) > 0 {
+			err = errors.New("it can't be read to its end")
+		}
+		return err
+	}
+	var applied uint64
+	value, closer, err := db.Get(journal.AppliedKey)
+	switch {
+	case err == nil:
+		applied = appliedIn(value)
+		err = closer.Close()
+	case errors.Is(err, pebble.ErrNotFound): // the manifest names no table
+		err = nil
+	case pebble.IsCorruptionError(err):
+		return nil // a table with a bad block, which the manifest rightly names
+	}
+	if err != nil {
+		return err
+	}
+	name, err := wal.FirstUsed(s.o.FS, s.o.Dir)
+	if err != nil || name == "" {
+		return err
+	}
+	if first, _ := wal.ParseSegmentName(name); first > applied+1 {
+		return fmt.Errorf("it ends early, or the log from batch %d to %d is missing", applied+1, first-1)
+	}
+	return nil
 }
 
 // allTables takes all tables that are there.

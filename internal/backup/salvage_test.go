@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
@@ -56,7 +57,7 @@ func TestSalvageOfWhatIsWhole(t *testing.T) {
 // some deleted since, one by one and as a range.
 func manyBlocks(t testing.TB) (files journaltest.Tree, rows map[string]string) {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := vfs.NewMem()
 	j := mustOpen(t, journal.Options{FS: fs, SegmentBytes: 20_000}) // so that the log doesn't have all of it, too
 	rows = map[string]string{}
 	for round := range 2 {
@@ -89,9 +90,8 @@ func manyBlocks(t testing.TB) (files journaltest.Tree, rows map[string]string) {
 	}
 	putAndWait(j, "k|000001", "in the log")
 	rows["k|000001"] = "in the log"
-	files = journaltest.ReadTree(t, fs.CrashClone(vfs.CrashCloneCfg{}))
-	mustClose(t, j)
-	return files, rows
+	mustClose(t, j) // after which the files of obsolete tables and segments are gone
+	return journaltest.ReadTree(t, fs), rows
 }
 
 // With some bad bytes in a table, nearly everything is salvaged; nothing that was deleted
@@ -191,5 +191,41 @@ func TestSalvagePastBadFrames(t *testing.T) {
 		if len(got) < rows-ends || len(found.Lost) == 0 {
 			t.Errorf("without %s: %d rows of %d, %v", name, len(got), rows, found)
 		}
+	}
+}
+
+// A manifest that ends early names the tables of an earlier moment. Wherever it ends, the
+// salvage has all rows: from the newer tables, which it then reads as well.
+func TestSalvageWithAManifestThatEndsEarly(t *testing.T) {
+	t.Parallel()
+	files, rows := manyBlocks(t)
+	manifest := ""
+	for name := range files {
+		if strings.HasPrefix(name, "MANIFEST") && name > manifest {
+			manifest = name
+		}
+	}
+	content := files[manifest]
+	between := 0
+	for end := 1; end < len(content); end++ {
+		cut := files.But(manifest, content[:end])
+		whole, err := pebblefile.ReadsToEnd(cut.Plant(t), "data/"+manifest)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case whole: // it ends between two records
+			between++
+		case end%20 > 0:
+			continue
+		}
+		got, found := salvageTree(t, cut)
+		for key, value := range rows {
+			if got[key] != value {
+				t.Fatalf("cut at byte %d of %d: row %s is %.20q, want %.20q; lost: %v", end, len(content), key, got[key], value, found.Lost)
+			}
+		}
+	}
+	if between == 0 {
+		t.Error("no cut was between two records")
 	}
 }

@@ -19,10 +19,7 @@ func (s *salvage) replayLog() error {
 	if _, logged := s.meta[string(wal.LoggedKey)]; logged && first == 0 {
 		s.lose(s.o.Dir, -1, "the log is missing")
 	}
-	var applied uint64
-	if value := s.meta[string(journal.AppliedKey)]; len(value) == 8 {
-		applied = binary.BigEndian.Uint64(value)
-	}
+	applied := appliedIn(s.meta[string(journal.AppliedKey)])
 	// Batches up to applied are in tables, too. Those that the log has without a gap up to
 	// there are applied again: that restores rows that were in bad blocks.
 	begin := slices.IndexFunc(frames, func(f wal.Frame) bool { return f.Number > applied })
@@ -45,6 +42,14 @@ func (s *salvage) replayLog() error {
 		}
 	}
 	return nil
+}
+
+// appliedIn reads a row AppliedKey; 0: there is none.
+func appliedIn(value []byte) uint64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
 }
 
 func (s *salvage) replayFrame(f wal.Frame) error {
