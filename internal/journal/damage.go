@@ -13,31 +13,32 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
-// Damage, as against an end
+// Damage and torn ends
 //
-// A crash may leave a file with a torn end: the last of it is there in part, and was not
-// acknowledged. That must be forgiven. What was durable once and does not match its
-// checksum any more is damage: what follows it was acknowledged, and must not be lost in
-// silence. How the two are told apart in the log is said in wal/recover.go. Tables have
-// checksums that Pebble compares when it reads them.
+// A crash may leave a file with a torn end: the last write is there in part, and it was not
+// acknowledged. The start drops it. Data that was durable once and does not match its
+// checksum any more is damage: what follows it was acknowledged, so the start must not drop
+// it silently. The comment of wal.recoverLog says how the two are told apart in the log.
+// Tables have checksums, which Pebble compares when it reads them.
 //
-// That leaves the manifest. Its reader takes the first invalid record for the end, so after
-// damage the database is one of an earlier moment, or an empty one. The log shows it: it is
-// trimmed only up to where tables have its rows, so either it has all that the earlier
-// database lacks, and nothing is lost, or it begins too late, which is damage. Tables of the
-// earlier moment that have been merged since are missing, which is damage, too. An empty
-// database whose log has batches is damaged, since the record of its format is in tables
-// before the first batch.
+// The manifest, Pebble's list of tables, needs more. Pebble takes its first invalid record
+// for its end. So with a damaged manifest, Pebble opens the database as it was at an earlier
+// moment, or as empty. Comparing it with the log shows that. The log is trimmed only up to
+// the batches that are in tables, so there are two cases. Either the log has everything that
+// the earlier database lacks, and nothing is lost. Or the log begins too late, which is
+// damage. It is damage, too, if a table of the earlier moment is missing because it has been
+// merged since; and if the database is empty although its log has batches, since the record
+// of the format is in a table before the first batch.
 //
-// An ordinary open would delete the tables that the rest of the manifest would have named.
-// So all of this is looked at on a database that is open for reading only, before Pebble is
-// let in. (A test cuts and changes manifests everywhere.)
+// An ordinary open would delete the tables that only the unreadable part of the manifest
+// names. So a start first opens the database for reading only, and checks all of this. (A
+// test cuts and changes manifests everywhere.)
 
 // ErrDamaged: the directory holds data that does not match its checksums.
 var ErrDamaged = errors.New("data directory is damaged")
 
-// findDamage opens the database for reading only, and says what is damaged in the manifest
-// and in what the tables leave to the log.
+// findDamage opens the database for reading only, and returns the damage to the manifest,
+// and to that part of the log which the tables do not have.
 func findDamage(fsys vfs.FS, dir string, lock *datadir.Lock) (found []datadir.Damage, err error) {
 	desc, err := pebble.Peek(dir, fsys)
 	if err != nil || !desc.Exists {
@@ -49,7 +50,7 @@ func findDamage(fsys vfs.FS, dir string, lock *datadir.Lock) (found []datadir.Da
 		if errors.Is(err, fs.ErrNotExist) {
 			found = append(found, datadir.Damage{File: dir, Offset: -1, What: "a table is missing: " + pebblefile.PlainError(err)})
 		}
-		return found, endErr // if nothing is found the caller opens it, and will say why it can't
+		return found, endErr // if nothing is found, the caller opens the database and gets the error
 	}
 	found, err = LogDamage(fsys, dir, db)
 	err = errors.Join(err, db.Close())
@@ -64,11 +65,12 @@ func findDamage(fsys vfs.FS, dir string, lock *datadir.Lock) (found []datadir.Da
 	return found, err
 }
 
-// LogDamage says what is missing or wrong in the log of a database that is open for reading.
+// LogDamage returns what is missing or wrong in the log of a database that is open for
+// reading.
 func LogDamage(fsys vfs.FS, dir string, db *pebble.DB) ([]datadir.Damage, error) {
 	version, err := readFormat(db, dir)
 	if errors.Is(err, ErrForeign) || errors.Is(err, ErrNewerFormat) {
-		return nil, nil // the caller opens it, and will say so
+		return nil, nil // the caller opens the database and gets the error
 	}
 	if err != nil {
 		return nil, err
@@ -87,8 +89,8 @@ func LogDamage(fsys vfs.FS, dir string, db *pebble.DB) ([]datadir.Damage, error)
 	return l.Damage(), nil
 }
 
-// damagedEnd says that a manifest can't be read to its end; nil: it can. By itself it is no
-// damage: a write that was cut off leaves the same.
+// damagedEnd returns a line about a manifest that can't be read to its end; nil: it can. By
+// itself that is no damage, because a torn write leaves the same.
 func damagedEnd(fsys vfs.FS, path string) ([]datadir.Damage, error) {
 	whole, err := pebblefile.ReadsToEnd(fsys, path)
 	if whole || err != nil {
@@ -97,7 +99,7 @@ func damagedEnd(fsys vfs.FS, path string) ([]datadir.Damage, error) {
 	return []datadir.Damage{{File: fsys.PathBase(path), Offset: -1, What: "the list of tables can't be read to its end"}}, nil
 }
 
-// refuseDamage is findDamage for a start: what is damaged is not opened.
+// refuseDamage is findDamage for a start, which does not open what is damaged.
 func (j *Journal) refuseDamage() error {
 	found, err := findDamage(j.o.FS, j.o.Dir, j.lock)
 	if err != nil {
@@ -110,7 +112,7 @@ func unreadable(dir string, err error) error {
 	return fmt.Errorf("data directory %s cannot be read: %w", dir, err)
 }
 
-// refusal says what is damaged; nil: nothing.
+// refusal is the error about damage; nil: there is none.
 func refusal(dir string, found []datadir.Damage) error {
 	if len(found) == 0 {
 		return nil

@@ -304,7 +304,7 @@ func TestDamageIsNamed(t *testing.T) {
 	content[at] ^= 1 << 3
 	killed[log] = content
 	_, err := openTree(t, killed)
-	for _, part := range []string{log, fmt.Sprintf("bit 3 of byte %d", at), "restore a backup", "data"} {
+	for _, part := range []string{log, fmt.Sprintf("at byte %d", ends[len(ends)-3]), "restore a backup", "data"} {
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), part) {
 			t.Errorf("Open: %v, want %q in it", err, part)
 		}
@@ -317,7 +317,7 @@ func TestDamageToTheLastBatchAfterAStop(t *testing.T) {
 	t.Parallel()
 	_, stopped, rows := grown(t)
 	log := lastLog(t, stopped)
-	end := bytes.LastIndexByte(stopped[log], 1) + 4 - wal.FrameHeader // of the batch: a 1 begins the last field of the mark
+	end := bytes.LastIndexByte(stopped[log], 1) + 4 - wal.FrameHeader // of the batch: a 1 begins the last field of the empty frame behind it
 	for _, size := range []int{2, 20, 512} {
 		content := bytes.Clone(stopped[log])
 		for i := range content[end-size : end] {

@@ -20,7 +20,7 @@
 //
 //	m|format   version of this layout, written when the directory is created
 //	m|applied  the last batch whose rows are in the database
-//	m|disguise  what the numbers of batches in the log are masked with
+//	m|disguise  the log's mask (package wal)
 //	m|logged   present: there is a log, always with a segment
 //	m|meta     the record that Options.Meta gives, rewritten when it changed
 //	k|key      state store: an entry (version, fencing token, deadline, value)
@@ -37,5 +37,5 @@
 //	g|group           broker: a shared subscription with a backlog
 //
 // Pebble's on-disk format is pinned (see format.go); a database written by a
-// newer program is refused rather than guessed at.
+// newer program is refused.
 package journal

@@ -320,7 +320,7 @@ func TestStartAfterAFailedSync(t *testing.T) {
 	c.mu.Lock()
 	c.fails, c.writes = false, map[string][]int64{}
 	c.mu.Unlock()
-	mark := endOfLog(t, mem) // where the next start says that it has begun a segment
+	endFrame := endOfLog(t, mem) // where the next start says that it has begun a segment
 	if err := j.log.Sync(); !errors.Is(err, errFault) {
 		t.Errorf("the fsync after the one that failed said %v", err)
 	}
@@ -328,8 +328,8 @@ func TestStartAfterAFailedSync(t *testing.T) {
 	j = mustOpen(t, Options{FS: c})
 	rows := content(t, j)
 	c.mu.Lock()
-	if got := c.writes["data/"+wal.SegmentName(1)]; !slices.Equal(got, []int64{end, mark}) {
-		t.Errorf("what was written again, and the mark, are at %d, want %d and %d only", got, end, mark)
+	if got := c.writes["data/"+wal.SegmentName(1)]; !slices.Equal(got, []int64{end, endFrame}) {
+		t.Errorf("what was written again, and the end frame, are at %d, want %d and %d only", got, end, endFrame)
 	}
 	c.mu.Unlock()
 	crashed := mustOpen(t, Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})})

@@ -223,7 +223,6 @@ func TestClientsCannotPlantFrames(t *testing.T) {
 	}
 }
 
-// A log without its database is no empty directory.
 // A commit is one write and one fsync, and a segment is extended once for many.
 func TestACommitIsOneWriteAndOneSync(t *testing.T) {
 	t.Parallel()

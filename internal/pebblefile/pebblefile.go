@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 )
 
-// OpenReadOnly opens a database that is only looked at. tables: an error if one is missing.
+// OpenReadOnly opens a database for reading only. tables: it fails if a table is missing.
 func OpenReadOnly(fsys vfs.FS, dir string, lock *datadir.Lock, tables bool) (*pebble.DB, error) {
 	return pebble.Open(dir, &pebble.Options{
 		FS: fsys, ReadOnly: true, Logger: Silent{}, Lock: lock.File(), DisableConsistencyCheck: !tables,

@@ -13,22 +13,22 @@ const (
 	tightRoom   = 1 << 31 // of the field unsynced
 )
 
-// Mask is what the numbers in a directory's frames are XORed with.
+// Mask is the number with which the batch numbers in a directory's frames are XORed.
 type Mask uint64
 
-// Frame is what a segment has at some place.
+// Frame is a frame that was read from a segment.
 type Frame struct {
 	Number uint64
 	Rows   []byte // a view
 	End    int    // where the next frame begins
 
-	synced uint64
+	synced uint64 // the last batch that was known to be on the disk when the frame was made
 	tight  bool   // its segment has less room ahead than usual, see Log.extend
 	whole  []byte // a view; Rows is a part of it
 }
 
 // sums is the checksum of a frame: two of 32 bits, so that a frame that is wrong in one
-// bit can be mended (see flippedBit). Both are computed at many bytes a cycle.
+// bit can be repaired (see flippedBit). The processor has instructions for both.
 func sums(b []byte) uint64 {
 	return uint64(crc32.Checksum(b, castagnoli))<<32 | uint64(crc32.ChecksumIEEE(b))
 }
@@ -48,14 +48,14 @@ func (m Mask) AppendFrame(dst []byte, number, synced uint64, rows []byte) []byte
 	return dst
 }
 
-// appendMark appends the frame that ends a segment, when one has been begun with this batch.
-func (m Mask) appendMark(dst []byte, next uint64) []byte {
+// appendEndFrame appends the end frame of a segment: batch next begins another one.
+func (m Mask) appendEndFrame(dst []byte, next uint64) []byte {
 	return m.AppendFrame(dst, next, next, nil)
 }
 
-// writeMark puts a mark behind the last frame of a segment, durably.
-func writeMark(f vfs.File, mark []byte, end int64) error {
-	if _, err := f.WriteAt(mark, end); err != nil {
+// writeEndFrame writes an end frame behind the last frame of a segment, durably.
+func writeEndFrame(f vfs.File, frame []byte, end int64) error {
+	if _, err := f.WriteAt(frame, end); err != nil {
 		return err
 	}
 	return f.SyncData()
@@ -69,7 +69,7 @@ func markTight(frame []byte) []byte {
 	return frame
 }
 
-// ReadFrame reads the frame at b[p:]; false: there is no sound one.
+// ReadFrame reads the frame at b[p:]; false: no sound frame begins there.
 func (m Mask) ReadFrame(b []byte, p int) (f Frame, ok bool) {
 	if len(b)-p < FrameHeader {
 		return f, false
@@ -89,10 +89,11 @@ func (m Mask) ReadFrame(b []byte, p int) (f Frame, ok bool) {
 	return f, true
 }
 
-// isMark says whether the frame ends its segment: batch Number begins another one.
-func (f *Frame) isMark() bool { return f.synced == f.Number }
+// isEndFrame says whether f is an end frame: batch Number begins another segment.
+func (f *Frame) isEndFrame() bool { return f.synced == f.Number }
 
-// numbers reads a frame's, and up to which batch it says that all was on the disk.
+// numbers returns the batch number in a frame's header, and the last batch that the frame
+// says was on the disk.
 func (m Mask) numbers(h []byte) (number, synced uint64) {
 	number = binary.LittleEndian.Uint64(h[12:]) ^ uint64(m)
 	return number, number - uint64(binary.LittleEndian.Uint32(h[20:])&^tightRoom)

@@ -15,10 +15,10 @@ import (
 const (
 	// DefaultSegmentBytes is where the next segment begins.
 	DefaultSegmentBytes = 8 << 20
-	// MaxSegments is how many segments make the log long, so that it wants the database to
-	// write tables. They are what a start has to read.
+	// MaxSegments bounds what a start must read: when the log has more segments, it asks
+	// the database to write tables (Options.Long).
 	MaxSegments = 3
-	// maxKeptFrame bounds the memory that the log holds on to.
+	// maxKeptFrame bounds the buffer for frames that the log keeps between two batches.
 	maxKeptFrame = 1 << 20
 )
 
@@ -28,7 +28,8 @@ var (
 	LoggedKey = []byte("m|logged")
 )
 
-// ErrRemoved: the current segment has no name any more, so what is written to it is lost.
+// ErrRemoved: the file of the current segment has no name any more, so what is written to
+// it is lost.
 var ErrRemoved = errors.New("the log was deleted while the server ran (was the data directory?): what came after that is not acknowledged")
 
 // ErrMoved: the current segment isn't where a start would look for it.
@@ -42,8 +43,8 @@ type Options struct {
 	SegmentBytes int64
 	// Sync has Commit wait for its fsync.
 	Sync bool
-	// NoRoom is called when a batch finds no room on the disk. True: some was made, so the
-	// batch is tried again.
+	// NoRoom is called when the disk has no room for a batch. It returns true if it has
+	// made room; then the batch is written again.
 	NoRoom func() bool
 	// Long is called when the log is long: tables should be written, so that it can be
 	// trimmed. It must not block.
@@ -92,11 +93,11 @@ func Read(o Options, state State) (*Log, error) {
 	}, nil
 }
 
-// Damage is what Read found missing or wrong in what is needed. What Replay gives then ends
-// before it, and Begin must not be called.
+// Damage is what Read found missing or wrong among the batches that tables may not have. If
+// there is damage, Replay ends before it, and Begin must not be called.
 func (l *Log) Damage() []datadir.Damage { return l.found.damage }
 
-// Mended is what Read made whole at the end, in memory. Begin writes it.
+// Mended is what Read repaired at the end of the log, in memory. Begin writes it.
 func (l *Log) Mended() []datadir.Damage { return l.found.mended }
 
 // Last is the number of the last batch.
@@ -113,9 +114,9 @@ func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
 	return nil
 }
 
-// Begin begins the first segment of this run, after the batches that were found. Of those
-// the disk may not have all: a process that was killed between its write and its fsync
-// leaves the rest in the operating system's memory.
+// Begin begins the first segment of this run, behind the batches that Read found. It makes
+// those durable first: if the former process was killed between a write and its fsync, they
+// may be in the operating system's cache only.
 func (l *Log) Begin() error {
 	fsys, found := l.o.FS, l.found
 	if n := len(found.segments); n > 0 { // those before it were synced before it was begun
@@ -123,14 +124,14 @@ func (l *Log) Begin() error {
 			return fmt.Errorf("%s could not be synced: %w", found.segments[n-1].name(), err)
 		}
 	}
-	// There is a segment at every moment. One of the same name is replaced.
+	// There is a segment at every moment; one with the same name is replaced.
 	next := SegmentName(l.last + 1)
 	obsolete := slices.DeleteFunc(slices.Clone(found.obsolete), func(name string) bool { return name == next })
 	var kept []string
 	if n := len(obsolete); n > 0 && len(found.segments) == 0 {
 		obsolete, kept = obsolete[:n-1], obsolete[n-1:]
 	}
-	if err := l.removeAll(append(obsolete, spareSegment)); err != nil { // may hold what was never acknowledged
+	if err := l.removeAll(append(obsolete, spareSegment)); err != nil { // the spare may hold batches that were never acknowledged
 		return err
 	}
 	s, err := l.nameNext()
@@ -143,7 +144,7 @@ func (l *Log) Begin() error {
 	if err != nil {
 		return err
 	}
-	found.mark(fsys, l.o.Dir, s.first)
+	found.endSegment(fsys, l.o.Dir, s.first)
 	if len(l.segments) > MaxSegments { // each start begins one, however little it writes
 		l.o.Long()
 	}
@@ -151,7 +152,7 @@ func (l *Log) Begin() error {
 	return nil
 }
 
-// removeAll removes files of the data directory that may not be there.
+// removeAll removes files of the data directory, of which some may not exist.
 func (l *Log) removeAll(names []string) error {
 	for _, name := range names {
 		if err := l.o.FS.Remove(l.o.FS.PathJoin(l.o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -248,8 +249,8 @@ func (l *Log) write(rows []byte) error {
 	return nil
 }
 
-// extend keeps room ahead: for the next frames not to change the file's length, and
-// for what is yet to be written when other programs have filled the disk.
+// extend keeps room behind the last frame, so that the next frames do not change the file's
+// length, and can still be written when other programs have filled the disk.
 func (l *Log) extend() error {
 	l.extent = max(l.extent, l.size)
 	if l.extent-l.size >= RoomAhead {
@@ -263,7 +264,8 @@ func (l *Log) extend() error {
 	return err
 }
 
-// writeAt tries again when the disk is full and Options.NoRoom has made room.
+// writeAt writes p. If the disk is full, it writes the rest once Options.NoRoom has made
+// room.
 func (l *Log) writeAt(p []byte, at int64) error {
 	n, err := l.file.WriteAt(p, at)
 	if datadir.IsNoRoom(err) && l.o.NoRoom() {
@@ -272,8 +274,8 @@ func (l *Log) writeAt(p []byte, at int64) error {
 	return err
 }
 
-// Sync makes everything that was written durable, if it isn't. After it has failed once it
-// does not succeed again: the next fsync would not write what that one didn't (see secure).
+// Sync makes everything that was written durable. Once it has failed it does not succeed
+// again: another fsync would not write what the failed one did not (see secure).
 func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -295,8 +297,8 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// beginNext ends the current segment, and has tables written if there are many. If the disk
-// has no room for another the current one goes on.
+// beginNext ends the current segment and begins the next, and asks for tables if there are
+// many segments. If the disk has no room for another segment, the current one continues.
 func (l *Log) beginNext() error {
 	if err := l.Sync(); err != nil {
 		return err
@@ -318,7 +320,7 @@ func (l *Log) beginNext() error {
 		return fmt.Errorf("%s could not be begun: %w", s.name(), err)
 	}
 	if room >= FrameHeader {
-		_ = writeMark(full, l.mask.appendMark(nil, s.first), end) // nothing is lost without it
+		_ = writeEndFrame(full, l.mask.appendEndFrame(nil, s.first), end) // nothing is lost without it
 	}
 	l.mu.Lock()
 	many := len(l.segments) > MaxSegments
@@ -329,8 +331,8 @@ func (l *Log) beginNext() error {
 	return full.Close()
 }
 
-// Trim removes the segments whose batches up to applied are in tables. One is kept
-// to be used again.
+// Trim removes the segments whose batches are in tables, which have all batches up to
+// applied. It keeps one file, to be used again.
 func (l *Log) Trim(applied uint64) error {
 	fsys := l.o.FS
 	l.mu.Lock()
@@ -366,8 +368,9 @@ func (l *Log) Check() error {
 	return nil
 }
 
-// Close makes everything durable and closes the file. The last frame is an empty one that
-// says so: without it damage to the frame before could not be told from a torn end.
+// Close makes everything durable and closes the file. Its last frame has no rows and says
+// that all before it are on the disk. Without it, damage to the last batch could not be told
+// from a torn end.
 func (l *Log) Close() error {
 	if l.file == nil { // never begun
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 )
 
-// mend makes the torn frame at b[p:] whole, in memory, if it is batch next, wrong in one
-// bit, and nothing says that it was on the disk.
+// mend repairs the frame at b[p:], in memory, if it is that of batch next with one wrong
+// bit, and no later frame says that it was on the disk.
 func (r *recovered) mend(s segment, b []byte, p int, next uint64) bool {
 	if r.wasSynced(b[min(p+1, len(b)):], next) {
 		return false
@@ -24,8 +24,8 @@ func (r *recovered) mend(s segment, b []byte, p int, next uint64) bool {
 	return true
 }
 
-// flippedBit looks for the one bit of the frame at b[p:] that makes it sound, and
-// batch number next, when flipped; it returns the bit's place in b.
+// flippedBit looks for the one bit of the frame at b[p:] which, when flipped, makes it the
+// sound frame of batch next. It returns the bit's place in b.
 func (m Mask) flippedBit(b []byte, p int, next uint64) (bit int, found bool) {
 	if len(b)-p < FrameHeader {
 		return 0, false
@@ -61,9 +61,10 @@ func (m Mask) mends(b []byte, p, bit int, next uint64) bool {
 	return ok && f.Number == next
 }
 
-// wrongBit looks for the one bit of n bytes that, flipped, changes their two checksums by
-// the halves of wrong. A checksum is linear: what a flipped bit does to it depends on
-// nothing but how many bytes follow. So the bytes are walked from their end.
+// wrongBit looks for the one bit of n bytes which, when flipped, changes their two checksums
+// by the two halves of wrong. A CRC is linear: how a flipped bit changes it depends only on
+// how many bytes follow. So wrongBit goes through the bytes from their end and computes the
+// change that each bit would make.
 func wrongBit(n int, wrong uint64) (bit int, found bool) {
 	high, low := castagnoli, crc32.IEEETable // as in sums
 	var effect [8]uint64

@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 )
 
-// ReadPast reads all batches that a damaged log has, in order, past those that can't be
-// read; lost is called for each place where some are missing. mask is the directory's, or
-// nil if the row MaskKey can't be read: then a segment's first frame shows it. first is the
-// batch that the log begins with; 0: there is no log.
+// ReadPast reads all sound batches of a damaged log, in order. It calls lost for each place
+// where batches are missing. mask is the directory's; nil: the row MaskKey can't be read, and
+// ReadPast computes the mask from the first frame of each segment. first is the number of the
+// log's first batch; 0: there is no log.
 func ReadPast(fsys vfs.FS, dir string, mask *Mask, lost func(datadir.Damage)) (frames []Frame, first uint64) {
 	lose := func(file string, offset int64, format string, args ...any) {
 		lost(datadir.Damage{File: file, Offset: offset, What: fmt.Sprintf(format, args...)})
@@ -42,14 +42,15 @@ func ReadPast(fsys vfs.FS, dir string, mask *Mask, lost func(datadir.Damage)) (f
 		switch {
 		case i+1 < len(segments) && last < limit-1:
 			lose(s.name(), -1, "batches %d to %d can't be read", last+1, limit-1)
-		case i+1 == len(segments) && m.isMarked(b, found):
+		case i+1 == len(segments) && m.hasEndFrame(b, found):
 			lose(SegmentName(last+1), -1, "it is missing, with all batches from %d on", last+1)
 		}
 	}
 	return frames, first
 }
 
-// maskOf is the directory's mask, or what the first frame of a segment shows of it.
+// maskOf returns mask; if that is nil, the mask that the first frame of segment s shows: its
+// number is in the segment's name, too.
 func maskOf(mask *Mask, s segment, b []byte) Mask {
 	if mask != nil {
 		return *mask
@@ -60,14 +61,14 @@ func maskOf(mask *Mask, s segment, b []byte) Mask {
 	return 0
 }
 
-// framesPast gives the frames of a segment with numbers above *last and below limit, and
-// says which are missing between them.
+// framesPast returns the sound frames of a segment with numbers above *last and below limit,
+// and calls missing for those between them that it does not find.
 func (m Mask) framesPast(b []byte, last *uint64, limit uint64, missing func(p int, from, to uint64)) (frames []Frame) {
 	gap := -1
 	for p := 0; p+FrameHeader <= len(b); {
 		n, _ := m.numbers(b[p:])
 		if n > *last && n < limit && n-*last <= uint64(len(b)/FrameHeader)+1 {
-			if f, ok := m.ReadFrame(b, p); ok && !f.isMark() {
+			if f, ok := m.ReadFrame(b, p); ok && !f.isEndFrame() {
 				if n > *last+1 {
 					missing(max(gap, 0), *last+1, n-1)
 				}
@@ -88,12 +89,12 @@ func (m Mask) framesPast(b []byte, last *uint64, limit uint64, missing func(p in
 	return frames
 }
 
-// isMarked says whether a mark follows the last of a segment's frames.
-func (m Mask) isMarked(b []byte, frames []Frame) bool {
+// hasEndFrame says whether an end frame follows the last of a segment's frames.
+func (m Mask) hasEndFrame(b []byte, frames []Frame) bool {
 	if len(frames) == 0 {
 		return false
 	}
 	last := frames[len(frames)-1]
 	f, ok := m.ReadFrame(b, last.End)
-	return ok && f.isMark() && f.Number == last.Number+1
+	return ok && f.isEndFrame() && f.Number == last.Number+1
 }

@@ -25,22 +25,23 @@ type recovered struct {
 // recoverLog reads the log from where the tables end. It changes nothing. It has all of the
 // log in memory, which MaxSegments bounds.
 //
-// Where the sound frames end, a crash has cut off what was being written, or something
-// is damaged. It is damage, and the start is refused, if something proves that the
-// frame that is missing here was on the disk once:
-//   - there is a later segment: one is begun when all before it is on the disk;
+// Where the sound frames end, either a crash has torn the last write, or the log is
+// damaged. It is damage, and the start is refused, if something proves that the frame that
+// is missing here was on the disk once:
+//   - there is a later segment: a segment begins only when all before it is on the disk;
 //   - a later frame says that the missing one was on the disk when it was written;
-//   - a mark says that another segment was begun, and there is none;
+//   - an end frame says that another segment was begun, and there is none;
 //   - the file is shorter than it was when its last durable frame was written: zeros are
 //     always ahead, and the fsync of a frame covers them.
 //
-// If none of these, it is a torn end. A power cut leaves of an unsynced write any of its
-// sectors and of the others what was there before: zeros, or an older batch. If flipping
-// one bit makes the frame whole and gives it the right number, it is that frame: two
-// checksums agree. Either the bit of an acknowledged batch went wrong, or a sector is old
-// that differs from the new one in just that bit. The frame is mended and taken in both
-// cases: the first must not be lost, and the second may be kept, as it was written after
-// all before it. Any other frame at the end is dropped. Damage of more than one bit to the
+// Otherwise it is a torn end. After a power cut, any subset of the sectors of an unsynced
+// write may be on the disk; the other sectors have their former content: zeros, or an older
+// batch. If flipping one bit makes the frame sound and gives it the right number, then it is
+// that frame, because two checksums agree. There are two possibilities: a bit of an
+// acknowledged batch has flipped, or one sector has its former content, which differs from
+// the new content in just that bit. recoverLog flips the bit back and keeps the frame in
+// both cases: an acknowledged batch must not be lost, and a batch that was not acknowledged
+// may be kept. Any other frame at the end is dropped. Damage of more than one bit to the
 // very last batch before a crash can't be told from a torn write.
 func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
 	r.State = state
@@ -97,13 +98,13 @@ func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
 	return r, nil
 }
 
-// read takes the frames of a segment from *next on, which begin at or behind b[p:], and
-// says where they end. Those that are in tables may be damaged.
+// read adds the frames of a segment from batch *next on, which begin at b[p:] or behind it,
+// and returns where they end. Frames whose rows are in tables may be damaged.
 func (r *recovered) read(b []byte, p int, next *uint64) (end int, last Frame) {
 	for {
 		f, ok := r.ReadFrame(b, p)
 		switch {
-		case ok && f.Number == *next && !f.isMark():
+		case ok && f.Number == *next && !f.isEndFrame():
 			if f.Number > r.Applied {
 				r.batches = append(r.batches, f)
 			}
@@ -117,8 +118,8 @@ func (r *recovered) read(b []byte, p int, next *uint64) (end int, last Frame) {
 	}
 }
 
-// cutShort says that the end of the last segment, b, was cut off; nil: it was not, or
-// nothing shows it. last is the last sound frame.
+// cutShort returns the damage if the end of b, the last segment, was cut off; nil: it was
+// not, or nothing shows it. last is the last sound frame.
 func (r *recovered) cutShort(s segment, b []byte, last Frame) *datadir.Damage {
 	if !r.Logged || last.tight {
 		return nil
@@ -147,7 +148,8 @@ func (m Mask) endOf(b []byte, number uint64) int {
 	return 0
 }
 
-// findFrame gives the place of batch number's frame at or behind b[p:], or p.
+// findFrame returns where the frame of batch number begins, at b[p:] or behind it; p if there
+// is none.
 func (m Mask) findFrame(b []byte, p int, number uint64) int {
 	for at := p; at+FrameHeader <= len(b); at++ {
 		if n, _ := m.numbers(b[at:]); n != number {
@@ -160,16 +162,15 @@ func (m Mask) findFrame(b []byte, p int, number uint64) int {
 	return p
 }
 
-// judge says what is damaged at b[p:], where batch next should be; nil: nothing, it
-// is the end.
+// judge returns what is damaged at b[p:], where batch next should be; nil: nothing is, the
+// log ends here.
 func (m Mask) judge(s segment, b []byte, p int, next uint64, later []segment) *datadir.Damage {
 	damage := &datadir.Damage{File: s.name(), Offset: int64(p)}
 	lost := SegmentName(next)
-	mark, ok := m.ReadFrame(b, p)
+	at, ok := m.ReadFrame(b, p)
 	switch {
-	case len(later) == 0 && ok && mark.Number == next && mark.isMark():
+	case len(later) == 0 && ok && at.Number == next && at.isEndFrame():
 		damage.What = fmt.Sprintf("the log goes on in %s, which is missing", lost)
-		return damage
 	case len(later) > 0 && later[0].first < next:
 		damage.What = fmt.Sprintf("it ends with batch %d, and %s begins before that", next-1, later[0].name())
 	case len(later) > 0:
@@ -179,16 +180,14 @@ func (m Mask) judge(s segment, b []byte, p int, next uint64, later []segment) *d
 	default:
 		return nil
 	}
-	if bit, found := m.flippedBit(b, p, next); found {
-		damage.What = fmt.Sprintf("bit %d of byte %d has been flipped; everything from here on cannot be read", bit%8, bit/8)
-	}
 	return damage
 }
 
 // wasSynced says whether a frame anywhere in b shows that batch number was on the disk.
 func (m Mask) wasSynced(b []byte, number uint64) bool {
 	for p := 0; p+FrameHeader <= len(b); p++ {
-		// What can't be one is seen without its checksum: each takes up some of b.
+		// Most places are no frame, which their numbers show without a checksum: b has room for
+		// only so many frames after the missing one.
 		if n, synced := m.numbers(b[p:]); n <= number || n-number > uint64(len(b)/FrameHeader+1) || synced < number || synced > n {
 			continue
 		}
@@ -199,9 +198,9 @@ func (m Mask) wasSynced(b []byte, number uint64) bool {
 	return false
 }
 
-// secure makes what was found in s durable. Frames of which no later frame says that they
-// are on the disk are written again: where an fsync has failed, the operating system may have them in its
-// memory only, as pages that it takes for written, which another fsync passes over.
+// secure makes the frames of s durable. It writes those again of which no later frame says
+// that they are on the disk: if an fsync has failed, the operating system may have them in
+// its cache only, as pages that it takes for written and that another fsync does not write.
 func (r recovered) secure(fsys vfs.FS, dir string, s segment) error {
 	f, err := fsys.OpenReadWrite(fsys.PathJoin(dir, s.name()), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -219,9 +218,9 @@ func (r recovered) secure(fsys vfs.FS, dir string, s segment) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// mark says at the end of the segment that was the last one that another was begun with
-// batch next.
-func (r recovered) mark(fsys vfs.FS, dir string, next uint64) {
+// endSegment writes an end frame to the segment that was the last one of the former run:
+// batch next begins another one.
+func (r recovered) endSegment(fsys vfs.FS, dir string, next uint64) {
 	if len(r.segments) == 0 {
 		return
 	}
@@ -230,7 +229,7 @@ func (r recovered) mark(fsys vfs.FS, dir string, next uint64) {
 		return // nothing is lost without it
 	}
 	if info, err := f.Stat(); err == nil && info.Size() >= r.end+FrameHeader {
-		_ = writeMark(f, r.appendMark(nil, next), r.end)
+		_ = writeEndFrame(f, r.appendEndFrame(nil, next), r.end)
 	}
 	_ = f.Close()
 }

@@ -18,8 +18,8 @@ import (
 const (
 	// Suffix ends the names of segments.
 	Suffix = ".journal"
-	// RoomAhead is how many bytes at the least are in a segment's file behind its last
-	// frame, unless the disk is full.
+	// RoomAhead is how many bytes a segment's file has behind its last frame, at least,
+	// unless the disk is full.
 	RoomAhead = 64 << 10
 	// maxExtent bounds by how much a segment is extended at once.
 	maxExtent = 1 << 20
@@ -41,7 +41,7 @@ func (s segment) name() string { return SegmentName(s.first) }
 // SegmentName is the name of the segment whose first batch has a number.
 func SegmentName(first uint64) string { return fmt.Sprintf("%016x%s", first, Suffix) }
 
-// ParseSegmentName reads a segment's name; false: it is none.
+// ParseSegmentName reads a segment's name; ok is false if name is not one.
 func ParseSegmentName(name string) (first uint64, ok bool) {
 	text, ok := strings.CutSuffix(name, Suffix)
 	first, err := strconv.ParseUint(text, 16, 64)
@@ -88,8 +88,8 @@ func makeSegment(fsys vfs.FS, name string) error {
 	return nil
 }
 
-// FirstUsed is the name of the first segment in which anything was written; "": there is
-// none. A log that was created and not begun has one segment of zeros.
+// FirstUsed returns the name of the first segment that has a frame or anything else but
+// zeros; "": there is none. A log that was created and not begun has one segment of zeros.
 func FirstUsed(fsys vfs.FS, dir string) (name string, err error) {
 	segments, err := listSegments(fsys, dir)
 	if err != nil {
@@ -107,8 +107,8 @@ func FirstUsed(fsys vfs.FS, dir string) (name string, err error) {
 	return "", nil
 }
 
-// Create makes a log without batches, durably, that goes on with a number, for a database
-// that has all its rows in tables: there is always a log.
+// Create durably makes a log without batches, whose first batch will have the number next.
+// It is for a database that has all its rows in tables, because there is always a log.
 func Create(fsys vfs.FS, dir string, next uint64) error {
 	spare := fsys.PathJoin(dir, spareSegment)
 	if err := makeSegment(fsys, spare); err != nil {

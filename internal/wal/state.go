@@ -13,8 +13,8 @@ import (
 type State struct {
 	Mask
 	Applied uint64 // up to this batch the tables have the rows
-	// Logged: there is a log, and its last segment always has room ahead. A directory
-	// that was last written by an older program doesn't say so.
+	// Logged: there is a log, and its last segment always has room ahead. It is false in a
+	// directory that was last written by an older program.
 	Logged bool
 }
 
@@ -36,8 +36,8 @@ func ReadState(db pebble.Reader, applied uint64) (s State, err error) {
 	return s, closer.Close()
 }
 
-// ReadMask reads what the numbers in the log are masked with; 0 in a database of version 1,
-// which has no log of ours.
+// ReadMask reads the directory's mask; 0 in a database of version 1, which has no log of
+// this package.
 func ReadMask(db pebble.Reader) (Mask, error) {
 	value, closer, err := db.Get(MaskKey)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -53,7 +53,7 @@ func ReadMask(db pebble.Reader) (Mask, error) {
 	return Mask(binary.LittleEndian.Uint64(value)), nil
 }
 
-// NewMask is a value of the row MaskKey.
+// NewMask returns a random value for the row MaskKey.
 func NewMask() []byte {
 	mask := make([]byte, 8)
 	_, _ = rand.Read(mask) // does not fail
