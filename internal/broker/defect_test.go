@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // misreading is a Handler whose decoder has a defect.
@@ -38,7 +38,7 @@ func (misreading) Close() {}
 // is published, and its next connection works.
 func TestADefectInDecodingEndsOneConnection(t *testing.T) {
 	t.Parallel()
-	var log lockedBuffer
+	var log logs.Text
 	n := run(t, vfs.NewMem(), Limits{}, func(_ *journal.Options, o *Options) {
 		o.Handler, o.Handled = misreading{}, []string{"handled"}
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -203,22 +203,4 @@ func TestGroupsComeAndGoWhileMessagesWait(t *testing.T) {
 		})
 	}
 	working.Wait()
-}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

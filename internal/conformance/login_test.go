@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // keeper is a server that asks clients who they are: alice and bob have the password
@@ -461,28 +462,10 @@ func TestKeysOfTokensAreReadAgain(t *testing.T) {
 	dave.Ping()
 }
 
-// safeBuffer is a log that many goroutines write.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // No log has a password, a token or a part of one in it, whatever goes wrong.
 func TestNoSecretsInLogs(t *testing.T) {
 	t.Parallel()
-	var log safeBuffer
+	var log logs.Text
 	k := startKeeper(t, func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // notStrings are no UTF-8 strings as MQTT has them [MQTT-1.5.4-1], [MQTT-1.5.4-2].
@@ -132,7 +133,7 @@ var forgeries = append([]string{
 // field, a control character, or a line of unbounded length.
 func TestNamesDoNotForgeLogLines(t *testing.T) {
 	t.Parallel()
-	var log safeBuffer
+	var log logs.Text
 	k := startKeeper(t, func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		c.Login.LoginBurst = 1000

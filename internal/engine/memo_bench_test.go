@@ -27,13 +27,7 @@ func BenchmarkSetBesideLargeStores(b *testing.B) {
 			default:
 			}
 			cmd.Message = fmt.Appendf(cmd.Message[:0], "m%d", i)
-			sh, hash := e.shard(cmd.Key)
-			sh.mu.Lock()
-			rec := sh.table.Get(cmd.Key, hash)
-			if cmd.Version.Absent = !rec.Live(); rec.Live() {
-				cmd.Version.At = sh.table.Version(rec)
-			}
-			sh.mu.Unlock()
+			useVersionOfKey(e, cmd)
 			s.do(cmd)
 			settle(e)
 		}

@@ -175,7 +175,7 @@ func TestStoreThatDeletes(t *testing.T) {
 }
 
 // STORE clears PX; its notifications are SET's, in SET's order.
-func TestStoreIsASetToEverybodyElse(t *testing.T) {
+func TestOtherClientsSeeAStoreAsASet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	c, other := w.client("c"), w.client("other")
@@ -577,6 +577,17 @@ func BenchmarkStore(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "stores/s")
 }
 
+// useVersionOfKey has a STORE ask for the version that its key has.
+func useVersionOfKey(e *Local, cmd *statestore.Command) {
+	sh, hash := e.shard(cmd.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	r := sh.table.Get(cmd.Key, hash)
+	if cmd.Version.Absent = !r.Live(); r.Live() {
+		cmd.Version.At = sh.table.Version(r)
+	}
+}
+
 // fillMessages stores n messages with 64 bytes of state and 40 of context.
 func fillMessages(b *testing.B, e *Local, n int) {
 	s := newCaller(e)
@@ -585,13 +596,7 @@ func fillMessages(b *testing.B, e *Local, n int) {
 	for i := range n {
 		cmd.Key = fmt.Appendf(cmd.Key[:0], "key-%d", i%100_000)
 		cmd.Message = fmt.Appendf(cmd.Message[:0], "urn:message/%d", i)
-		sh, hash := e.shard(cmd.Key)
-		sh.mu.Lock()
-		rec := sh.table.Get(cmd.Key, hash)
-		if cmd.Version.Absent = !rec.Live(); rec.Live() {
-			cmd.Version.At = sh.table.Version(rec)
-		}
-		sh.mu.Unlock()
+		useVersionOfKey(e, cmd)
 		s.do(cmd)
 	}
 	settle(e)

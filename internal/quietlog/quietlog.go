@@ -112,7 +112,7 @@ func (h *Handler) Flush() {
 	}
 	c.mu.Unlock()
 	for _, k := range kinds {
-		c.finish(k, nil)
+		c.endWindow(k, nil)
 	}
 }
 
@@ -145,7 +145,7 @@ func (c *counts) pass(k kind) bool {
 		return true
 	}
 	if w.suppressed++; w.end == nil {
-		w.end = time.AfterFunc(w.begun.Add(c.interval).Sub(now), func() { c.finish(k, w) })
+		w.end = time.AfterFunc(w.begun.Add(c.interval).Sub(now), func() { c.endWindow(k, w) })
 	}
 	return false
 }
@@ -159,9 +159,9 @@ func (c *counts) forgetEnded(now time.Time) {
 	}
 }
 
-// finish ends the window of a kind, or only this one if it isn't nil, and writes
-// how many lines were suppressed in it.
-func (c *counts) finish(k kind, only *window) {
+// endWindow ends the window of a kind, and logs how many lines were suppressed in it. If
+// only is not nil, it does so only if that is the kind's window.
+func (c *counts) endWindow(k kind, only *window) {
 	c.mu.Lock()
 	w := c.kinds[k]
 	if w == nil || only != nil && w != only {

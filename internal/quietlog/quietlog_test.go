@@ -1,7 +1,6 @@
 package quietlog_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,13 +10,14 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/quietlog"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // newLog makes a log that throttles, and gives what it has written since the last
 // look. It must be used inside of a synctest bubble, whose clock it follows.
 func newLog(t *testing.T, burst int) (log *slog.Logger, handler *quietlog.Handler, written func() []string) {
 	t.Helper()
-	var out safeBuffer
+	var out logs.Text
 	text := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == "since" {
 			return slog.Attr{}
@@ -25,29 +25,7 @@ func newLog(t *testing.T, burst int) (log *slog.Logger, handler *quietlog.Handle
 		return a
 	}})
 	handler = quietlog.New(text, quietlog.Options{Burst: burst, Interval: time.Second})
-	return slog.New(handler), handler, out.take
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text := strings.TrimSuffix(s.b.String(), "\n")
-	s.b.Reset()
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, "\n")
+	return slog.New(handler), handler, out.Take
 }
 
 func expect(t *testing.T, got []string, want ...string) {

@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // A file that cannot be read for a reason that may pass, such as that no descriptor is
@@ -36,7 +36,7 @@ func TestFilesThatCannotBeReadAreTriedAgain(t *testing.T) {
 			t.Parallel()
 			const failures = 5
 			var fails, calls, looks atomic.Int64
-			var log logText
+			var log logs.Text
 			file := filepath.Join(t.TempDir(), "file")
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -75,7 +75,7 @@ func TestFilesThatCannotBeReadAreTriedAgain(t *testing.T) {
 // by itself once it can be.
 func TestAnAuditLogThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	var log logText
+	var log logs.Text
 	dir := t.TempDir()
 	file := filepath.Join(dir, "audit.log")
 	s := start(t, func(c *Config) {
@@ -119,22 +119,4 @@ func await(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not within %v: %s", 2*mqtttest.Deadline, what)
 		}
 	}
-}
-
-// logText is a log that many goroutines write.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
