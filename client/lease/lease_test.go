@@ -243,7 +243,7 @@ func TestBrokenLease(t *testing.T) {
 }
 
 // Release deletes its own value only, and says when that was gone.
-func TestReleaseOfWhatSomebodyElseHolds(t *testing.T) {
+func TestReleaseOfALeaseOfAnotherHolder(t *testing.T) {
 	t.Parallel()
 	c := dial(t, testserver.Start(t).Addr)
 	l := acquire(t, c, "l", lease.WithTTL(forever))

@@ -40,7 +40,7 @@ type Attack struct {
 	Policy      string     // the server's policy file; empty: every client may do everything
 	Returns     [2]int64   // MiB that may stay resident above what was resident before, by size; 0: no bound
 	Keeps       bool       // the server rightly keeps what the attackers left: sessions, their queues
-	FromOutside bool       // that a newcomer is not served counts only if attackers have an address outside of loopback, see Isolated
+	FromOutside bool       // newcomers must be served only if attackers have an address outside of loopback, see Isolated
 
 	// Prepare prepares the server for the attack, before the first measurement; may be nil.
 	Prepare func(t *Target) error
@@ -68,7 +68,7 @@ type Target struct {
 	overTLS              string // where ordinary clients connect, of an attack that Negotiates
 	attacked, attackedWS string // where attackers connect
 	attackedTLS          string // likewise
-	attackedProxy        string // likewise; who connects there is a balancer
+	attackedProxy        string // likewise: the listener behind a balancer
 
 	ctx  context.Context // ends when the attack must stop
 	mu   sync.Mutex

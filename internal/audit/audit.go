@@ -1,4 +1,4 @@
-// Package audit writes what an auditor asks for afterwards: which client connected as whom
+// Package audit writes the audit log: which client connected as whom
 // and from where, which was refused and why, which took a session over, who changed the
 // configuration, and who read a backup. Each event is a line of JSON in a file of its own.
 //

@@ -57,7 +57,7 @@ func TestAnswersThatWaitForTheDiskAreBounded(t *testing.T) {
 
 // A client that doesn't take what it asked for is not read from; what it sent to
 // others before that is not held up with it.
-func TestStalledPublisherHoldsNobodyUp(t *testing.T) {
+func TestAStalledPublisherDelaysNoOtherClient(t *testing.T) {
 	t.Parallel()
 	n := run(t, vfs.NewMem(), Limits{OutputBuffer: 40 << 10}) // full in the middle of what one read takes
 	other := n.connect()

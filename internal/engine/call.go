@@ -10,21 +10,21 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// Call is one command and the reply to it, with the memory that running it takes: to be
-// used for one command after the other, by one goroutine at a time. The zero value is
-// ready for use.
+// Call is one command and the reply to it, with the memory that running it takes. One
+// goroutine at a time uses it, for one command after the other. The zero value is ready for
+// use.
 type Call struct {
 	Command statestore.Command
 
 	decision
 }
 
-// Reply is what Do has left. It is good until the next Do or Clear, and so are its
-// bytes, unless it says that they are lasting.
+// Reply is the reply to the last Do. It and its bytes are valid until the next Do or Clear;
+// bytes that it calls lasting stay valid.
 func (c *Call) Reply() *statestore.Reply { return &c.res.Reply }
 
-// Clear lets go of what the reply refers to, and of unusually large memory: to be called
-// when the reply has been used.
+// Clear drops what the reply refers to, and unusually large buffers. The caller calls it
+// when it has used the reply.
 func (c *Call) Clear() {
 	if c.Command.Verb == statestore.Get { // nearly all of the rest is as it was
 		c.stored, c.res.Reply, c.res.Entry = statestore.Entry{}, statestore.Reply{}, nil
@@ -42,15 +42,15 @@ type decision struct {
 	res statestore.Result
 
 	stored statestore.Entry // what the rules look at; a view of the table, or of value
-	value  []byte           // a copy of what the table had
+	value  []byte           // a copy of the value in the table
 	owner  uint32           // that a changed key gets
 	row    []byte           // the key as it is on disk
 
 	remembering
 }
 
-// maxKeptRow and maxKeptValue bound the memory that an idle decision or change holds on
-// to.
+// maxKeptRow and maxKeptValue bound the buffers, in bytes, that an idle decision or change
+// keeps.
 const (
 	maxKeptRow   = 4 << 10
 	maxKeptValue = table.MaxSlot
@@ -63,7 +63,7 @@ func kept(b []byte, most int) []byte {
 	return b[:0]
 }
 
-// decisions are for what no command asks for.
+// decisions are for changes that no command asks for: expiry.
 var decisions = sync.Pool{New: func() any { return new(decision) }}
 
 func (e *Local) newDecision() *decision {
@@ -72,13 +72,13 @@ func (e *Local) newDecision() *decision {
 	return d
 }
 
-// release gives a decision of newDecision back.
+// release returns a decision to the pool of newDecision.
 func (d *decision) release() {
 	d.clear()
 	decisions.Put(d)
 }
 
-// clear lets go of everything but memory to be used again.
+// clear resets everything but the buffers, which are used again.
 func (d *decision) clear() {
 	row, memoRow, indexRow, value := d.row, d.memoRow, d.indexRow, d.value
 	*d = decision{} // in place: a composite of what stays would be made elsewhere and copied
@@ -144,8 +144,8 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 	}
 }
 
-// count counts that the key's entry was stored, which belonged to owner, and is now entry,
-// which the session writes. The engine's mu is held.
+// count counts a change for the quotas: the key had the entry stored, which belonged to
+// owner, and gets the one that the session by writes. nil: none. The engine's mu is held.
 func (d *decision) count(by *session, key []byte, entry, stored *statestore.Entry, owner uint32) {
 	e := d.e
 	if entry != nil {
@@ -182,8 +182,8 @@ func (d *decision) boundsOf(by *session) (own quota.Bounds) {
 	return own
 }
 
-// issued takes over the last version, and notes the client if its timestamp is what
-// puts the versions far ahead of the wall clock. mu is held.
+// issued records the version that the change has got as the last one, and the client if its
+// timestamp has put the versions far ahead of the wall clock. mu is held.
 func (e *Local) issued(d *decision, by *session) {
 	before := e.last.Wall
 	e.last = d.res.Last
@@ -193,7 +193,7 @@ func (e *Local) issued(d *decision, by *session) {
 	}
 }
 
-// diskDeadline turns the deadline into the time of the wall clock.
+// diskDeadline is the entry's deadline on the wall clock, in ms; 0: none.
 func (d *decision) diskDeadline(entry *statestore.Entry) int64 {
 	if entry == nil || entry.DeadlineMs == 0 {
 		return 0
@@ -205,9 +205,9 @@ func (d *decision) diskDeadline(entry *statestore.Entry) int64 {
 	return wall + left
 }
 
-// indexDeadline is the same for what is remembered. It is read again while the
-// server runs, so while the clocks agree it is the deadline itself, and not off
-// by the millisecond between the looks at them.
+// indexDeadline is the same for a memo. The server reads it again while it runs. So while
+// the two clocks agree it is the memo's deadline itself, without the millisecond that may
+// pass between reading the one clock and the other.
 func (d *decision) indexDeadline(memo *statestore.Memo) int64 {
 	step := d.env.WallMs - d.env.NowMs
 	if -2 <= step && step <= 2 || memo.DeadlineMs > math.MaxInt64-max(0, step) {

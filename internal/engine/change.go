@@ -10,25 +10,25 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// change is what remains to be done about a change of a key or of what is remembered,
-// once its batch is durable: the key's watchers are told, a deletion's tombstone goes,
-// a memo settles. A SET of an unwatched key needs none of it, and has no
-// change: its reply only waits for the batch.
+// change has what must be done when the batch with a change of a key or of a memo is
+// durable: the engine notifies the key's watchers, removes a deletion's tombstone, and
+// lets the memo leave its overlay once Pebble has it. A SET of an unwatched key needs none
+// of this and has no change: its reply only waits for the batch.
 //
-// It belongs to the goroutine that makes it until it is given to the journal as a waiter,
-// and to the journal's committer from then on: the journal may call Durable before End has returned.
+// It belongs to the goroutine that makes it until the journal gets it as a waiter, and to
+// the journal's committer from then on: the journal may call Durable before End has returned.
 type change struct {
 	e *Local
 
 	events    [2]statestore.Event // numEvents of them, from the rules; their keys and values are in key and value, or lasting
 	numEvents int
-	key       []byte   // its own memory
-	value     []byte   // its own memory, of the value in an event
+	key       []byte   // a copy
+	value     []byte   // a copy of the value in an event
 	own       *watch   // the requester's own, if it watches the key
 	watchers  []*watch // as they were at the change, own among them
 	requester journal.Waiter
 
-	tombstone *shard // where the key's is; nil: it has none
+	tombstone *shard // the shard of the key's tombstone; nil: it has none
 	hash      uint64 // of the key
 	deletion  hlc.Timestamp
 
@@ -43,7 +43,7 @@ func (e *Local) newChange() *change {
 	return ch
 }
 
-// release gives the change back, with no reference left to what it was about.
+// release returns the change to the pool, without references to the key.
 func (ch *change) release() {
 	key, value := ch.key, ch.value
 	*ch = change{}
@@ -52,14 +52,14 @@ func (ch *change) release() {
 }
 
 // Durable implements journal.Waiter. On the requester's connection the notification of a
-// change precedes the reply to it (protocol, section 6); then the others hear of it, who
-// may be thousands. That is the order of calls here: the requester's own watch, its
+// change precedes the reply to it (protocol, section 6). The other watchers, which may be
+// thousands, come after the reply. So the order of calls is: the requester's own watch, its
 // Waiter, the other watchers.
 //
-// The watchers are those of the moment of the change. None of them is told after its STOP
-// was answered: the answer to STOP asks the journal after the key's last change was
-// appended, so its callback comes after this one. A session that was closed meanwhile is
-// passed over (see tell).
+// The watchers are those that the key had when it was changed. None is notified after the
+// answer to its STOP: that answer awaits the journal from a moment after the key's last
+// change was appended, so its callback comes after this one. A session that was closed
+// meanwhile is skipped (see tell).
 func (ch *change) Durable(batch journal.Seq) {
 	ch.tellOwn(batch)
 	if ch.requester != nil {
@@ -69,7 +69,7 @@ func (ch *change) Durable(batch journal.Seq) {
 	ch.release()
 }
 
-// tellOwn is what comes before the reply.
+// tellOwn does what comes before the reply.
 func (ch *change) tellOwn(batch journal.Seq) {
 	if ch.memo != nil {
 		ch.settling.batch = batch
@@ -80,7 +80,7 @@ func (ch *change) tellOwn(batch journal.Seq) {
 	}
 }
 
-// tellOthers is what comes after the reply.
+// tellOthers does what comes after the reply.
 func (ch *change) tellOthers() {
 	for _, w := range ch.watchers {
 		if w != ch.own {
@@ -102,8 +102,8 @@ func (ch *change) tell(w *watch) {
 	}
 }
 
-// carryOut puts what was decided in the place of the key's record r and appends it to
-// the journal. by is the session that made the change, nil for expiry. The shard's lock
+// carryOut replaces the key's record r as was decided, and appends the key's row to the
+// journal. by is the session that made the change, nil for expiry. The shard's lock
 // is held.
 func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, by *session) (wait Wait) {
 	e, entry := d.e, d.res.Entry
@@ -152,7 +152,7 @@ func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, 
 	return wait
 }
 
-// aim finds those who are to hear of the change.
+// aim finds the watchers to notify, and the requester's Waiter.
 func (ch *change) aim(watchers *watchers, by *session) {
 	ch.watchers = watchers.All
 	if by != nil {
@@ -161,8 +161,8 @@ func (ch *change) aim(watchers *watchers, by *session) {
 	}
 }
 
-// take takes the events over. The value of a SET's must outlast the command's: it is the
-// record's own, if that is on the Go heap, where it never changes, or a copy.
+// take copies the events. The value of a SET's event must outlive the command's bytes: it is
+// the record's own value if that is on the Go heap, where it never changes, and else a copy.
 func (ch *change) take(res *statestore.Result, sh *shard, r table.Record) {
 	ch.numEvents = res.NumEvents
 	for i := range ch.numEvents {

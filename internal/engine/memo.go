@@ -232,8 +232,8 @@ func (d *decision) settling() settling {
 	return settling{stripe: d.stripe, row: d.overlayRow, memo: d.memo, cost: d.memoCost()}
 }
 
-// settle notes that a memo's change is durable, and takes those out of the overlays that
-// have been applied since. The committer's.
+// settle notes that a memo's change is durable, and takes older changes out of the overlays
+// that Pebble has by now. The committer calls it.
 func (e *Local) settle(s settling) {
 	e.settlingMu.Lock()
 	e.settling = append(e.settling, s)
@@ -241,12 +241,12 @@ func (e *Local) settle(s settling) {
 	e.dropApplied(settleAtOnce)
 }
 
-// settleAtOnce bounds how many changes each new one takes out of the overlays: more than
-// one, so that they don't grow.
+// settleAtOnce is how many changes settle takes out of the overlays at most: more than one,
+// so that the overlays don't grow.
 const settleAtOnce = 4
 
-// dropApplied takes changes that have been applied out of the overlays, oldest first, at
-// most so many. One that a newer change has taken the place of has left already.
+// dropApplied takes changes that Pebble has out of the overlays, oldest first, at most so
+// many. A change that a newer one of the same memo has replaced has left already.
 func (e *Local) dropApplied(most int) {
 	applied := e.journal.Applied()
 	for range most {

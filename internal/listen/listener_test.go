@@ -209,7 +209,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 }
 
 // A handshake that doesn't go on holds up no other connection, and ends at its deadline.
-func TestHandshakesHoldUpNobody(t *testing.T) {
+func TestHandshakesDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
 	a := certstest.New(t)
 	l := open(t, "mqtts://127.0.0.1:0", withTLS(a.Server("server")))

@@ -49,7 +49,7 @@ func Parse(file string, content []byte) (*Policy, error) {
 	p := &Policy{File: file}
 	if root := c.document(content); root != nil {
 		c.file(p, root)
-		c.finish(p)
+		c.references(p)
 	}
 	if err := c.result(file); err != nil {
 		return nil, err
@@ -455,9 +455,9 @@ func (c *checker) groups(p *Policy, n *yaml.Node) {
 	})
 }
 
-// finish makes the checks that need the whole file: each rule's groups must be defined.
+// references makes the checks that need the whole file: each rule's groups must be defined.
 // It warns of groups that no rule refers to, and of a policy that lets no client connect.
-func (c *checker) finish(p *Policy) {
+func (c *checker) references(p *Policy) {
 	groups := map[string]*group{}
 	for i := range p.groups {
 		groups[p.groups[i].name] = &p.groups[i]

@@ -100,30 +100,29 @@ func (c *Conn) Shut(grace time.Duration) {
 	}
 }
 
-// abandon is Close for when the grace is over.
+// abandon is Close for a timer.
 func (c *Conn) abandon() { _ = c.Close() }
 
-// finish closes the socket after the last byte was written. The caller was the
+// closeWritten closes the socket after the last byte was written. The caller was the
 // writer and has set closed.
 //
 // A socket that is closed with unread input, or that gets more input afterwards,
-// answers with a reset, and a reset may take away from the peer what it has not
-// yet read: the reason for the disconnect. So the input is thrown away first, and
-// a peer that is just sending gets the end of the stream at once, but the close
-// itself a little later.
-func (c *Conn) finish() {
+// answers with a reset. On a reset the peer's system may drop what the peer has not
+// read yet: the reason for the disconnect. So closeWritten discards the input first,
+// ends the stream at once, and closes the socket a little later.
+func (c *Conn) closeWritten() {
 	if c.raw != nil && discardInput(c.raw) && c.linger() {
 		return
 	}
-	// On the plain path Close may still exchange a farewell with the peer, and
-	// may take a while: this is then the connection's own goroutine, and the
-	// deadline goes on until it is done.
+	// On the plain path Close may still write to the peer (TLS's close_notify), and so
+	// may take a while. Then this is the connection's own goroutine, and the deadline
+	// holds until Close has returned.
 	_ = c.nc.Close()
 	c.stopDeadline()
 }
 
-// linger ends the stream and leaves the close to a timer; false if there is no
-// grace for it. Meanwhile the peer's input stays in the system, which bounds it.
+// linger ends the stream and has a timer close the socket. It returns false if there is
+// no time for that. Meanwhile the peer's input stays in the system, which bounds it.
 func (c *Conn) linger() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -127,7 +127,7 @@ func TestOnlyThoseThatTakeAllProcessorsYieldThem(t *testing.T) {
 	}
 }
 
-func TestYieldKeepsThePlaceThatNobodyWaitsFor(t *testing.T) {
+func TestYieldKeepsThePlaceIfNoneWaitsForIt(t *testing.T) {
 	t.Parallel()
 	g, _ := testGate(t)
 	g.Enter()

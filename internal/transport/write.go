@@ -432,7 +432,7 @@ func (c *Conn) take(mayDrain bool) bool {
 	c.closed = c.closed || last
 	c.mu.Unlock()
 	if last {
-		c.finish()
+		c.closeWritten()
 	}
 	return false
 }

@@ -75,7 +75,7 @@ func Load(b *routing.Router) (*Loaded, error) {
 	if err := errors.Join(append(errs, bad)...); err != nil {
 		return nil, fmt.Errorf("reading the broker's data: %w", err)
 	}
-	l.finish()
+	l.openQueues()
 	return l.loaded, nil
 }
 
@@ -380,9 +380,9 @@ func (l *loader) Will(n uint64, r *rows.Will) error {
 	return nil
 }
 
-// finish prepares the queues for use, gives orphaned messages back to their groups, and
+// openQueues prepares the queues for use, gives orphaned messages back to their groups, and
 // deletes orphans.
-func (l *loader) finish() {
+func (l *loader) openQueues() {
 	b := l.b
 	for _, s := range l.sessions {
 		s.Mu.Lock()

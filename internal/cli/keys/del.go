@@ -134,7 +134,7 @@ func (d *deletion) run(cmd *cobra.Command, c *connect.Flags, args []string) erro
 		}
 	}
 	p := progress{cmd: cmd, out: &d.out, verbose: c.Verbose, several: d.stdin || byPattern || len(args) > 1, byPattern: byPattern}
-	return p.finish(deleteAll(cmd.Context(), c, cl, keys, opts, p.report))
+	return p.summarize(deleteAll(cmd.Context(), c, cl, keys, opts, p.report))
 }
 
 func (d *deletion) options(cmd *cobra.Command) ([]client.DelOption, error) {
@@ -283,8 +283,8 @@ func (p *progress) report(d *deleted) error {
 	return nil
 }
 
-// finish prints the result of all keys together, and returns the command's error.
-func (p *progress) finish(err error) error {
+// summarize prints the result of all keys together, and returns the command's error.
+func (p *progress) summarize(err error) error {
 	switch {
 	case err != nil && p.several:
 		return fmt.Errorf("%w; %s deleted before", connect.Explain(err), wereDeleted(p.deleted))

@@ -1,7 +1,8 @@
 // Package sockets deals with the sockets below connections: how many may be open, how many
 // handshakes may be under way on them, where a peer is, and how they close.
 //
-// What listens calls it for each new socket. It never reads or writes.
+// The listeners (internal/listen), the broker and the transport call it. It never reads or
+// writes.
 package sockets
 
 import "net"
