@@ -130,7 +130,7 @@ func TestSessionErrors(t *testing.T) {
 		{"kick", "no client is given; usage: holdfast session kick [flags] CLIENT..."},
 		{"delete --stdin a", "--stdin and CLIENT exclude each other"},
 		{"lst", `holdfast session: unknown command "lst"; did you mean list?; see holdfast session --help`},
-		{"list a", `holdfast session list: unknown command "a" for "holdfast session list"`},
+		{"list a", `holdfast session list: unexpected argument "a"; usage: holdfast session list [flags]`},
 	} {
 		administer(t, nowhere, "", strings.Fields(test.args)...).want(t, test.args, 2, "", test.want)
 	}

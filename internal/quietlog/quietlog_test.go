@@ -150,7 +150,7 @@ func TestConcurrentUse(t *testing.T) {
 // The burst can be changed while lines are written; 0 lets all pass.
 func TestSetBurst(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
+	var out logs.Text
 	h := quietlog.New(slog.NewTextHandler(&out, nil), quietlog.Options{Burst: 1, Interval: time.Hour})
 	log := slog.New(h.WithAttrs([]slog.Attr{slog.Int("a", 1)}))
 	for _, burst := range []int{1, 3, 0} {

@@ -59,7 +59,12 @@ func Explain(err error) error {
 	}
 	if errors.As(err, &e) {
 		name := protocol.Quote(e.Key)
-		if errors.Is(e.Err, client.ErrSyntax) && e.Op != "scan" && len(e.Key) > protocol.DefaultMaxKey {
+		switch {
+		case errors.Is(e.Err, client.ErrSyntax) && e.Op == "scan":
+			return fmt.Errorf("pattern %s: %w: every [ needs its ], with characters or ranges in ascending order between them; [[] is the character itself, and only --binary takes a pattern that is not UTF-8; at most %d bytes", name, e.Err, protocol.MaxPattern)
+		case errors.Is(e.Err, client.ErrEmptyKey):
+			return fmt.Errorf("%s: %w: a key has at least one byte", name, e.Err)
+		case errors.Is(e.Err, client.ErrSyntax) && len(e.Key) > protocol.DefaultMaxKey:
 			return fmt.Errorf("%s: %w: a key has at most %d bytes, unless the server's --max-key-size says otherwise", name, e.Err, protocol.DefaultMaxKey)
 		}
 		return fmt.Errorf("%s: %w", name, e.Err)

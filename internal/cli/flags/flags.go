@@ -237,6 +237,24 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant("", args[0], names), cmd.CommandPath())
 }
 
+// Args is for a command that needs exactly these arguments. what names each for an error,
+// for example "backup directory".
+func Args(what ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(what) {
+			return fmt.Errorf("no %s is given; usage: %s", what[len(args)], cmd.UseLine())
+		}
+		return NothingLeft(cmd, args[len(what):])
+	}
+}
+
+// AtMost is for a command that takes up to so many arguments.
+func AtMost(most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return NothingLeft(cmd, args[min(most, len(args)):])
+	}
+}
+
 // NothingLeft refuses arguments for which a command has no use.
 func NothingLeft(cmd *cobra.Command, rest []string) error {
 	if len(rest) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 )
 
@@ -42,7 +43,7 @@ keys and values that are not UTF-8 come as key_base64 and value_base64.`,
 		Example: `  holdfast scan 'sensor/*'
   holdfast scan --values --output json 'sensor/*'
   holdfast scan --binary | holdfast del --stdin --key-encoding quoted`,
-		Args: cobra.MaximumNArgs(1),
+		Args: flags.AtMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pattern := "*"
 			if len(args) > 0 {

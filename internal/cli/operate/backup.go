@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -27,7 +28,7 @@ check --data DIR and holdfast restore verify it. No server starts on a backup.
 The data of a stopped server can be copied like any directory.`,
 		Example: `  holdfast backup /backups/today
   holdfast backup --data /var/lib/holdfast /backups/today`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bar := newProgressLine(cmd.ErrOrStderr(), "copied")
 			done, err := server.Backup(cmd.Context(), data, args[0], copies, bar.show)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
@@ -29,7 +30,7 @@ Exit status: 0 it is sound, 1 problems were found (one per line on standard
 output), 2 it could not be checked.`,
 		Example: `  holdfast check
   holdfast check --data /var/lib/holdfast`,
-		Args: cobra.NoArgs,
+		Args: flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			bar := newProgressLine(cmd.ErrOrStderr(), "checked")
 			cfg.Logger = slog.New(slog.DiscardHandler) // the report has what it would log

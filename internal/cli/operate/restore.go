@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -20,7 +21,7 @@ compared with the list in the backup, and the copy is verified, as by holdfast c
 before it is moved to NEW. Then start a server with --data NEW.`,
 		Example: `  holdfast restore /backups/today --data /var/lib/holdfast
   holdfast serve --data /var/lib/holdfast`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("backup"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bar := newProgressLine(cmd.ErrOrStderr(), "copied")
 			report, _, err := server.Restore(args[0], data, bar.show)

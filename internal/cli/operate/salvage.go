@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
@@ -32,7 +33,7 @@ Exit status: 0 everything was readable, 1 something was not (one line each on
 standard output), 2 nothing was salvaged.`,
 		Example: `  holdfast salvage /var/lib/holdfast --data /var/lib/holdfast-new
   holdfast serve --data /var/lib/holdfast-new`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.DataDir = args[0]
 			cfg.Logger = slog.New(slog.DiscardHandler) // the report has what it would log

@@ -76,7 +76,7 @@ of them first:
 
 Sessions of clients that have not proven who they are count for the address that
 the client is connected from, or for - while it is away.`,
-		Args: cobra.NoArgs,
+		Args: flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := bufio.NewWriter(cmd.OutOrStdout())
 			var principals holders

@@ -37,7 +37,7 @@ standard input.`,
 		Example: `  holdfast passwd users alice
   head -c 18 /dev/urandom | base64 | tee alice.secret | holdfast passwd users alice
   holdfast passwd users alice --delete`,
-		Args: cobra.ExactArgs(2),
+		Args: flags.Args("file", "user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, user := args[0], args[1]
 			batch := cmd.Flags().Changed("password")

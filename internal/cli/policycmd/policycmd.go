@@ -39,7 +39,7 @@ func newCheckCommand() *cobra.Command {
 everything that is wrong with it, and for what is allowed but looks like a
 mistake. Exit status: 0 if a server takes the file, 1 if not, 2 if it cannot be
 read.`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("policy file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
 			p, err := policy.Read(args[0])
@@ -85,7 +85,7 @@ otherwise. Exit status: 0 if all that is asked is allowed, 1 if not, 2 after an
 error.`,
 		Example: `  holdfast policy explain policy.yaml --client press-4 --topic plant/4/speed --publish
   holdfast policy explain policy.yaml --client x --username olga --attribute role=operator --key limits/4 --write`,
-		Args: cobra.MaximumNArgs(1),
+		Args: flags.AtMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && q.file != "" {
 				return errors.New("the policy file is given twice; leave out --policy, or the argument")
@@ -199,7 +199,7 @@ standard output. What cannot be converted, such as deny lines, is named on
 standard error, as FILE:LINE: TEXT. Exit status: 0 if all was converted, 1 if
 not, 2 if the file cannot be read.`,
 		Example: `  holdfast policy import-mosquitto /etc/mosquitto/acl > policy.yaml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    flags.Args("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			content, err := os.ReadFile(args[0])
 			if err != nil {

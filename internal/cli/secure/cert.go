@@ -62,7 +62,7 @@ func newIssueCommand(server bool) *cobra.Command {
 		Short:   "Make a client's certificate and key",
 		Long:    "Make the files NAME.crt and NAME.key for a client. NAME is its identity: the subject's common name.",
 		Example: "  holdfast cert client press-7 --ca site\n  HOLDFAST_KEYPASSWORD=secret holdfast cert client olga --ca site --encrypt",
-		Args:    cobra.ExactArgs(1),
+		Args:    flags.Args("name"),
 	}
 	if server {
 		cmd.Use, cmd.Short = "server NAME", "Make a server's certificate and key"
@@ -122,7 +122,7 @@ func newRevokeCommand() *cobra.Command {
 		Long: `Put the certificate in FILE on the revocation list ca.crl of the authority. A server
 that has it as tls-crl reads it again, and refuses the certificate from then on.`,
 		Example: "  holdfast cert revoke site/press-7.crt --ca site",
-		Args:    cobra.ExactArgs(1),
+		Args:    flags.Args("certificate"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			authority, err := a.open()
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 )
 
@@ -51,7 +52,7 @@ holder decides who is let in. Nothing that exists is overwritten.
 The last lines are the commands of a first session.`,
 		Example: `  holdfast init site
   holdfast init /etc/holdfast --host broker.example.com --host 192.0.2.7`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s := setup{dir: args[0], hosts: hosts, valid: time.Duration(days) * day, listen: address}
 			if err := s.make(); err != nil {

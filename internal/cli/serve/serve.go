@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -42,7 +43,7 @@ and where it is from, "holdfast config reference" a file with all settings.`,
   holdfast init site && holdfast serve --config site/holdfast.yaml
   holdfast serve --listen mqtts://0.0.0.0:8883 --tls-cert server.crt --tls-key server.key --tls-client-ca ca.crt
   holdfast serve --listen 0.0.0.0:1883 --allow-anonymous`,
-		Args: cobra.NoArgs,
+		Args: flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := set.load(os.Environ()); err != nil {
 				return err

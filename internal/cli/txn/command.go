@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -46,7 +47,7 @@ write has made with -v, and an object with --output json. Exit status: 0 done, n
 or before; 1 a condition was not met; 2 error.`,
 		Example: `  holdfast txn transfer.json
   echo '{"if":[{"key":"k","value":"old"}],"then":[{"set":"k","value":"new"}]}' | holdfast txn -`,
-		Args: cobra.ExactArgs(1),
+		Args: flags.Args("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return run(cmd, c, args[0], retry, &out)
 		},

@@ -79,7 +79,7 @@ func parse(data []byte) (*document, error) {
 	d.DisallowUnknownFields()
 	var doc document
 	if err := d.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("the transaction is not the JSON that it should be: %w", err)
+		return nil, fmt.Errorf("the transaction is not the JSON that it should be: %w; see holdfast txn --help", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more than one transaction")
