@@ -64,7 +64,7 @@ func newReferenceCommand() *cobra.Command {
 		Long: `Print a configuration file in which each setting stands commented out, with what it
 means, its variable of the environment, and its default.`,
 		Example: "  holdfast config reference >holdfast.yaml",
-		Args:    cobra.NoArgs,
+		Args:    flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), reference())
 			return err
