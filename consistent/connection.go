@@ -62,6 +62,24 @@ func (c *Connection) Done(ctx context.Context, r DoneRequest) (bool, error) {
 	return c.store.Done(ctx, r.Key, r.MessageID, client.OfVersion(r.Version), client.Leave(r.Digest))
 }
 
+// Set implements Conn.
+func (c *Connection) Set(ctx context.Context, key string, value []byte, expiry time.Duration) error {
+	_, err := c.store.Set(ctx, key, value, client.Expiry(expiry), client.RetryWrites())
+	return err
+}
+
+// Usage implements Conn.
+func (c *Connection) Usage(ctx context.Context, prefix string) (keys int, bytes int64, err error) {
+	for e, err := range c.store.ScanValues(ctx, client.LiteralPattern(prefix)+"*") {
+		if err != nil {
+			return 0, 0, err
+		}
+		keys++
+		bytes += int64(len(e.Bytes))
+	}
+	return keys, bytes, nil
+}
+
 // Publish implements Conn.
 func (c *Connection) Publish(ctx context.Context, messages ...Message) error {
 	return c.messages.Publish(ctx, messages...)

@@ -14,6 +14,8 @@ import (
 const (
 	// DeadLetterReason is why the message could not be processed, for a person.
 	DeadLetterReason = "dead-letter-reason"
+	// DeadLetterCode is the same for a program: a [deadletter.Code].
+	DeadLetterCode = "dead-letter-code"
 	// DeadLetterSourceTopic is the topic that the message came by.
 	DeadLetterSourceTopic = "dead-letter-topic"
 	// DeadLetterHandler is the name of the handler.
@@ -26,14 +28,31 @@ const (
 // reasonBytes bounds the text of a reason.
 const reasonBytes = 1024
 
-// sendDeadLetter publishes a message to the dead-letter topic, once.
+// sendDeadLetter stores a dead letter, and publishes it for those who listen. A message that
+// came by the dead-letter topic itself, because a former process has subscribed to it, is
+// not published there again.
 func (p *Processor) sendDeadLetter(ctx context.Context, f *task) error {
 	log := p.log(f)
 	var panicked *PanicError
 	if errors.As(f.refused, &panicked) {
 		log = log.With("stack", string(panicked.Stack))
 	}
-	log.Error("a message goes to the dead-letter topic", "dead_letter_topic", f.handler.deadLetter, "error", f.refused)
+	if !f.kept {
+		log.Error("a message is a dead letter", "dead_letter_topic", f.handler.deadLetter, "code", codeOf(f.refused), "error", f.refused)
+		err := p.keepLetter(ctx, f)
+		switch {
+		case errors.Is(err, errNotKept):
+			p.log(f).Error("a dead letter is published only: without a subscriber it is lost", "dead_letter_topic", f.handler.deadLetter, "error", err)
+			p.count(f, CountUnkept)
+		case err != nil:
+			return err
+		}
+		f.kept = true
+	}
+	if f.Message.Topic == f.handler.deadLetter {
+		p.count(f, CountDeadLetter)
+		return nil
+	}
 	letter := deadLetter(f, f.refused, true)
 	if limit := p.conn.MaxPacketSize(); limit > 0 && letter.SizeBytes() > int64(limit) {
 		letter = deadLetter(f, f.refused, false)
@@ -58,6 +77,7 @@ func deadLetter(f *task, reason error, whole bool) Message {
 	m.Topic, m.Retain, m.Expiry = f.handler.deadLetter, false, 0
 	m.UserProperties = append(slices.Clone(m.UserProperties),
 		UserProperty{Name: DeadLetterReason, Value: text(reason.Error())},
+		UserProperty{Name: DeadLetterCode, Value: string(codeOf(reason))},
 		UserProperty{Name: DeadLetterSourceTopic, Value: f.Message.Topic},
 		UserProperty{Name: DeadLetterHandler, Value: f.Handler})
 	if !whole {

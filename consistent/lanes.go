@@ -19,6 +19,7 @@ type task struct {
 	refused error       // the message becomes a dead letter, because of this
 	calls   int         // of the handler that have failed
 	pause   pause       // before the next attempt
+	kept    bool        // the dead letter is in the store, or cannot be
 	acks    []func()    // under lanes.mu: one per delivery of the message
 	from    *lane       // while it is being processed
 	timer   *time.Timer // under lanes.mu: while it rests

@@ -31,6 +31,10 @@ type Conn interface {
 	Store(ctx context.Context, r StoreRequest) (client.StoreResult, error)
 	// Done is [client.Client.Done].
 	Done(ctx context.Context, r DoneRequest) (remembered bool, err error)
+	// Set sets a key, which expires after expiry.
+	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
+	// Usage counts the keys that begin with prefix, and the bytes of their values.
+	Usage(ctx context.Context, prefix string) (keys int, bytes int64, err error)
 	// Publish sends messages in this order and returns nil when all of them are
 	// acknowledged, as [client.Session.Publish].
 	Publish(ctx context.Context, messages ...Message) error

@@ -33,9 +33,12 @@ const (
 	CountDeadLetter
 	// CountNonDeterministic: the outputs of a replay were not those of the first processing.
 	CountNonDeterministic
+	// CountUnkept: a dead letter was published and not kept in the store, because it had no
+	// room or was not allowed.
+	CountUnkept
 )
 
-var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic"}
+var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic", "unkept dead letter"}
 
 // String names the counter, for example "processed".
 func (c Counter) String() string {

@@ -33,6 +33,10 @@ const (
 	defaultDrainTimeout = 30 * time.Second
 	defaultSkew         = 5 * time.Minute
 
+	defaultLetters      = 10_000
+	defaultLetterBytes  = 64 << 20
+	defaultLetterExpiry = 30 * 24 * time.Hour
+
 	logBurst = 20 // lines a second with the same message
 )
 
@@ -47,6 +51,9 @@ type options struct {
 	attempts               int
 	minBackoff, maxBackoff time.Duration
 	deadLetter             string
+	letters                int
+	letterBytes            int64
+	letterExpiry           time.Duration
 	source                 string
 	timeout                time.Duration
 	drainTimeout           time.Duration
@@ -117,6 +124,18 @@ func (t deadLetterTopic) applyHandler(o *handlerOptions) { o.deadLetter = string
 // processor's topic for one handler.
 func WithDeadLetterTopic(topic string) DeadLetterOption { return deadLetterTopic(topic) }
 
+// WithKeptDeadLetters bounds the dead letters that are kept in the store, where
+// holdfast dead-letters and package deadletter find them: how many letters, how many bytes
+// they have together, and after what time each of them expires. The defaults are 10,000,
+// 64 MiB and 30 days. A letter for which there is no room is published only, counted
+// ([CountUnkept]) and logged. With 0 letters none is kept. Each instance counts for itself.
+//
+// The processor must be allowed to read and write the keys dead-letters/NAME/…, with the
+// namespace before the processor's name if it has one.
+func WithKeptDeadLetters(letters int, bytes int64, expiry time.Duration) Option {
+	return optionFunc(func(o *options) { o.letters, o.letterBytes, o.letterExpiry = letters, bytes, expiry })
+}
+
 // WithSource sets the CloudEvents source of outputs that have none; the default is the
 // name of their handler.
 func WithSource(source string) Option { return optionFunc(func(o *options) { o.source = source }) }
@@ -156,6 +175,9 @@ func newOptions(name string, opts []Option) (options, error) {
 		minBackoff:   defaultMinBackoff,
 		maxBackoff:   defaultMaxBackoff,
 		skew:         defaultSkew,
+		letters:      defaultLetters,
+		letterBytes:  defaultLetterBytes,
+		letterExpiry: defaultLetterExpiry,
 		timeout:      defaultTimeout,
 		drainTimeout: defaultDrainTimeout,
 		logger:       slog.New(quietlog.New(slog.Default().Handler(), quietlog.Options{Burst: logBurst})),
@@ -203,6 +225,8 @@ func (o *options) check() error {
 		return bad("WithBackoff(%v, %v): the first must be positive and the second no smaller", o.minBackoff, o.maxBackoff)
 	case !validTopic(o.deadLetter):
 		return bad("WithDeadLetterTopic(%q): %s", o.deadLetter, topicRule)
+	case o.letters < 0 || o.letters > 0 && (o.letterBytes <= 0 || o.letterExpiry <= 0):
+		return bad("WithKeptDeadLetters(%d, %d, %v): the first must not be negative, and the others must be positive unless it is 0", o.letters, o.letterBytes, o.letterExpiry)
 	case o.timeout <= 0:
 		return bad("WithTimeout(%v): it must be positive", o.timeout)
 	case o.drainTimeout < 0:

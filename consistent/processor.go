@@ -37,6 +37,7 @@ type Processor struct {
 	o        options
 	handlers []*handler
 	lanes    *lanes
+	letters  letters
 	attempt  Process // with the middleware around it
 
 	unregistered []error       // of registrations; Run returns them

@@ -14,6 +14,7 @@
 //	consistent_conflicts_total             STOREs that came too late
 //	consistent_retries_total               attempts that failed and were made again
 //	consistent_dead_letters_total          messages published to the dead-letter topic
+//	consistent_dead_letters_unkept_total   those of them that could not be kept in the store
 //	consistent_non_deterministic_total     replays whose outputs differed
 //	consistent_step_seconds                histogram, with the label step: load, handle, store, publish
 package consistentprom
@@ -67,6 +68,7 @@ var counters = [...]struct{ name, help string }{
 	consistent.CountRetry:            {"retries_total", "Attempts that failed and were made again."},
 	consistent.CountDeadLetter:       {"dead_letters_total", "Messages that were published to the dead-letter topic."},
 	consistent.CountNonDeterministic: {"non_deterministic_total", "Replays whose outputs were not those of the first processing."},
+	consistent.CountUnkept:           {"dead_letters_unkept_total", "Dead letters that were published and could not be kept in the store."},
 }
 
 // Count implements consistent.Metrics. A counter of a newer package consistent is left out.

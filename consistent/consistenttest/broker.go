@@ -303,6 +303,25 @@ func (c *Conn) ack(d *delivery) {
 	}
 }
 
+// Set implements consistent.Conn.
+func (c *Conn) Set(_ context.Context, key string, value []byte, expiry time.Duration) error {
+	_, err := c.command(&statestore.Command{Verb: statestore.Set, Key: []byte(key), Value: slices.Clone(value), ExpiryMs: expiry.Milliseconds()})
+	return err
+}
+
+// Usage implements consistent.Conn.
+func (c *Conn) Usage(_ context.Context, prefix string) (keys int, bytes int64, err error) {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	for key, e := range c.b.store.entries {
+		if e != nil && strings.HasPrefix(key, prefix) {
+			keys++
+			bytes += int64(len(e.Value))
+		}
+	}
+	return keys, bytes, nil
+}
+
 // Publish implements consistent.Conn.
 func (c *Conn) Publish(_ context.Context, messages ...consistent.Message) error {
 	if c.ended() {

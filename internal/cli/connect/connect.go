@@ -109,18 +109,28 @@ func (c *Flags) Command(cmd *cobra.Command) *cobra.Command {
 
 // Dial connects as the flags say. The caller closes the client.
 func (c *Flags) Dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
+	return dial(cmd, c, client.Dial, opts)
+}
+
+// DialSession is Dial for a session, which needs another client ID than a client that is
+// connected.
+func (c *Flags) DialSession(cmd *cobra.Command, opts ...client.Option) (*client.Session, error) {
+	return dial(cmd, c, client.DialSession, opts)
+}
+
+func dial[T any](cmd *cobra.Command, c *Flags, connect func(context.Context, string, ...client.Option) (T, error), opts []client.Option) (cl T, err error) {
 	address, shared, err := c.settings(cmd)
 	if err != nil {
-		return nil, err
+		return cl, err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.Timeout)
 	defer cancel()
-	cl, err := client.Dial(ctx, address, append(shared, opts...)...) // the caller's options come last, and replace the flags'
+	cl, err = connect(ctx, address, append(shared, opts...)...) // the caller's options come last, and replace the flags'
 	if errors.Is(err, client.ErrInvalidOption) && strings.Contains(err.Error(), "address") {
-		return nil, fmt.Errorf("%s: %w", c.Name("hostname"), err)
+		return cl, fmt.Errorf("%s: %w", c.Name("hostname"), err)
 	}
 	if err != nil {
-		return nil, Unreachable(address, c.Timeout, err)
+		return cl, Unreachable(address, c.Timeout, err)
 	}
 	return cl, nil
 }
