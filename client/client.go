@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/client/internal/watches"
@@ -53,6 +54,10 @@ func New(address string, opts ...Option) (*Client, error) {
 
 // ClientID returns the MQTT client ID in use.
 func (c *Client) ClientID() string { return c.cfg.ClientID }
+
+// ClockAhead is how far this machine's clock was ahead of the server's when that refused a
+// timestamp; 0: it has refused none. The client has corrected its timestamps by it.
+func (c *Client) ClockAhead() time.Duration { return c.cfg.clock.Ahead() }
 
 // Close disconnects. Requests in flight fail, with [ErrClosed] or, if they are
 // writes that were sent, [ErrUnknownOutcome]; watches end with ErrClosed. Close

@@ -43,6 +43,7 @@ type config struct {
 	tls           *tls.Config
 	retryWrites   bool
 	sessionExpiry time.Duration
+	queueFull     QueueFull
 	randomID      bool // the client ID was made up, so no later process resumes the session
 	clock         *hlc.Clock
 }
@@ -91,6 +92,22 @@ func WithKeepAlive(d time.Duration) Option {
 // default is one day. It means nothing to a [Client].
 func WithSessionExpiry(d time.Duration) Option {
 	return optionFunc(func(c *config) { c.sessionExpiry = d })
+}
+
+// QueueFull says what the server does when its queue of messages for a [Session] is full.
+type QueueFull string
+
+const (
+	QueueFullReject     QueueFull = "reject"      // refuse publishes ([ReasonQuotaExceeded]): nothing is lost
+	QueueFullDropOldest QueueFull = "drop-oldest" // drop the oldest message that was not sent
+	QueueFullEndSession QueueFull = "end-session" // end the session with all that waits in it
+)
+
+// WithQueueFull chooses that. By default, or with "", the server's setting decides. Holdfast
+// refuses the connection if it leaves clients no choice (--keep-queue-full); other servers
+// ignore it (user property holdfast-queue-full of CONNECT), and so does a [Client].
+func WithQueueFull(q QueueFull) Option {
+	return optionFunc(func(c *config) { c.queueFull = q })
 }
 
 // WithBackoff bounds the pause between two attempts to connect: it starts near

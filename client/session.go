@@ -52,6 +52,9 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 	return s, nil
 }
 
+// Named tells whether the client ID was given, so that a later process can resume the session.
+func (s *Session) Named() bool { return !s.cfg.randomID }
+
 // ClientID returns the MQTT client ID in use.
 func (s *Session) ClientID() string { return s.cfg.ClientID }
 
@@ -207,7 +210,11 @@ func (s *Session) connect() (*sessionLink, error) {
 	l.acks = l.AckByHand()
 	s.inbox.Open(l) // messages come as soon as the CONNACK
 	expiry := uint32(min(math.Ceil(s.cfg.sessionExpiry.Seconds()), math.MaxUint32))
-	present, err := l.Handshake(ctx, &paho.Connect{Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry}})
+	properties := &paho.ConnectProperties{SessionExpiryInterval: &expiry}
+	if q := s.cfg.queueFull; q != "" {
+		properties.User.Add("holdfast-queue-full", string(q))
+	}
+	present, err := l.Handshake(ctx, &paho.Connect{Properties: properties})
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package consistent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -18,12 +20,22 @@ type Connection struct {
 
 // Dial connects to a server, as [client.Dial] and [client.DialSession] do. The session
 // gets the client ID of [client.WithClientID], and the connection for the store the same
-// with "-store" appended. Give a client ID that stays the same: otherwise a process that
-// is started again does not get the messages that were published in between.
+// with "-store" appended. Without a client ID Dial fails: it must stay the same, or a
+// process that is started again does not get the messages that were published in between.
+// Each instance has one of its own.
+//
+// Other than there, the session outlives its connection for 7 days, as long as messages
+// are remembered by default; the server refuses publishes when its queue for the session
+// is full, rather than end the session ([client.WithQueueFull]); and the connections log
+// to [slog.Default]. Options replace each of these.
 func Dial(ctx context.Context, address string, opts ...client.Option) (*Connection, error) {
+	opts = append([]client.Option{client.WithSessionExpiry(defaultKeep), client.WithQueueFull(client.QueueFullReject), client.WithLogger(slog.Default())}, opts...)
 	messages, err := client.DialSession(ctx, address, opts...)
 	if err != nil {
 		return nil, err
+	}
+	if !messages.Named() {
+		return nil, errors.Join(fmt.Errorf("%w: give WithClientID a name that this instance keeps: a process without one does not get what was published while it was away", client.ErrInvalidOption), messages.Close())
 	}
 	store, err := client.Dial(ctx, address, append(opts[:len(opts):len(opts)], client.WithClientID(messages.ClientID()+"-store"))...)
 	if err != nil {
@@ -79,6 +91,9 @@ func (c *Connection) Usage(ctx context.Context, prefix string) (keys int, bytes 
 	}
 	return keys, bytes, nil
 }
+
+// ClockAhead implements Conn.
+func (c *Connection) ClockAhead() time.Duration { return c.store.ClockAhead() }
 
 // Publish implements Conn.
 func (c *Connection) Publish(ctx context.Context, messages ...Message) error {

@@ -3,8 +3,10 @@ package consistent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,9 +18,12 @@ import (
 // patience is how long anything may take before it counts as never happening.
 const patience = time.Minute
 
+var clients atomic.Int64 // for a client ID each
+
 func dial(t testing.TB, address string, opts ...client.Option) *consistent.Connection {
 	t.Helper()
-	c, err := consistent.Dial(t.Context(), address, append([]client.Option{client.WithBackoff(5*time.Millisecond, 50*time.Millisecond)}, opts...)...)
+	shared := []client.Option{client.WithClientID(fmt.Sprint("test-", clients.Add(1))), client.WithLogger(slog.New(slog.DiscardHandler)), client.WithBackoff(5*time.Millisecond, 50*time.Millisecond)}
+	c, err := consistent.Dial(t.Context(), address, append(shared, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,12 @@ import (
 // askKeep finds out whether the server remembers messages for as long as is needed. It
 // asks with a STORE on the version that no key has: that changes nothing.
 func (p *Processor) askKeep(ctx context.Context) error {
-	p.remember = max(p.o.keep, p.conn.SessionExpiry()) + p.o.skew
+	expiry := p.conn.SessionExpiry()
+	if expiry < p.o.keep {
+		p.o.logger.Warn("messages are remembered for longer than the server keeps the session: what comes while this instance is away for longer than the session is lost; see client.WithSessionExpiry",
+			"processor", p.o.name, "session_expiry", expiry, "keep", p.o.keep)
+	}
+	p.remember = max(p.o.keep, expiry) + p.o.skew
 	never := hlc.Timestamp{Wall: 1, Node: "none"}
 	key := storeKey(p.handlers[0], "holdfast-keep")
 	pause := pause{p.o.minBackoff, p.o.maxBackoff}
@@ -37,9 +42,11 @@ func (p *Processor) askKeep(ctx context.Context) error {
 			return err
 		}()
 		switch {
-		case err == nil && r.Keep == 0:
-			return nil
 		case err == nil:
+			p.sayClock()
+			if r.Keep == 0 {
+				return nil
+			}
 			return p.granted(r.Keep)
 		case errors.Is(err, client.ErrUnknownCommand):
 			return fmt.Errorf("%w: %w", ErrUnsupported, err)
@@ -54,6 +61,13 @@ func (p *Processor) askKeep(ctx context.Context) error {
 			t.Stop()
 			return ctx.Err()
 		}
+	}
+}
+
+// sayClock reports a clock that the server has found to be ahead when it was asked.
+func (p *Processor) sayClock() {
+	if ahead := p.conn.ClockAhead(); ahead > 0 {
+		p.o.logger.Error("this machine's clock is ahead of the server's, and is corrected by the difference: set it right", "processor", p.o.name, "ahead", ahead)
 	}
 }
 

@@ -42,6 +42,9 @@ type Conn interface {
 	Subscribe(ctx context.Context, filters ...string) error
 	// Messages is [client.Session.Messages].
 	Messages(ctx context.Context) iter.Seq2[Delivery, error]
+	// ClockAhead is how far this machine's clock is ahead of the server's, as far as is
+	// known.
+	ClockAhead() time.Duration
 	// SessionExpiry is for how long the server keeps messages that were not acknowledged
 	// once the connection is lost, and delivers them again.
 	SessionExpiry() time.Duration

@@ -36,9 +36,13 @@ const (
 	// CountUnkept: a dead letter was published and not kept in the store, because it had no
 	// room or was not allowed.
 	CountUnkept
+	// CountBackpressure: as many messages as the server sends without an acknowledgement
+	// were being processed, so the server queues those that come; once its queue is full,
+	// it refuses publishes to the processor's topics. The handler is empty.
+	CountBackpressure
 )
 
-var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic", "unkept dead letter"}
+var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic", "unkept dead letter", "backpressure"}
 
 // String names the counter, for example "processed".
 func (c Counter) String() string {

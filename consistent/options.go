@@ -60,7 +60,8 @@ type options struct {
 	middleware             []Middleware
 	logger                 *slog.Logger
 	metrics                Metrics
-	now                    func() time.Time
+	now                    func() time.Time // nil: the machine's clock
+	noNow                  bool             // WithNow(nil) was given
 }
 
 type optionFunc func(*options)
@@ -163,8 +164,11 @@ func WithLogger(l *slog.Logger) Option { return optionFunc(func(o *options) { o.
 // default nothing is counted.
 func WithMetrics(m Metrics) Option { return optionFunc(func(o *options) { o.metrics = m }) }
 
-// WithNow replaces time.Now, for tests: [Context.Now] and the age of messages.
-func WithNow(now func() time.Time) Option { return optionFunc(func(o *options) { o.now = now }) }
+// WithNow replaces the machine's clock, for tests: [Context.Now] and the age of messages.
+// Without it, a clock of which the server has said that it is ahead is corrected.
+func WithNow(now func() time.Time) Option {
+	return optionFunc(func(o *options) { o.now, o.noNow = now, now == nil })
+}
 
 func newOptions(name string, opts []Option) (options, error) {
 	o := options{
@@ -182,7 +186,6 @@ func newOptions(name string, opts []Option) (options, error) {
 		drainTimeout: defaultDrainTimeout,
 		logger:       slog.New(quietlog.New(slog.Default().Handler(), quietlog.Options{Burst: logBurst})),
 		metrics:      noMetrics{},
-		now:          time.Now,
 	}
 	for _, opt := range opts {
 		opt.applyProcessor(&o)
@@ -235,7 +238,7 @@ func (o *options) check() error {
 		return bad("WithLogger(nil): leave the option out to use slog.Default, or give a logger with slog.DiscardHandler")
 	case o.metrics == nil:
 		return bad("WithMetrics(nil): leave the option out to count nothing")
-	case o.now == nil:
+	case o.noNow:
 		return bad("WithNow(nil): leave the option out to use time.Now")
 	}
 	for _, m := range o.middleware {

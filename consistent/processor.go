@@ -38,6 +38,7 @@ type Processor struct {
 	handlers []*handler
 	lanes    *lanes
 	letters  letters
+	backlog  backlog
 	attempt  Process // with the middleware around it
 
 	unregistered []error       // of registrations; Run returns them
@@ -206,16 +207,16 @@ func (p *Processor) deliver(d Delivery) {
 		}
 	}
 	if len(wanted) == 0 {
-		p.lanes.add(p.refusedTask(&d.Message, d.Ack, ErrNoHandler))
+		p.lanes.add(p.refusedTask(&d.Message, p.backlog.add(p, d.Ack), ErrNoHandler))
 		return
 	}
-	ack := d.Ack
+	ack := p.backlog.add(p, d.Ack)
 	if len(wanted) > 1 {
-		left := atomic.Int64{}
+		left, whole := atomic.Int64{}, ack
 		left.Store(int64(len(wanted)))
 		ack = func() {
 			if left.Add(-1) == 0 {
-				d.Ack()
+				whole()
 			}
 		}
 	}
@@ -279,4 +280,9 @@ func (p *Processor) tooOld(m *Message) error {
 }
 
 // now is the time, corrected if the connection knows that this machine's clock is ahead.
-func (p *Processor) now() time.Time { return p.o.now() }
+func (p *Processor) now() time.Time {
+	if p.o.now != nil {
+		return p.o.now()
+	}
+	return time.Now().Add(-p.conn.ClockAhead())
+}

@@ -16,6 +16,7 @@
 //	consistent_dead_letters_total          messages published to the dead-letter topic
 //	consistent_dead_letters_unkept_total   those of them that could not be kept in the store
 //	consistent_non_deterministic_total     replays whose outputs differed
+//	consistent_backpressure_total          times when the server had to queue messages, because the processor had as many as it takes
 //	consistent_step_seconds                histogram, with the label step: load, handle, store, publish
 package consistentprom
 
@@ -69,6 +70,7 @@ var counters = [...]struct{ name, help string }{
 	consistent.CountDeadLetter:       {"dead_letters_total", "Messages that were published to the dead-letter topic."},
 	consistent.CountNonDeterministic: {"non_deterministic_total", "Replays whose outputs were not those of the first processing."},
 	consistent.CountUnkept:           {"dead_letters_unkept_total", "Dead letters that were published and could not be kept in the store."},
+	consistent.CountBackpressure:     {"backpressure_total", "Times when as many messages were being processed as the server sends without an acknowledgement."},
 }
 
 // Count implements consistent.Metrics. A counter of a newer package consistent is left out.

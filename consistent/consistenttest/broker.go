@@ -336,6 +336,9 @@ func (c *Conn) Publish(_ context.Context, messages ...consistent.Message) error 
 	return nil
 }
 
+// ClockAhead implements consistent.Conn.
+func (c *Conn) ClockAhead() time.Duration { return 0 }
+
 // SessionExpiry implements consistent.Conn: sessions last, but no test that long.
 func (c *Conn) SessionExpiry() time.Duration { return 24 * time.Hour }
 

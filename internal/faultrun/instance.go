@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
@@ -33,7 +34,8 @@ const running = "instance runs"
 type instance struct {
 	Name, Address, Share string
 	Seed                 uint64
-	ClockOffset          time.Duration
+	ClockOffset          time.Duration // of what its handlers see
+	StampOffset          time.Duration // of the timestamps of its requests to the store
 	Panics               float64
 	Faults               consistenttest.Faults
 }
@@ -97,8 +99,9 @@ func (in *instance) run() error {
 
 // dial connects, and retries as long as the broker is not running.
 func (in *instance) dial(ctx context.Context) (*consistent.Connection, error) {
+	clock := hlc.NewClock(in.Name, hlc.WithWall(func() uint64 { return uint64(time.Now().Add(in.StampOffset).UnixMilli()) }))
 	for {
-		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(in.Name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
+		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(in.Name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond), client.WithClock(clock))
 		if err == nil || ctx.Err() != nil {
 			return conn, err
 		}

@@ -167,6 +167,7 @@ func (r *run) startBroker() (err error) {
 func (r *run) startInstance(i int) (err error) {
 	in := *r.instances[i]
 	in.Seed, in.ClockOffset = r.rng.Uint64(), time.Duration(r.rng.IntN(121)-60)*time.Second
+	in.StampOffset = time.Duration(r.rng.IntN(241)-120) * time.Second // beyond what the server takes
 	r.workers[i], err = in.start()
 	return err
 }
