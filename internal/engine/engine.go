@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/notice"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/turns"
@@ -171,8 +172,8 @@ type Local struct {
 	last  hlc.Timestamp // guarded by mu: the last version issued
 	quota quota.Ledger  // guarded by mu
 
-	fullSaid time.Duration // guarded by mu: when sayFull has logged last, since the start
-	aheadBy  string        // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
+	notices notice.Book // guarded by mu
+	aheadBy string      // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
 
 	forgotten int64 // guarded by mu: by the clean-up, since the start
 	steppedMs int64 // guarded by mu: how far the wall clock was stepped forward in all; see clock.go

@@ -92,6 +92,7 @@ func (e *Local) countRemembered() error {
 // stopped it and moved their clock call it.
 func (e *Local) ForgetDue() (more bool) {
 	e.dropApplied(math.MaxInt) // those after which no other change came
+	e.sayNearlyFull()
 	due, err := e.dueMessages(min(e.nowMs(), e.clock.WallMs()))
 	for _, row := range due {
 		e.journal.Admit()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/notice"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -176,11 +177,43 @@ func TestFullStoreNamesTheLargestClient(t *testing.T) {
 	if n := strings.Count(log.String(), "the store is full"); n != 1 || !strings.Contains(log.String(), "setting=max-keys") || !strings.Contains(log.String(), "client=b client_keys=2") {
 		t.Errorf("log:\n%s", log.String())
 	}
-	w.clock.advance(fullAgain.Milliseconds() + 1)
+	w.clock.advance(notice.Again.Milliseconds() + 1)
 	a.wantBounds("SET a2 v", statestore.MaxKeys)
 	if n := strings.Count(log.String(), "the store is full"); n != 2 {
 		t.Errorf("%d lines after a minute, want 2", n)
 	}
+}
+
+// Remembered messages: a warning from four fifths of the bound on, and at the bound what it
+// means, each of them once a minute.
+func TestRememberedMessagesNearTheirBound(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	w := newWorld(t, Options{MaxRemembered: 10})
+	w.e.Close() // it looks by itself; here the test does
+	w.e.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	c := w.client("c")
+	said := func(text string, want int) {
+		t.Helper()
+		w.e.ForgetDue()
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("%d lines say %q, want %d; log:\n%s", n, text, want, log.String())
+		}
+	}
+	for i := range 7 {
+		c.store("OK", fmt.Sprint("k", i), "v", "m", "")
+	}
+	said("come near their bound", 0)
+	c.store("OK", "k7", "v", "m", "")
+	said("come near their bound", 1)
+	said("come near their bound", 1)
+	c.store("OK", "k8", "v", "m", "")
+	c.store("OK", "k9", "v", "m", "")
+	said("is full of remembered messages", 0)
+	c.wantBounds("STORE k10 v m -", statestore.MaxRemembered)
+	said("is full of remembered messages", 1)
+	w.clock.advance(notice.Again.Milliseconds() + 1)
+	said("come near their bound", 2)
 }
 
 // Nothing is kept of a client that holds no key and is gone.
