@@ -230,6 +230,43 @@ func TestInvalidConnectionOptions(t *testing.T) {
 	}
 }
 
+// Arguments that every server would refuse are refused without asking one; a PUBLISH with
+// such a topic would end the connection.
+func TestInvalidArguments(t *testing.T) {
+	t.Parallel()
+	ctx, addr := within(t, patience), testserver.Shared().Addr
+	c, k := dial(t, addr), key(t, "k")
+	const valid = "a/valid/topic"
+	s, err := client.DialSession(ctx, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, port := client.New("localhost:65536")
+	_, rescan := c.WatchPattern(ctx, k, client.Rescan(0))
+	_, load := c.Load(ctx, k, "")
+	_, store := c.Store(ctx, k, nil, "", hlc.Timestamp{})
+	_, done := c.Done(ctx, k, "")
+	for says, err := range map[string]error{
+		"port 65536: want a number from 1 to 65535":                    port,
+		"Rescan(0s): it must be at least 10ms":                         rescan,
+		"load \"" + k + "\": invalid option: the message ID is empty":  load,
+		"store \"" + k + "\": invalid option: the message ID is empty": store,
+		"done \"" + k + "\": invalid option: the message ID is empty":  done,
+		`topic "a/+": it must be UTF-8`:                                s.Publish(ctx, client.Message{Topic: valid}, client.Message{Topic: "a/+"}),
+		`topic "": it must be UTF-8 and not empty`:                     s.Publish(ctx, client.Message{}),
+		`response topic "#": it must be UTF-8`:                         s.Publish(ctx, client.Message{Topic: valid, ResponseTopic: "#"}),
+		"expiry -1ns: it must not be negative":                         s.Publish(ctx, client.Message{Topic: valid, Expiry: -1}),
+	} {
+		if !errors.Is(err, client.ErrInvalidOption) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want ErrInvalidOption that says %s", err, says)
+		}
+	}
+	if err := s.Publish(ctx, client.Message{Topic: valid}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // Of many clients that expect the same value, one replaces it, and no change is lost.
 func TestIfValueIsAtomic(t *testing.T) {
 	t.Parallel()

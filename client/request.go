@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/rpc"
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
+	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
@@ -19,12 +20,13 @@ type request struct {
 	token   *hlc.Timestamp
 	write   bool // repeating it can do harm
 	retry   bool // … but RetryWrites was given
+	invalid error
 
 	operations []transact.Operation // of a transaction
 }
 
 func newRequest(op, key string, args ...[]byte) *request {
-	return &request{op: op, key: key, payload: protocol.AppendCommand(nil, args...)}
+	return &request{op: op, key: key, payload: protocol.AppendCommand(nil, args...), invalid: valid.Command(args)}
 }
 
 // sizeBytes is an upper bound of the request's MQTT packet.
@@ -39,6 +41,9 @@ func (r *request) sizeBytes(responseTopic string) int64 {
 // do carries a request out: it waits for a connection, sends, waits for the
 // answer, and decides what to do when the connection breaks in between.
 func (c *Client) do(ctx context.Context, r *request) (reply, error) {
+	if r.invalid != nil {
+		return reply{}, r.fail(fmt.Errorf("%w: %w", ErrInvalidOption, r.invalid), false)
+	}
 	ctx, cancel := c.conn.Bound(ctx)
 	defer cancel()
 	sent := false      // a write has been sent and not been answered

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/client/internal/inbox"
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
+	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -71,9 +72,15 @@ func (s *Session) Close() error {
 // acknowledged all of them. A Holdfast that runs with its default durability does so
 // after its fsync.
 //
+// [ErrInvalidOption] means that every server would refuse one of them; nothing was sent.
 // A [*RejectedError] is the server's refusal of one of them, [ErrTooLarge] means that
 // one is larger than it takes. With [ErrUnknownOutcome], some may have been published.
 func (s *Session) Publish(ctx context.Context, messages ...Message) error {
+	for i := range messages {
+		if err := valid.Publish(messages[i].Topic, messages[i].ResponseTopic, messages[i].Expiry); err != nil {
+			return fmt.Errorf("publish to %q: %w: %w", messages[i].Topic, ErrInvalidOption, err)
+		}
+	}
 	ctx, cancel := s.conn.Bound(ctx)
 	defer cancel()
 	l, err := s.conn.Live(ctx)

@@ -227,7 +227,8 @@ type WatchOption interface{ applyWatch(*watchArgs) }
 
 type watchArgs struct {
 	queue  int
-	rescan time.Duration // 0: not given
+	rescan time.Duration
+	paced  bool // Rescan was given
 	binary bool
 }
 
@@ -244,7 +245,7 @@ func Queue(events int) WatchOption {
 // Rescan sets how often a [Client.WatchPattern] looks for new keys. At least 10 ms; the
 // default is 1 s.
 func Rescan(interval time.Duration) WatchOption {
-	return watchFunc(func(a *watchArgs) { a.rescan = max(interval, 1) })
+	return watchFunc(func(a *watchArgs) { a.rescan, a.paced = interval, true })
 }
 
 const minRescan = 10 * time.Millisecond
@@ -255,7 +256,7 @@ func (a *watchArgs) check(pattern bool) error {
 		return fmt.Errorf("%w: Queue(%d): it must be at least 1", ErrInvalidOption, a.queue)
 	case pattern && a.rescan < minRescan:
 		return fmt.Errorf("%w: Rescan(%v): it must be at least %v", ErrInvalidOption, a.rescan, minRescan)
-	case !pattern && (a.rescan != 0 || a.binary):
+	case !pattern && (a.paced || a.binary):
 		return fmt.Errorf("%w: Rescan and BinaryKeys are options of WatchPattern, not of Watch", ErrInvalidOption)
 	}
 	return nil

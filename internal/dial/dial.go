@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/coder/websocket"
@@ -33,6 +34,11 @@ func To(address string, t *tls.Config) (func(context.Context) (net.Conn, error),
 	}
 	if u.Hostname() == "" {
 		return nil, fmt.Errorf("address %q names no host", address)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("address %q: port %s: want a number from 1 to 65535", address, port)
+		}
 	}
 	switch u.Scheme {
 	case "mqtt", "tcp":
