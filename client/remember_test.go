@@ -167,13 +167,13 @@ func TestBadMessageArguments(t *testing.T) {
 	if _, err := c.Store(ctx, k, nil, "m", hlc.Timestamp{}, client.Keep(0)); !errors.Is(err, client.ErrInvalidOption) {
 		t.Errorf("Keep(0): %v", err)
 	}
-	if _, err := c.Load(ctx, k, ""); !errors.Is(err, client.ErrSyntax) {
+	if _, err := c.Load(ctx, k, ""); !errors.Is(err, client.ErrInvalidOption) {
 		t.Errorf("Load without a message: %v", err)
 	}
-	if _, err := c.Store(ctx, k, nil, "", hlc.Timestamp{}); !errors.Is(err, client.ErrSyntax) {
+	if _, err := c.Store(ctx, k, nil, "", hlc.Timestamp{}); !errors.Is(err, client.ErrInvalidOption) {
 		t.Errorf("Store without a message: %v", err)
 	}
-	if _, err := c.Done(ctx, k, ""); !errors.Is(err, client.ErrSyntax) {
+	if _, err := c.Done(ctx, k, ""); !errors.Is(err, client.ErrInvalidOption) {
 		t.Errorf("Done without a message: %v", err)
 	}
 	if _, err := c.Load(ctx, "", "m"); !errors.Is(err, client.ErrEmptyKey) {
