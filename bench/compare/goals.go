@@ -98,8 +98,9 @@ func (r *Report) goals() []Goal {
 		quiet, ok1 := r.value(greedyWork(g.what), holdfast, greedyQuiet)
 		meanwhile, ok2 := r.value(greedyWork(g.what), holdfast, greedyMeanwhile)
 		elsewhere, _ := r.value(greedyWork(g.what), holdfast, greedyElsewhere)
+		yielding, _ := r.value(greedyWork(g.what), holdfast, greedyMeanwhile+greedyYielding)
 		goal(greedyWork(g.what), "p99 ≤ 5 × quiet", ratio(meanwhile, quiet), 5, ok1 && ok2, true,
-			"%.2f × quiet, %.2f × an idle bare loop's meanwhile (%.2f : %.2f : %.2f ms)", ratio(meanwhile, quiet), ratio(meanwhile, elsewhere), meanwhile, quiet, elsewhere)
+			"%.2f × quiet, %.2f × an idle bare loop's meanwhile (%.2f : %.2f : %.2f ms); %.2f × quiet with the flood's clients yielding", ratio(meanwhile, quiet), ratio(meanwhile, elsewhere), meanwhile, quiet, elsewhere, ratio(yielding, quiet))
 	}
 	return all
 }

@@ -7,11 +7,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/bench/compare/wire"
@@ -20,11 +20,15 @@ import (
 // greedyWork names what greedy clients do to a server while others ask it.
 func greedyWork(what string) string { return "others' GET beside " + what }
 
-// The figures of a flood.
+// The figures of a flood. Each but the first has one for clients that share the
+// processors with the server on the same terms, and one for clients that leave them to it.
 const (
 	greedyQuiet     = "GET p99, quiet"
 	greedyMeanwhile = "GET p99, meanwhile"
 	greedyElsewhere = "GET p99 from a bare loop that does nothing else, meanwhile"
+	greedyRate      = "flood, sent and received"
+	greedyCPU       = "processors that the server used"
+	greedyYielding  = ", the flood's clients yielding"
 )
 
 // greedy is one way to ask a server for more work than it can do.
@@ -33,9 +37,9 @@ type greedy struct {
 	clients int
 	// prepare makes what a flood needs, such as retained messages; nil: nothing.
 	prepare func(b *bench, t *target) error
-	// flood keeps the server busy until stop is closed. A connection that the
-	// server ends is made again.
-	flood func(t *target, i int, stop <-chan struct{}) error
+	// flood keeps the server busy until stop is closed, and counts the bytes. A
+	// connection that the server ends is made again.
+	flood func(t *target, i int, stop <-chan struct{}, count *atomic.Int64) error
 }
 
 var greedies = []greedy{
@@ -85,48 +89,60 @@ func (b *bench) besideGreedy(t, idle *target, g *greedy) error {
 			return err
 		}
 	}
-	m := func(what string, h *histogram) {
-		b.report.measure(greedyWork(g.what), t.name, what, microseconds(h.percentile(0.99))/1e3, "ms")
+	m := func(what string, value float64, unit string) {
+		b.report.measure(greedyWork(g.what), t.name, what, value, unit)
 	}
-	quiet, meanwhile, err := b.askBeside(t, t, g)
-	if err != nil {
-		return err
+	for _, yielding := range []string{"", greedyYielding} {
+		f, err := b.askBeside(t, t, g, yielding != "")
+		if err != nil {
+			return err
+		}
+		if yielding == "" {
+			m(greedyQuiet, f.quiet, "ms")
+		}
+		m(greedyMeanwhile+yielding, f.meanwhile, "ms")
+		m(greedyRate+yielding, f.rate, "MB/s")
+		m(greedyCPU+yielding, f.processors, "")
+		if idle == nil {
+			continue
+		}
+		if f, err = b.askBeside(t, idle, g, yielding != ""); err != nil {
+			return err
+		}
+		m(greedyElsewhere+yielding, f.meanwhile, "ms")
 	}
-	m(greedyQuiet, quiet)
-	m(greedyMeanwhile, meanwhile)
-	if idle == nil {
-		return nil
-	}
-	if _, meanwhile, err = b.askBeside(t, idle, g); err != nil {
-		return err
-	}
-	m(greedyElsewhere, meanwhile)
 	return nil
 }
 
+// flooded is what came of a flood.
+type flooded struct {
+	quiet, meanwhile float64 // the p99 of the bystanders' GETs before it and beside it, ms
+	rate             float64 // what the flood's clients sent and received, MB/s
+	processors       float64 // that the server used
+}
+
 // askBeside has bystanders ask one server before and while t is flooded.
-func (b *bench) askBeside(t, asks *target, g *greedy) (quiet, meanwhile *histogram, err error) {
+func (b *bench) askBeside(t, asks *target, g *greedy, yielding bool) (flooded, error) {
+	flood, err := startFlood(t, g, yielding)
+	if err != nil {
+		return flooded{}, err
+	}
 	by, err := startBystanders(asks.addr)
 	if err != nil {
-		return nil, nil, err
+		flood.stop()
+		return flooded{}, err
 	}
 	time.Sleep(2 * b.roundTime)
-	began := monotonic()
-	stop := make(chan struct{})
-	failures := make([]error, g.clients)
-	var floods sync.WaitGroup
-	for i := range g.clients {
-		floods.Go(func() { failures[i] = g.flood(t, i, stop) })
-	}
+	before, began := t.procs.cpu(), monotonic()
+	flood.begin()
 	time.Sleep(time.Duration(b.report.Rounds) * b.roundTime)
-	ended := monotonic()
-	close(stop)
-	floods.Wait()
-	requests, err := by.stop()
-	if err := errors.Join(append(failures, err)...); err != nil {
-		return nil, nil, err
+	ended, after := monotonic(), t.procs.cpu()
+	bytes, err1 := flood.stop()
+	requests, err2 := by.stop()
+	if err := errors.Join(err1, err2); err != nil {
+		return flooded{}, err
 	}
-	quiet, meanwhile = new(histogram), new(histogram)
+	var quiet, meanwhile histogram
 	for _, r := range requests {
 		switch {
 		case r.At+r.Took < began:
@@ -135,13 +151,15 @@ func (b *bench) askBeside(t, asks *target, g *greedy) (quiet, meanwhile *histogr
 			meanwhile.add(time.Duration(r.Took), 1)
 		}
 	}
-	return quiet, meanwhile, nil
+	seconds := time.Duration(ended - began).Seconds()
+	ms := func(h *histogram) float64 { return microseconds(h.percentile(0.99)) / 1e3 }
+	return flooded{ms(&quiet), ms(&meanwhile), float64(bytes) / 1e6 / seconds, (after - before).Seconds() / seconds}, nil
 }
 
 // pour writes data to fresh connections, each after its greeting, as fast as the
 // server takes it, and throws away what comes back. A server may end or refuse
 // such a connection; only if it takes none at all, that is an error.
-func pour(connect func() (net.Conn, error), data []byte, stop <-chan struct{}) error {
+func pour(connect func() (net.Conn, error), data []byte, stop <-chan struct{}, count *atomic.Int64) error {
 	connected := false
 	for {
 		select {
@@ -159,7 +177,7 @@ func pour(connect func() (net.Conn, error), data []byte, stop <-chan struct{}) e
 		}
 		connected = true
 		var reading sync.WaitGroup
-		reading.Go(func() { io.Copy(io.Discard, c) })
+		reading.Go(func() { discard(c, count) })
 		over := make(chan struct{})
 		reading.Go(func() {
 			select {
@@ -168,11 +186,23 @@ func pour(connect func() (net.Conn, error), data []byte, stop <-chan struct{}) e
 			}
 			c.Close()
 		})
-		for err == nil {
-			_, err = c.Write(data)
+		for n := 0; err == nil; count.Add(int64(n)) {
+			n, err = c.Write(data)
 		}
 		close(over)
 		reading.Wait()
+	}
+}
+
+// discard reads until the connection ends.
+func discard(c net.Conn, count *atomic.Int64) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := c.Read(buffer)
+		count.Add(int64(n))
+		if err != nil {
+			return
+		}
 	}
 }
 
@@ -202,7 +232,7 @@ func connectTo(t *target, filters ...string) func() (net.Conn, error) {
 	}
 }
 
-func floodOverlapping(t *target, i int, stop <-chan struct{}) error {
+func floodOverlapping(t *target, i int, stop <-chan struct{}, count *atomic.Int64) error {
 	const levels = 13
 	var topic []string
 	for l := range levels {
@@ -224,34 +254,34 @@ func floodOverlapping(t *target, i int, stop <-chan struct{}) error {
 			return err
 		}
 		defer c.Close()
-		go io.Copy(io.Discard, c)
+		go discard(c, count)
 		<-stop
 		return nil
 	}
 	publish := wire.AppendPublish(nil, 0, false, 0, strings.Join(topic, "/"), nil, []byte("x"))
-	return pour(connectTo(t), bytes.Repeat(publish, 100), stop)
+	return pour(connectTo(t), bytes.Repeat(publish, 100), stop, count)
 }
 
-func floodProperties(t *target, i int, stop <-chan struct{}) error {
+func floodProperties(t *target, i int, stop <-chan struct{}, count *atomic.Int64) error {
 	var props []byte
 	for range 838_840 {
 		props = wire.AppendUser(props, "", "")
 	}
 	data := wire.AppendPublish(nil, 0, false, 0, fmt.Sprint("properties/", i), props, nil)
-	return pour(connectTo(t), data, stop)
+	return pour(connectTo(t), data, stop, count)
 }
 
-func floodFilters(t *target, _ int, stop <-chan struct{}) error {
+func floodFilters(t *target, _ int, stop <-chan struct{}, count *atomic.Int64) error {
 	body := []byte{0, 1, 0} // packet identifier, no properties
 	for n := range 478_374 {
 		body = append(wire.AppendString(body, fmt.Sprintf("%06x", n)[:5]), 0)
 	}
 	data := append([]byte{0x82}, wire.AppendVarint(nil, len(body))...)
-	return pour(connectTo(t), append(data, body...), stop)
+	return pour(connectTo(t), append(data, body...), stop, count)
 }
 
 // floodPings sends empty WebSocket pings, masked as clients must.
-func floodPings(t *target, _ int, stop <-chan struct{}) error {
+func floodPings(t *target, _ int, stop <-chan struct{}, count *atomic.Int64) error {
 	ping := []byte{0x89, 0x80, 0, 0, 0, 0}
 	return pour(func() (net.Conn, error) {
 		c, err := net.DialTimeout("tcp", t.webSocket, patience)
@@ -283,7 +313,7 @@ func floodPings(t *target, _ int, stop <-chan struct{}) error {
 		frame := append([]byte{0x82, 0x80 | byte(len(connect)), 0, 0, 0, 0}, connect...)
 		_, err = c.Write(frame)
 		return c, err
-	}, bytes.Repeat(ping, 10_000), stop)
+	}, bytes.Repeat(ping, 10_000), stop, count)
 }
 
 func prepareRetained(b *bench, t *target) error {
@@ -296,12 +326,12 @@ func prepareRetained(b *bench, t *target) error {
 }
 
 // floodRetained subscribes to everything again and again.
-func floodRetained(t *target, _ int, stop <-chan struct{}) error {
+func floodRetained(t *target, _ int, stop <-chan struct{}, count *atomic.Int64) error {
 	subscribe := wire.AppendSubscribe(nil, 1, "#", 0)
-	return pour(connectTo(t), subscribe, stop)
+	return pour(connectTo(t), subscribe, stop, count)
 }
 
-func floodPublishes(t *target, i int, stop <-chan struct{}) error {
+func floodPublishes(t *target, i int, stop <-chan struct{}, count *atomic.Int64) error {
 	publish := wire.AppendPublish(nil, 0, false, 0, fmt.Sprint("flood/", i), nil, binary.BigEndian.AppendUint64(nil, uint64(i)))
-	return pour(connectTo(t), bytes.Repeat(publish, 2000), stop)
+	return pour(connectTo(t), bytes.Repeat(publish, 2000), stop, count)
 }

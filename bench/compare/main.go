@@ -68,9 +68,16 @@ func main() {
 	binary := flag.String("holdfast", "", "`FILE` to measure as Holdfast, instead of one built from this repository")
 	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
 	asBystanders := flag.String(bystandersFlag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
+	floodOf := flag.String(floodFlag, "", "instead of comparing, be the clients of the flood -flood at the server at `ADDR`: what a run starts beside the part greedy")
+	floodWeb := flag.String(webFlag, "", "the server's `ADDR` for WebSocket")
+	floodYields := flag.Bool(yieldingFlag, false, "leave the processors to all other processes")
 	flag.Parse()
 	if *asBystanders != "" {
 		exit(beBystanders(*asBystanders))
+		return
+	}
+	if *floodOf != "" {
+		exit(beFlood(&target{kind: kindOf(bareLoop), addr: *floodOf, webSocket: *floodWeb}, *flood, *floodYields))
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
