@@ -51,6 +51,7 @@ type Conn struct {
 	requests     *requests // reader: nil: no request to the handler yet
 	aliasIn      []string  // reader: topic aliases of the client
 	aliasInBytes int32     // reader: of the topics in aliasIn
+	counted      int32     // reader: how many bytes of the unfinished packet are in its debt already
 	debt         int32     // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
 	keepAlive uint16 // seconds; 0: none
@@ -234,8 +235,12 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 			mqtt.ClearDup31(c.Transport.Buffered())
 		}
 		header, body, n, need, err := mqtt.Split(c.Transport.Buffered(), c.maxIncoming())
-		if err != nil || n == 0 {
-			return need, err
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			c.countPart(t)
+			return need, nil
 		}
 		c.decoding = false
 		c.pace(t)
@@ -247,7 +252,8 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 		c.decoding = true // until the packet's handler has decoded it
 		t.PacketsIn++
 		c.handled++
-		t.Worked += 1 + n/session.BytesPerUnit
+		t.Worked += 1 + (n-int(c.counted))/session.BytesPerUnit
+		c.counted = 0
 		err = c.handle(t, header, body)
 		c.decoding = false
 		c.Transport.Discard(n)
@@ -259,6 +265,23 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 		}
 	}
 }
+
+// countPart counts the bytes of a packet of which only a part has been read, so that a
+// reader of large packets takes turns between reads, and not only between packets.
+func (c *Conn) countPart(t *session.Turn) {
+	part := len(c.Transport.Buffered())
+	if part-int(c.counted) < minCountedPart {
+		return
+	}
+	c.decoding = false
+	t.Worked += (part - int(c.counted)) / session.BytesPerUnit
+	c.counted = int32(part)
+	c.pace(t)
+}
+
+// minCountedPart is how many bytes of an unfinished packet the reader reads before it counts
+// them.
+const minCountedPart = 64 << 10
 
 // panicked handles a panic of the reader. If the reader was decoding, it returns the
 // error that ends the connection; otherwise it ends the process. The deferred function

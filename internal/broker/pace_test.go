@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -34,6 +35,22 @@ func TestAReaderWhoseClientNeverWaitsTakesTurns(t *testing.T) {
 		t.Fatalf("%d packets were counted as handled in turn, of %d", paced, pings)
 	}
 	patient.Ping()
+}
+
+// The reader of a large packet takes turns before the packet is complete.
+func TestAReaderOfAPartOfAPacketTakesTurns(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{})
+	part := mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{Topic: []byte("t"), Payload: make([]byte, 4<<20)})
+	part = part[:len(part)-1]
+	for deadline := time.Now().Add(time.Minute); n.broker.Gate.Entered() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("no reader of parts of 4 MiB has entered the gate")
+		}
+		c := n.connect()
+		c.Write(part) // a reader that has to wait for each piece of it owes nothing
+		c.Drop()
+	}
 }
 
 func TestAReplayOfManyRetainedMessagesTakesTurns(t *testing.T) {

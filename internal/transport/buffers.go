@@ -6,12 +6,15 @@ import (
 	"unsafe"
 )
 
-// Buffers come in powers of two, from 1 KiB to 1 MiB, a pool for each. Anything
-// larger belongs to the garbage collector: packets of that size are rare, and a
-// pool would keep their memory unused.
+// Buffers come in powers of two, from 1 KiB to 4 MiB, which a packet of the default
+// maximum size fits in, a pool for each. Anything larger belongs to the garbage
+// collector. What a pool holds is not charged to the pool of memory: the collector takes
+// it away after two cycles, and cycles come soon when memory is scarce (GOMEMLIMIT).
+// Without pools for the largest classes, a client that sends one large packet after the
+// other has the collector at work all the time.
 const (
 	minBufferBits = 10
-	maxBufferBits = 20
+	maxBufferBits = 22
 	minBuffer     = 1 << minBufferBits
 	maxBuffer     = 1 << maxBufferBits
 )

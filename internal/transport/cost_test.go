@@ -17,6 +17,19 @@ func TestConnIsSmall(t *testing.T) {
 	}
 }
 
+// The buffer of a packet of the default maximum size comes from a pool, as all smaller ones.
+func TestALargeBufferIsUsedAgain(t *testing.T) {
+	if raceEnabled {
+		t.Log("the race detector has pools drop what they are given")
+		return
+	}
+	for n := minBuffer; n <= 4<<20; n *= 2 {
+		if allocs := testing.AllocsPerRun(100, func() { putBuffer(getBuffer(n)) }); allocs != 0 {
+			t.Errorf("a buffer of %d bytes: %v allocations", n, allocs)
+		}
+	}
+}
+
 // A round trip (fill, append, one write) on a socket that keeps up allocates
 // nothing, on the reader's goroutine and on a flusher's.
 func TestRoundTripAllocatesNothing(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 // clients themselves: the kernel may suspend the thread that serves the readers outside
 // for a tick (4 ms) while a thread that works inside keeps its processor. Traces of
 // floods showed exactly that wait, with the runnable readers in the queue of the
-// suspended thread. So the threads inside meanwhile sleep between slices, pauseTime in
+// suspended thread. So the threads inside meanwhile sleep between slices, and before the first, pauseTime in
 // each pauseAfter: the kernel then runs a suspended thread on the processor that has
 // become free. Parking the goroutine doesn't have that effect, as its thread finds
 // another goroutine to run at once.
@@ -81,12 +81,35 @@ func (g *Gate) Enter() {
 	g.entered.Add(1)
 	g.mu.Lock()
 	g.look()
+	if g.pauses() {
+		g.mu.Unlock()
+		g.rest()
+		g.mu.Lock()
+	}
 	if len(g.queue) == 0 && g.inside < g.places() {
 		g.inside++
 		g.mu.Unlock()
 		return
 	}
 	g.wait()
+}
+
+// pauses says whether a pause is due, and then begins it; mu is held.
+func (g *Gate) pauses() bool {
+	now := g.now()
+	if g.places() == g.processors || now.Sub(g.paused) < pauseAfter {
+		return false
+	}
+	g.paused = now
+	return true
+}
+
+// rest pauses, with no lock held.
+func (g *Gate) rest() {
+	g.pause()
+	g.mu.Lock()
+	g.paused = g.now()
+	g.mu.Unlock()
 }
 
 // Leave gives the place back.
@@ -109,8 +132,8 @@ func (g *Gate) Yield() {
 	pause := false
 	if g.inside >= g.processors { // no processor is left over that would look for readable sockets
 		y = g.takeYielder()
-	} else if now := g.now(); places < g.processors && now.Sub(g.paused) >= pauseAfter {
-		pause, g.paused = true, now
+	} else {
+		pause = g.pauses()
 	}
 	g.mu.Unlock()
 	if y != nil {
@@ -120,10 +143,7 @@ func (g *Gate) Yield() {
 		g.mu.Unlock()
 	}
 	if pause {
-		g.pause()
-		g.mu.Lock()
-		g.paused = g.now()
-		g.mu.Unlock()
+		g.rest()
 	}
 	if stay {
 		return

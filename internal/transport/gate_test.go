@@ -110,6 +110,31 @@ func TestThoseInsidePauseWhileOthersWork(t *testing.T) {
 	yield("the others have gone", 2)
 }
 
+// Readers of large packets enter and leave for each read, and never yield.
+func TestThoseWhoEnterPauseWhileOthersWork(t *testing.T) {
+	t.Parallel()
+	g, clock := testGate(t)
+	clock.Store(int64(time.Minute))
+	pauses := 0
+	g.pause = func() { pauses++ }
+	enter := func(what string, want int) {
+		t.Helper()
+		g.Enter()
+		g.Leave()
+		if pauses != want {
+			t.Errorf("%s: %d pauses, want %d", what, pauses, want)
+		}
+	}
+	enter("no others work", 0)
+	g.NoteOther()
+	enter("others work", 1)
+	enter("again at once", 1)
+	clock.Add(int64(pauseAfter))
+	enter("when the next is due", 2)
+	clock.Add(int64(othersStay))
+	enter("the others have gone", 2)
+}
+
 // A pipe and a system call in each slice are for the case that no processor is left
 // over: one greedy reader, such as a publisher to many subscribers, needn't pay for them.
 func TestOnlyThoseThatTakeAllProcessorsYieldThem(t *testing.T) {

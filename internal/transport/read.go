@@ -257,7 +257,7 @@ func (c *Conn) readReady(fd uintptr) bool {
 	case len(c.in) < int(c.readSize):
 		c.moveInput(int(c.readSize))
 	}
-	n, again, err := c.readOnce(fd, c.in[c.w:])
+	n, again, err := c.readOnce(fd, c.in[c.w:min(len(c.in), int(c.w)+maxRead)])
 	if !again {
 		c.readN, c.readErr = int32(n), err
 		return true
@@ -275,6 +275,10 @@ func (c *Conn) readReady(fd uintptr) bool {
 	}
 	return false
 }
+
+// maxRead is how many bytes one system call reads at the most. To copy so many takes some
+// tens of microseconds, after which the reader of a large packet can let others work.
+const maxRead = 128 << 10
 
 // readOnce reads what is there, decrypted if it is to be. again: nothing is there yet.
 func (c *Conn) readOnce(fd uintptr, p []byte) (n int, again bool, err error) {

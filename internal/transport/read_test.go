@@ -251,3 +251,24 @@ func TestInterruptLeavesNothingUnread(t *testing.T) {
 	}
 	mustEqual(t, got, sent)
 }
+
+// One system call reads a bounded part of what has come, so that the reader can let others
+// work between two.
+func TestOneReadIsBounded(t *testing.T) {
+	t.Parallel()
+	nc, client := tcpPair(t)
+	c := newConn(t, nc, nil, Options{})
+	packet := noise(3 << 20)
+	go client.Write(packet)
+	for before := 0; before < len(packet); {
+		if err := c.Fill(len(packet)); err != nil {
+			t.Fatal(err)
+		}
+		now := len(c.Buffered())
+		if now-before > maxRead {
+			t.Fatalf("one Fill read %d bytes, more than %d", now-before, maxRead)
+		}
+		before = now
+	}
+	mustEqual(t, c.Buffered(), packet)
+}
