@@ -120,6 +120,21 @@ func (a *Authenticator) Connect(p *mqtt.Connect, clientID string, from *access.O
 	return access.Verdict{Identity: id}
 }
 
+// Identify says who a client is that does not speak MQTT: by a user name and password, by a
+// token as its password, or with neither by its certificate. Otherwise the reason says why
+// that is not known. It waits as Connect does.
+func (a *Authenticator) Identify(username, password string, from *access.Origin, stop <-chan struct{}) (id *access.Identity, reason string) {
+	p := mqtt.Connect{Username: []byte(username), HasUsername: username != "", Password: []byte(password), HasPassword: password != ""}
+	id, refusal := a.identify(&p, "", from, stop)
+	switch {
+	case refusal != nil:
+		return nil, refusal.Reason
+	case id.Method == access.Anonymous:
+		return nil, "the client has shown no credentials"
+	}
+	return id, ""
+}
+
 func refuse(code mqtt.ReasonCode, reason string) *access.Verdict {
 	return &access.Verdict{Code: code, Reason: reason}
 }

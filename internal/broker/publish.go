@@ -37,7 +37,7 @@ func (c *Conn) handlePublish(t *session.Turn, header byte, body []byte) error {
 	if namesNoResponseTopic(&p.Props) && !c.b.handled(p.Topic) { // a handler has an answer of its own
 		return errResponseTopic
 	}
-	t.MessagesIn++
+	t.In.Add(p.QoS, len(p.Payload))
 	switch p.QoS {
 	case 1:
 		if err := c.waitForPlace(t, p.QoS); err != nil {

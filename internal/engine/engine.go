@@ -175,9 +175,10 @@ type Local struct {
 	notices notice.Book // guarded by mu
 	aheadBy string      // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
 
-	forgotten int64 // guarded by mu: by the clean-up, since the start
-	steppedMs int64 // guarded by mu: how far the wall clock was stepped forward in all; see clock.go
-	sweptMs   int64 // guarded by mu: no earlier deadline may join the index
+	forgotten int64        // guarded by mu: by the clean-up, since the start
+	expired   atomic.Int64 // keys, since the start
+	steppedMs int64        // guarded by mu: how far the wall clock was stepped forward in all; see clock.go
+	sweptMs   int64        // guarded by mu: no earlier deadline may join the index
 }
 
 var _ Engine = (*Local)(nil)
@@ -304,7 +305,7 @@ type Stats struct {
 	MostKeys int64  // how many
 
 	Remembered, MaxRemembered int64 // messages
-	Forgotten                 int64 // messages whose time had come, since the start
+	Forgotten, Expired        int64 // messages and keys whose time had come, since the start
 }
 
 // SetBounds puts other bounds in force than those of Options.
@@ -320,7 +321,7 @@ func (e *Local) Stats() Stats {
 	e.mu.Lock()
 	s.MaxKeys, s.MaxBytes, s.MaxRemembered = e.quota.Limits()
 	s.Keys, s.Bytes, s.Last, s.AheadBy = e.quota.Keys, e.quota.Bytes, e.last, e.aheadBy
-	s.Remembered, s.Forgotten = e.quota.Memos, e.forgotten
+	s.Remembered, s.Forgotten, s.Expired = e.quota.Memos, e.forgotten, e.expired.Load()
 	s.MostID, s.MostKeys = e.quota.Most()
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)

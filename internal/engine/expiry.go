@@ -205,6 +205,7 @@ func (e *Local) expire(sh *shard, r table.Record) bool {
 	if !d.res.Changed {
 		return false
 	}
+	e.expired.Add(1)
 	d.carryOut(sh, key, maphash.Bytes(e.seed, key), r, nil)
 	return true
 }

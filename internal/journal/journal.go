@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
@@ -142,7 +143,18 @@ type Journal struct {
 	idle    chan struct{} // closed when all else has, too, except the watchdog
 	failed  chan struct{} // closed when err is set
 	full    chan struct{} // a table found no room on the disk
+
+	batchBytes, fsyncs *histogram.Histogram
 }
+
+// Figures are what the journal has counted since the start.
+type Figures struct {
+	BatchBytes histogram.Snapshot // bytes of each batch
+	Fsyncs     histogram.Snapshot // nanoseconds of each fsync of the log
+}
+
+// Figures gives them.
+func (j *Journal) Figures() Figures { return Figures{j.batchBytes.Read(), j.fsyncs.Read()} }
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
 // ErrNewerFormat, ErrForeign, ErrBackup or ErrDamaged, each with a sentence on what to do, or with
@@ -155,7 +167,7 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, uptime: newUptime(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1),
+	j := &Journal{o: o, uptime: newUptime(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	if o.Meta != nil {

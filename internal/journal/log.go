@@ -61,7 +61,7 @@ func (j *Journal) openLog(damaged bool) (Log, error) {
 		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables})
 	}
 	l, err := readFiles(j.o, j.db, wal.Options{
-		SegmentBytes: j.segmentBytes(), Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog,
+		SegmentBytes: j.segmentBytes(), Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Fsyncs: j.fsyncs,
 	})
 	if err != nil {
 		return nil, err

@@ -240,7 +240,9 @@ func (j *Journal) runCommitter() {
 			return
 		}
 		j.addMeta(b)
-		number, err := j.log.Commit(rowsOf(b.rows))
+		rows := rowsOf(b.rows)
+		j.batchBytes.Observe(int64(len(rows)))
+		number, err := j.log.Commit(rows)
 		if err != nil {
 			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
 			return

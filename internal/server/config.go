@@ -33,6 +33,8 @@ type Config struct {
 	Login          auth.Config        // how clients prove who they are; Certificates follows the listeners
 	AuditLog       string             // file for the audit log, or - for standard output; empty: none
 
+	Admin string // HOST:PORT for health and metrics over HTTP, beyond loopback over HTTPS (package admin); empty: none
+
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
 	NodeID string        // of the store, in versions; default "StateStore"
 	Limits broker.Limits // of the broker

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/admin"
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
@@ -48,7 +49,10 @@ type Server struct {
 
 	listeners  []*listen.Listener
 	handshakes *sockets.Handshakes
-	control    *http.Server // nil: there is no control socket
+	control    *http.Server                 // nil: there is no control socket
+	admin      *admin.Server                // nil: there is none
+	phase      atomic.Pointer[string]       // what the server does besides serving clients; empty: it serves them
+	metrics    atomic.Pointer[http.Handler] // nil: there are none yet
 	serving    sync.WaitGroup
 	stop       chan struct{}
 	started    time.Time
@@ -101,6 +105,10 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err := s.shareDescriptors(); err != nil {
 		return err
 	}
+	s.setPhase("the data is being read")
+	if err := s.openAdmin(); err != nil {
+		return err
+	}
 	var flush atomic.Pointer[broker.Broker]
 	idle := func() {
 		if b := flush.Load(); b != nil {
@@ -127,11 +135,13 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err != nil {
 		return err
 	}
+	s.setPhase("the machine's clock is behind the last version that the store has issued")
 	if err := s.awaitClock(ctx); err != nil {
 		return err
 	}
+	s.setPhase("sessions are being read")
 	s.engine.FollowClock() // which may have been set while it was waited for
-	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log})
+	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth, Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory,
@@ -144,6 +154,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.listenControl()
+	s.openMetrics()
 	s.startReloading()
 	s.publishSys()
 	s.serving.Add(1)
@@ -152,6 +163,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		s.watch()
 		s.serving.Done()
 	}()
+	s.setPhase("")
 	return nil
 }
 
@@ -284,6 +296,7 @@ func (s *Server) Shutdown(ctx context.Context) (err error) {
 
 // close closes what was opened, from the top down.
 func (s *Server) close(ctx context.Context) error {
+	s.setPhase("the server is shutting down")
 	close(s.stop)
 	var errs []error
 	if s.broker != nil {
@@ -292,7 +305,7 @@ func (s *Server) close(ctx context.Context) error {
 	for _, l := range s.listeners {
 		l.Close()
 	}
-	errs = append(errs, s.closeControl(ctx))
+	errs = append(errs, s.closeControl(ctx), s.closeAdmin(ctx))
 	s.serving.Wait()
 	if s.engine != nil {
 		s.engine.Close()

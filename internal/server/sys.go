@@ -124,7 +124,7 @@ func (s *Server) publishSys() {
 		"store/remembered/maximum":         store.MaxRemembered,
 		"store/remembered/forgotten":       store.Forgotten,
 		"store/clock/ahead_ms":             store.AheadMs,
-		"store/requests":                   requests.Requests.Load(),
+		"store/requests":                   requests.Requests(),
 		"store/requests/ignored":           requests.Ignored.Load(),
 		"store/requests/malformed":         requests.Malformed.Load(),
 		"store/requests/expired":           requests.Expired.Load(),

@@ -2,12 +2,14 @@ package service
 
 import (
 	"bytes"
+	"time"
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -20,6 +22,9 @@ type endpoint struct {
 	conn    *broker.Conn
 	session engine.Session
 	turn    *broker.Turn // of the SCAN under way
+
+	commands uint8     // executed; the reader's, as began
+	began    time.Time // the command at hand; zero: its time is not taken
 }
 
 // Close implements broker.Endpoint.
@@ -82,7 +87,9 @@ func (ep *endpoint) refused(reason string) {
 
 // execute parses the command, has the engine do it, and answers.
 func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
-	t.Count(&ep.sv.stats.Requests)
+	if ep.commands++; ep.commands%sampleEvery == 0 {
+		ep.began = time.Now()
+	}
 	q := request{
 		dialect: dialectOf(p.Topic), topic: p.Props.ResponseTopic, correlation: p.Props.CorrelationData,
 	}
@@ -95,7 +102,9 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	fault := ep.parse(cmd, q.dialect, p)
 	ep.conn.EndDecoding()
 	if fault != statestore.None {
-		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(&q, cmd.Verb, &statestore.Reply{Kind: statestore.Error, Fault: fault}))
+		reply := statestore.Reply{Kind: statestore.Error, Fault: fault}
+		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(&q, cmd.Verb, &reply))
+		ep.count(t, cmd.Verb, &reply, 0)
 		return
 	}
 	if cmd.Verb == statestore.Txn {
@@ -112,8 +121,20 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 		t.Rest() // it may wait for its place
 	}
 	wait := ep.session.Do(call)
-	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(&q, cmd.Verb, call.Reply()))
+	reply := call.Reply()
+	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(&q, cmd.Verb, reply))
+	ep.count(t, cmd.Verb, reply, wait.Batch)
 	call.Clear()
+}
+
+// count counts a command that is answered when its batch is durable; 0: at once.
+func (ep *endpoint) count(t *broker.Turn, verb statestore.Verb, reply *statestore.Reply, batch journal.Seq) {
+	sv := ep.sv
+	t.Count(&sv.stats.Commands[verb][outcomeOf(reply)])
+	if !ep.began.IsZero() {
+		sv.samples.take(ep.began, sv.stats.Latency[verb], batch, sv.await)
+		ep.began = time.Time{}
+	}
 }
 
 // callOf gives the turn's engine.Call.

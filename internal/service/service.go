@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
@@ -22,6 +23,8 @@ type Options struct {
 	MaxTxn int                // operations of a TXN; 0: protocol.DefaultMaxTxnOperations
 	May    access.Permissions // nil: every client may read and write every key
 	Logger *slog.Logger
+	// Await is journal.Journal's, for the times of writes; nil: they are not taken.
+	Await func(journal.Seq, journal.Waiter) bool
 }
 
 // Service answers the requests to the state store. It is a broker.Handler for
@@ -35,24 +38,12 @@ type Service struct {
 	log    *slog.Logger
 	stats  Stats
 
+	await   func(journal.Seq, journal.Waiter) bool // nil: times of writes are not taken
+	samples samples
+
 	responseHead []byte // properties that every response begins with
 	responseTail []byte // and those that end it in the current dialect
 	noticeHead   []byte // properties that every notification begins with
-}
-
-// Stats counts requests since the start.
-type Stats struct {
-	Requests  atomic.Int64 // commands executed
-	Ignored   atomic.Int64 // requests at QoS 0 or from MQTT 3.1.1, which can't be answered
-	Malformed atomic.Int64 // requests refused in their PUBACK
-	Expired   atomic.Int64 // requests that expired before they were executed
-	Exceeded  atomic.Int64 // requests answered with the quota error
-	Notices   atomic.Int64 // notifications given to connections
-
-	TxnCommitted atomic.Int64 // TXNs that were carried out
-	TxnRepeated  atomic.Int64 // TXNs whose ONCE was remembered already
-	TxnUnmet     atomic.Int64 // TXNs of which a condition was not met
-	TxnRefused   atomic.Int64 // TXNs answered with an error
 }
 
 // Topics are the request topics of both dialects.
@@ -63,7 +54,11 @@ func Protected() []string { return []string{protocol.NotifyPrefix} }
 
 // New makes a Service.
 func New(o Options) *Service {
-	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), maxTxn: cmp.Or(o.MaxTxn, protocol.DefaultMaxTxnOperations), may: o.May, log: o.Logger}
+	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), maxTxn: cmp.Or(o.MaxTxn, protocol.DefaultMaxTxnOperations), may: o.May, log: o.Logger, await: o.Await}
+	sv.samples.init()
+	for v := range sv.stats.Latency[1:] {
+		sv.stats.Latency[v+1] = histogram.New(1000)
+	}
 	if sv.log == nil {
 		sv.log = slog.New(slog.DiscardHandler)
 	}

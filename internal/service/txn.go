@@ -25,6 +25,7 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 		ep.sv.stats.TxnRefused.Add(1)
 		reply := statestore.Reply{Kind: statestore.Error, Op: refused.Op, Fault: refused.Fault, Bound: refused.Bound}
 		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(q, statestore.Txn, &reply))
+		ep.count(t, statestore.Txn, &reply, 0)
 		return
 	}
 	t.Worked += len(x.Keys)
@@ -33,6 +34,7 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 	ep.countTxn(reply)
 	ep.fit(q, reply)
 	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(q, statestore.Txn, reply))
+	ep.count(t, statestore.Txn, reply, wait.Batch)
 }
 
 // denied returns the first operation that the client may not do, 0 if it may do all. Each

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
@@ -49,6 +51,8 @@ type Options struct {
 	// Long is called when the log is long: tables should be written, so that it can be
 	// trimmed. It must not block.
 	Long func()
+	// Fsyncs counts how long each fsync takes, in nanoseconds. nil: none does.
+	Fsyncs *histogram.Histogram
 }
 
 // Log is the write-ahead log in a data directory. One goroutine calls Replay, Begin, Commit
@@ -283,7 +287,9 @@ func (l *Log) Sync() error {
 	target, synced := l.written, l.synced
 	l.mu.Unlock()
 	if l.failed == nil && synced < target {
+		began := time.Now()
 		l.failed = l.file.SyncData()
+		l.o.Fsyncs.Observe(int64(time.Since(began)))
 		if l.failed == nil && !l.named.HasName(l.file) {
 			l.failed = ErrRemoved
 		}

@@ -39,6 +39,13 @@ func (r *Registry) SetBounds(sessions, ofPrincipal int) {
 	r.Limits.MaxSessions, r.Limits.MaxSessionsPerHost = sessions, ofPrincipal
 }
 
+// MaxSessions is how many sessions there may be.
+func (r *Registry) MaxSessions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Limits.MaxSessions
+}
+
 // New makes a Registry without sessions, and the Router that finds them.
 func New(env *session.Env, kept *retained.Store) *Registry {
 	r := &Registry{

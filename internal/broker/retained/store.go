@@ -51,6 +51,9 @@ func New(o Options) *Store {
 	return r
 }
 
+// Bounds are those in force.
+func (r *Store) Bounds() Bounds { return *r.bounds.Load() }
+
 // SetBounds puts other bounds in force. What is stored beyond them stays.
 func (r *Store) SetBounds(b Bounds) { r.bounds.Store(&b) }
 

@@ -70,7 +70,7 @@ func (s *Session) deliverAtMostOnce(t *Turn, o *message.Outgoing, retain bool) {
 		d.Payload = m.Payload()
 	}
 	if c.Deliver(d, m) {
-		t.messagesOut++
+		t.out.Add(d.QoS, len(d.Payload))
 		t.MarkDirty(c)
 	}
 }

@@ -386,7 +386,7 @@ func (s *Session) send(t *Turn, c *peer.Peer, q *queue.Queue, it *queue.Slot) bo
 	if !c.Deliver(d, m) {
 		return false
 	}
-	t.messagesOut++
+	t.out.Add(d.QoS, len(d.Payload))
 	it.State = queue.Sent
 	it.Counted = true
 	s.Inflight++

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
@@ -51,9 +52,10 @@ type Turn struct {
 	inside bool // the reader has a place in the gate
 	Asked  bool // of a reader: its client awaits an answer to a packet of this turn
 
-	PacketsIn, MessagesIn, messagesOut int64         // counted here, and added to the broker's at the flush
-	counter                            *atomic.Int64 // of the handler's
-	countedBy                          int64         // to be added to counter at the flush
+	PacketsIn int64         // counted here, and added to the broker's at the flush, as In and out are
+	In, out   stats.Tally   // PUBLISH packets
+	counter   *atomic.Int64 // of the handler's
+	countedBy int64         // to be added to counter at the flush
 }
 
 var turns = sync.Pool{New: func() any { return new(Turn) }}
@@ -142,13 +144,9 @@ func (t *Turn) count() {
 			t.env.Counters.PacketsPaced.Add(t.PacketsIn)
 		}
 	}
-	if t.MessagesIn > 0 {
-		t.env.Counters.MessagesIn.Add(t.MessagesIn)
-	}
-	if t.messagesOut > 0 {
-		t.env.Counters.MessagesOut.Add(t.messagesOut)
-	}
-	t.PacketsIn, t.MessagesIn, t.messagesOut = 0, 0, 0
+	t.PacketsIn = 0
+	t.In.MoveTo(&t.env.Counters.In, &t.env.Counters.MessagesIn)
+	t.out.MoveTo(&t.env.Counters.Out, &t.env.Counters.MessagesOut)
 	if t.countedBy > 0 {
 		t.counter.Add(t.countedBy)
 		t.countedBy = 0

@@ -5,6 +5,33 @@ package stats
 
 import "sync/atomic"
 
+// Flow are PUBLISH packets of one QoS in one direction.
+type Flow struct {
+	Messages atomic.Int64
+	Bytes    atomic.Int64 // of their payloads
+}
+
+// Tally counts PUBLISH packets in one goroutine, to be added to flows. The index is the QoS.
+type Tally [3]struct{ messages, bytes int64 }
+
+// Add counts one PUBLISH packet with a payload of so many bytes.
+func (t *Tally) Add(qos byte, bytes int) {
+	t[qos].messages++
+	t[qos].bytes += int64(bytes)
+}
+
+// MoveTo adds what is counted to flows and their total, and forgets it.
+func (t *Tally) MoveTo(flows *[3]Flow, total *atomic.Int64) {
+	for i := range t {
+		if n := &t[i]; n.messages > 0 {
+			total.Add(n.messages)
+			flows[i].Messages.Add(n.messages)
+			flows[i].Bytes.Add(n.bytes)
+			n.messages, n.bytes = 0, 0
+		}
+	}
+}
+
 // Counters count what the broker did since it started; Queued, QueuedBytes
 // and Subscriptions are levels. Each may be read at any time.
 type Counters struct {
@@ -13,6 +40,7 @@ type Counters struct {
 	MessagesIn         atomic.Int64 // PUBLISH packets received
 	HeldToRate         atomic.Int64 // of these, PUBLISH packets that waited because their principal published faster than it may
 	MessagesOut        atomic.Int64 // PUBLISH packets sent
+	In, Out            [3]Flow      // the same by QoS
 	Connects           atomic.Int64 // connections accepted
 	Refused            atomic.Int64 // connections refused in CONNACK
 	Displaced          atomic.Int64 // connections closed because their principal had most when all places were taken

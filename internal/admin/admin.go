@@ -1,0 +1,264 @@
+// Package admin serves health, metrics and profiles of a server over HTTP. The server
+// package makes it before the data is opened, so that a start which takes long can be
+// watched. It knows nothing of what it serves.
+//
+// On a loopback address it speaks HTTP, and answers each program of the machine, except
+// that profiles are for administrators where clients have to prove who they are. Beyond
+// loopback it speaks HTTPS, and all but /healthz and /readyz are for administrators: those
+// whose quota in the policy has the reserve.
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/certs"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+)
+
+// Bounds of what clients of the listener can make it hold.
+const (
+	MaxConnections = 32       // at once; more are closed
+	maxHeader      = 16 << 10 // bytes of a request's header
+	headerTimeout  = 10 * time.Second
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 2 * time.Minute // a profile of the processor may take a minute
+	idleTimeout    = time.Minute
+)
+
+// Options of Open.
+type Options struct {
+	Addr    string                                                     // HOST:PORT
+	TLS     certs.Files                                                // beyond loopback; needed there
+	Bound   func(l net.Listener) net.Listener                          // wraps the TCP listener; nil: it stays as it is
+	Log     *slog.Logger                                               // needed
+	Who     func(r *http.Request) (id *access.Identity, reason string) // says who has made a request, or why that is not known; nil: clients are not asked
+	May     access.Permissions                                         // nil: every client may do everything
+	Ready   func() []string                                            // why the server is not ready; empty: it is
+	Metrics http.Handler                                               // needed
+}
+
+// Server is the listener and what it serves.
+type Server struct {
+	o        Options
+	listener net.Listener
+	http     *http.Server
+	certs    *certs.Server // nil: no TLS
+	loopback bool
+	turned   atomic.Int64
+}
+
+// Open listens, and serves until Close. Connections that cannot be served are closed.
+func Open(o Options) (*Server, error) {
+	s := &Server{o: o}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	tcp, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("--admin: cannot listen on %s: %w", o.Addr, err)
+	}
+	if o.Bound != nil {
+		tcp = o.Bound(tcp)
+	}
+	s.listener = &bounded{Listener: tcp, turned: &s.turned}
+	if s.certs != nil {
+		s.listener = tls.NewListener(s.listener, s.certs.Config())
+	}
+	s.http = &http.Server{
+		Handler: failstop.Handler(o.Log, s.handler()), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// check says what is missing, and reads the certificates.
+func (s *Server) check() (err error) {
+	o := &s.o
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return fmt.Errorf("--admin %q: want HOST:PORT, for example 127.0.0.1:9090", o.Addr)
+	}
+	if s.loopback = isLoopback(host); s.loopback {
+		return nil
+	}
+	switch {
+	case o.TLS.Cert == "" || o.TLS.Key == "":
+		return fmt.Errorf("--admin %s is beyond loopback and needs a certificate: give --tls-cert and --tls-key, or listen on 127.0.0.1", o.Addr)
+	case o.Who == nil || o.May == nil:
+		return fmt.Errorf("--admin %s is beyond loopback and is for administrators: give --password-file, --jwt-keys or --tls-client-ca, and a --policy with a group that has the quota reserve, or listen on 127.0.0.1", o.Addr)
+	}
+	files := o.TLS
+	files.ClientAuth = certs.Optional // a probe shows none
+	if s.certs, err = certs.NewServer(files, true); err != nil {
+		return fmt.Errorf("--admin %s: %w", o.Addr, err)
+	}
+	return nil
+}
+
+// Serve serves until Close.
+func (s *Server) Serve() {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		s.o.Log.Error("the listener of --admin failed", "error", err)
+	}
+}
+
+// Addr is the address that is listened on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Certs are what is shown to clients; nil without TLS.
+func (s *Server) Certs() *certs.Server { return s.certs }
+
+// TurnedAway is how many connections were closed because of MaxConnections.
+func (s *Server) TurnedAway() int64 { return s.turned.Load() }
+
+// Close stops listening, and waits for answers under way until ctx ends.
+func (s *Server) Close(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return s.http.Close()
+	}
+	return nil
+}
+
+// handler serves the paths.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", s.guard(!s.loopback, s.o.Metrics))
+	mux.Handle("GET /debug/pprof/", s.guard(true, http.HandlerFunc(profile)))
+	return s.sameOrigin(mux)
+}
+
+// profile serves the profiles that change nothing, by their names.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/"); name {
+	case "profile":
+		pprof.Profile(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	case "":
+		pprof.Index(w, r)
+	case "heap", "allocs", "goroutine", "threadcreate", "block", "mutex":
+		pprof.Handler(name).ServeHTTP(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// ready says whether the server serves clients, and to those that may know why not.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	reasons := s.o.Ready()
+	switch {
+	case len(reasons) == 0:
+		answer(w, http.StatusOK, "ready")
+	case s.loopback:
+		answer(w, http.StatusServiceUnavailable, "not ready: "+strings.Join(reasons, "; "))
+	default:
+		answer(w, http.StatusServiceUnavailable, "not ready")
+	}
+}
+
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n"))
+}
+
+// guard lets administrators pass. Where clients are not asked who they are, every one that
+// reaches the listener, on this machine, is one.
+func (s *Server) guard(ask bool, next http.Handler) http.Handler {
+	if !ask || s.o.Who == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, reason := s.o.Who(r)
+		switch {
+		case id == nil:
+			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "reason", reason)
+			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
+			answer(w, http.StatusUnauthorized, "an administrator's password, token or certificate is needed")
+		case !access.QuotaOf(s.o.May, id).Reserve:
+			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "client", id.Name(), "reason", "its quota has no reserve")
+			answer(w, http.StatusForbidden, "this is for administrators: for principals of a group of the policy with the quota reserve")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// sameOrigin refuses requests of web pages. A page of another host may reach a loopback
+// address under a name of its own (DNS rebinding): the request then names that host. Beyond
+// loopback the certificate prevents it.
+func (s *Server) sameOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		switch {
+		case r.Header.Get("Origin") != "":
+			answer(w, http.StatusForbidden, "web pages are not served")
+		case s.loopback && !isLoopback(host):
+			answer(w, http.StatusMisdirectedRequest, "the Host of the request is not this machine: use localhost, or the address of --admin")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLoopback says whether a host is this machine.
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// bounded closes connections beyond MaxConnections.
+type bounded struct {
+	net.Listener
+	open   atomic.Int64
+	turned *atomic.Int64
+}
+
+func (l *bounded) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= MaxConnections {
+			return &counted{Conn: nc, open: &l.open}, nil
+		}
+		l.open.Add(-1)
+		l.turned.Add(1)
+		_ = nc.Close()
+	}
+}
+
+// counted is a connection that has a place.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+	gone atomic.Bool
+}
+
+func (c *counted) Close() error {
+	if !c.gone.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,138 @@
+// Package metrics shows what the server's packages count to Prometheus. Each figure is
+// read when it is asked for, so it costs nothing until then. docs/metrics.md is made of
+// the same list.
+//
+// The server package calls it. It counts nothing itself.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/service"
+)
+
+// Sources are the packages whose figures are shown. All but Login are needed, and stay
+// readable until the server has ended.
+type Sources struct {
+	Broker  *broker.Broker
+	Engine  *engine.Local
+	Service *service.Service
+	Journal *journal.Journal
+	Memory  *memory.Pool        // nil: the machine does not say how much there is
+	Login   *auth.Authenticator // nil: clients are not asked who they are
+
+	Version     string
+	Started     time.Time
+	Maximum     int64 // bytes of memory that the process may take; 0: unknown
+	Descriptors int   // that the process may have open; 0: unknown
+	Handshakes  func() (under, ended int64)
+	TurnedAway  func() int64 // connections closed for lack of descriptors
+}
+
+// moment is what is read once for an answer.
+type moment struct {
+	*Sources
+	levels  broker.Levels
+	held    principals.Figures
+	store   engine.Stats
+	stats   *broker.Stats
+	queued  [2]int64 // bounds of bytes: of one queue, of all
+	journal journal.Figures
+}
+
+// family is one metric with all its labels.
+type family struct {
+	name   string
+	kind   prometheus.ValueType // of one that has a value
+	labels []string
+	help   string
+	azure  string // the metric of the Azure broker that means the same; empty: none does
+	// values calls emit for each combination of labels.
+	values func(m *moment, emit func(v float64, labels ...string))
+	// histograms is instead of values: unit is what a value is divided by.
+	histograms func(m *moment, emit func(h histogram.Snapshot, unit float64, labels ...string))
+}
+
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
+)
+
+// one is for a family without labels.
+func one(value func(m *moment) int64) func(*moment, func(float64, ...string)) {
+	return func(m *moment, emit func(float64, ...string)) { emit(float64(value(m))) }
+}
+
+// Collector gives the metrics to a prometheus.Registry.
+type Collector struct {
+	sources Sources
+	descs   []*prometheus.Desc
+}
+
+// New makes a Collector.
+func New(s Sources) *Collector {
+	c := &Collector{sources: s}
+	for _, f := range families {
+		c.descs = append(c.descs, prometheus.NewDesc(f.name, f.help, f.labels, nil))
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	s := &c.sources
+	m := &moment{Sources: s, levels: s.Broker.Levels(), held: s.Broker.Sessions.Principals.Figures(), store: s.Engine.Stats(), stats: s.Broker.Stats(), journal: s.Journal.Figures()}
+	m.queued[0], m.queued[1] = s.Broker.QueueBounds()
+	for i := range families {
+		f, desc := &families[i], c.descs[i]
+		if f.histograms != nil {
+			f.histograms(m, func(h histogram.Snapshot, unit float64, labels ...string) {
+				out <- prometheus.MustNewConstHistogram(desc, uint64(h.Count), float64(h.Sum)/unit, bucketsOf(h, unit), labels...)
+			})
+			continue
+		}
+		f.values(m, func(v float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(desc, f.kind, v, labels...)
+		})
+	}
+}
+
+func bucketsOf(h histogram.Snapshot, unit float64) map[float64]uint64 {
+	buckets := make(map[float64]uint64, len(h.Bounds))
+	for i, bound := range h.Bounds {
+		buckets[float64(bound)/unit] = uint64(h.Cumulative[i])
+	}
+	return buckets
+}
+
+// maxScrapes is how many answers are made at a time; more are refused (503).
+const maxScrapes = 4
+
+// Handler serves the metrics, with those of the process and of Go's runtime.
+func Handler(s Sources) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(New(s), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: maxScrapes})
+}
+
+// qos are the labels of MQTT's qualities of service.
+var qos = [...]string{"0", "1", "2"}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/metrics"
+)
+
+// openAdmin begins to serve health and metrics, if that is wanted: before the data is
+// opened, which may take long.
+func (s *Server) openAdmin() (err error) {
+	if s.config.Admin == "" {
+		return nil
+	}
+	o := admin.Options{
+		Addr: s.config.Admin, TLS: s.config.TLS, Log: s.log, May: s.config.May, Ready: s.unready,
+		Bound: func(l net.Listener) net.Listener { return s.withinDescriptors(l, true) }, Metrics: http.HandlerFunc(s.serveMetrics),
+	}
+	if s.login != nil {
+		o.Who = s.whoAsks
+	}
+	if s.admin, err = admin.Open(o); err != nil {
+		return err
+	}
+	if certificates := s.admin.Certs(); certificates != nil {
+		s.addReloader(Reloader{Name: "TLS configuration of --admin", Files: certificates.Files, Reload: certificates.Reload})
+	}
+	s.serving.Add(1)
+	go func() {
+		defer failstop.End(s.log, "the listener of --admin")
+		s.admin.Serve()
+		s.serving.Done()
+	}()
+	s.log.Info("health and metrics are served", "admin", s.admin.Addr())
+	return nil
+}
+
+// AdminAddr is the address of --admin; nil: there is none.
+func (s *Server) AdminAddr() net.Addr {
+	if s.admin == nil {
+		return nil
+	}
+	return s.admin.Addr()
+}
+
+func (s *Server) closeAdmin(ctx context.Context) error {
+	if s.admin == nil {
+		return nil
+	}
+	return s.admin.Close(ctx)
+}
+
+// setPhase notes what the server does besides serving clients; empty: it serves them.
+func (s *Server) setPhase(phase string) { s.phase.Store(&phase) }
+
+// unready are the reasons why the server does not serve clients.
+func (s *Server) unready() (reasons []string) {
+	if phase := s.phase.Load(); phase != nil && *phase != "" {
+		reasons = append(reasons, *phase)
+	}
+	return reasons
+}
+
+// serveMetrics serves them from the moment on at which there is something to count.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if h := s.metrics.Load(); h != nil {
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	http.Error(w, "there are no metrics yet: "+strings.Join(s.unready(), "; "), http.StatusServiceUnavailable)
+}
+
+// openMetrics has metrics be served of what is open now.
+func (s *Server) openMetrics() {
+	if s.admin == nil {
+		return
+	}
+	h := metrics.Handler(metrics.Sources{
+		Broker: s.broker, Engine: s.engine, Service: s.service, Journal: s.journal, Memory: s.memory, Login: s.login,
+		Version: orDefault(s.config.Version, "development build"), Started: s.started, Maximum: s.maximum, Descriptors: s.descriptors.limit,
+		Handshakes: func() (under, ended int64) { return int64(s.handshakes.Under()), s.handshakes.Ended() },
+		TurnedAway: func() int64 {
+			if s.descriptors.bounds == nil {
+				return 0
+			}
+			return s.descriptors.bounds.TurnedAway()
+		},
+	})
+	s.metrics.Store(&h)
+}
+
+// whoAsks says who has made a request to --admin.
+func (s *Server) whoAsks(r *http.Request) (*access.Identity, string) {
+	from := access.Origin{TLS: r.TLS}
+	if addr, err := net.ResolveTCPAddr("tcp", r.RemoteAddr); err == nil {
+		from.Remote = addr
+	}
+	if certificates := s.admin.Certs(); certificates != nil && r.TLS != nil && !certificates.Vouches(r.TLS) {
+		return nil, "the client's certificate is not valid any more"
+	}
+	user, password, _ := r.BasicAuth()
+	if token, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); is {
+		user, password = "", strings.TrimSpace(token)
+	}
+	id, reason := s.login.Identify(user, password, &from, s.stop)
+	if id != nil && !id.Expires.IsZero() && time.Now().After(id.Expires) {
+		return nil, "the client's " + string(id.Method) + " has expired"
+	}
+	return id, reason
+}
