@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/internal/inbox"
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
 	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Session publishes and receives messages at QoS 1, over a connection of its own
@@ -131,8 +129,8 @@ func (s *Session) Unsubscribe(ctx context.Context, filters ...string) error {
 
 // change makes a change of the subscriptions, on as many connections as it takes.
 func (s *Session) change(ctx context.Context, op string, filters []string, do func(context.Context, subscriptions.Link, []string) error) error {
-	if err := checkFilters(op, filters); err != nil {
-		return err
+	if err := valid.Filters(filters); err != nil {
+		return fmt.Errorf("%s: %w: %w", op, ErrInvalidOption, err)
 	}
 	ctx, cancel := s.conn.Bound(ctx)
 	defer cancel()
@@ -274,17 +272,4 @@ func (l *sessionLink) acknowledgement(ctx context.Context, ack <-chan packets.Co
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
-}
-
-// checkFilters finds what every server would refuse.
-func checkFilters(op string, filters []string) error {
-	if len(filters) == 0 {
-		return fmt.Errorf("%s: %w: no topic filter is given: give at least one", op, ErrInvalidOption)
-	}
-	for _, filter := range filters {
-		if !utf8.ValidString(filter) || !topic.ValidFilter(filter) {
-			return fmt.Errorf("%s: %w: topic filter %q: it must be UTF-8 and not empty, a level may be '+' or, the last one, '#', and a shared subscription is $share/GROUP/FILTER", op, ErrInvalidOption, filter)
-		}
-	}
-	return nil
 }

@@ -10,13 +10,15 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Publish judges what an application gives for a PUBLISH. response may be empty.
-func Publish(topic, response string, expiry time.Duration) error {
+func Publish(name, response string, expiry time.Duration) error {
 	switch {
-	case !isTopicName(topic):
-		return fmt.Errorf("topic %q: it must be UTF-8 and not empty, without '+', '#' and NUL, at most %d bytes", topic, math.MaxUint16)
+	case !isTopicName(name):
+		return fmt.Errorf("topic %q: it must be UTF-8 and not empty, without '+', '#' and NUL, at most %d bytes", name, math.MaxUint16)
 	case response != "" && !isTopicName(response):
 		return fmt.Errorf("response topic %q: it must be UTF-8 without '+', '#' and NUL, at most %d bytes", response, math.MaxUint16)
 	case expiry < 0:
@@ -28,6 +30,19 @@ func Publish(topic, response string, expiry time.Duration) error {
 // isTopicName says whether a message can be published to name [MQTT-4.7.3-1].
 func isTopicName(name string) bool {
 	return name != "" && len(name) <= math.MaxUint16 && utf8.ValidString(name) && !strings.ContainsAny(name, "+#\x00")
+}
+
+// Filters judges the topic filters of a subscription.
+func Filters(filters []string) error {
+	if len(filters) == 0 {
+		return errors.New("no topic filter is given: give at least one")
+	}
+	for _, filter := range filters {
+		if !utf8.ValidString(filter) || !topic.ValidFilter(filter) {
+			return fmt.Errorf("topic filter %q: it must be UTF-8 and not empty, a level may be '+' or, the last one, '#', and a shared subscription is $share/GROUP/FILTER", filter)
+		}
+	}
+	return nil
 }
 
 // Command judges the words of a command: its message ID must not be empty.
