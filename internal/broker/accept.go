@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // Serve accepts connections until the listener is closed, which Close does.
@@ -21,7 +22,7 @@ func (b *Broker) Serve(l net.Listener) error {
 	}
 	b.listeners = append(b.listeners, l)
 	b.mu.Unlock()
-	var failing acceptFailures
+	var failing sockets.AcceptFailures
 	for {
 		nc, err := l.Accept()
 		if err != nil {
@@ -29,8 +30,8 @@ func (b *Broker) Serve(l net.Listener) error {
 				return nil
 			}
 			// Out of file descriptors or of memory, most likely: it passes.
-			pause := failing.next()
-			if n, said := failing.worthALine(time.Now()); said {
+			pause := failing.Next()
+			if n, said := failing.WorthALine(time.Now()); said {
 				b.Log.Warn("cannot accept connections", "listener", l.Addr(), "error", err, "failures", n, "retry_in", pause)
 			}
 			select {
@@ -39,7 +40,7 @@ func (b *Broker) Serve(l net.Listener) error {
 			}
 			continue
 		}
-		failing.pause = 0
+		failing.Succeeded()
 		if !b.addReader() {
 			_ = nc.Close()
 			continue
@@ -50,36 +51,6 @@ func (b *Broker) Serve(l net.Listener) error {
 			b.readers.Done()
 		}()
 	}
-}
-
-// acceptFailures paces a listener that cannot accept, and what is said of it.
-type acceptFailures struct {
-	pause  time.Duration // before the next attempt
-	since  int           // failures since the last line in the log
-	logged time.Time     // when that was
-}
-
-const (
-	shortestAcceptPause = 5 * time.Millisecond
-	longestAcceptPause  = time.Second
-	// acceptLogPause is how often failures are worth a line in the log.
-	acceptLogPause = 10 * time.Second
-)
-
-// next is how long to wait after one more failure.
-func (f *acceptFailures) next() time.Duration {
-	f.since++
-	f.pause = min(max(2*f.pause, shortestAcceptPause), longestAcceptPause)
-	return f.pause
-}
-
-// worthALine says whether a line is due, and how many failures it tells of.
-func (f *acceptFailures) worthALine(now time.Time) (failures int, due bool) {
-	if !f.logged.IsZero() && now.Sub(f.logged) < acceptLogPause {
-		return 0, false
-	}
-	failures, f.since, f.logged = f.since, 0, now
-	return failures, true
 }
 
 // addReader makes Close wait for one more reader, or says false if it waits already:
