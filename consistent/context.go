@@ -23,8 +23,8 @@ type Context struct {
 	id      string
 	message *Message
 	logger  func() *slog.Logger
-	// isNew asks the store whether the message is new, if that is not known yet; an error
-	// says that this run is in vain.
+	// isNew asks the store whether the message is new; an error says that this run is in
+	// vain. Nil: that is known.
 	isNew func() error
 
 	version  uint32
@@ -155,8 +155,8 @@ func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) 
 		c.fault = fmt.Sprintf("it captured %q, which it did not the first time", name)
 		return v, errors.New(c.fault)
 	}
-	if c.inVain == nil {
-		c.inVain = c.isNew()
+	if c.inVain == nil && c.isNew != nil {
+		c.inVain, c.isNew = c.isNew(), nil // it is asked once
 	}
 	if c.inVain != nil {
 		return v, c.inVain

@@ -133,13 +133,27 @@ var errStopped = errors.New("the processor is stopping")
 // store.
 var errInVain = errors.New("the message is loaded again")
 
+// checkGuess asks the store whether a message is new and the state that it is processed on
+// is the key's: what comes from outside is taken for a new message only.
+func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess *client.LoadResult) error {
+	var now client.LoadResult
+	err := p.bounded(ctx, f, StepLoad, func(ctx context.Context) (err error) {
+		now, err = p.conn.Load(ctx, key, f.MessageID)
+		return err
+	})
+	if err != nil || now.Status != client.NewMessage || now.Version != guess.Version {
+		return errInVain
+	}
+	return nil
+}
+
 // commit handles a new message and stores the result. left is what is in the store then;
 // the next message of the key starts from it.
 func (p *Processor) commit(ctx context.Context, f *task, key string, known *client.LoadResult, guessed bool) (outputs []Message, left *client.LoadResult, stored client.StoreResult, err error) {
 	c := p.newContext(ctx, f)
 	c.now, c.version = p.now().UTC().Round(0), f.handler.version
 	if guessed {
-		c.isNew = func() error { return errInVain } // what comes from outside is taken for a new message only
+		c.isNew = func() error { return p.checkGuess(ctx, f, key, known) }
 	}
 	state, outputs, err := p.handle(c, f, known.State)
 	if err == nil {
@@ -203,7 +217,7 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 
 func (p *Processor) newContext(ctx context.Context, f *task) *Context {
 	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message,
-		logger: func() *slog.Logger { return p.log(f) }, isNew: func() error { return nil }}
+		logger: func() *slog.Logger { return p.log(f) }}
 }
 
 // handle runs the handler, and completes and checks its outputs.

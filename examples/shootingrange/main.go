@@ -47,7 +47,8 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		}
 	}
 
-	// The range and the leader board. Every program that runs shares the work.
+	// The range and the leader board. Every program that runs shares the work, under a name
+	// of its own.
 	conn, err := consistent.Dial(ctx, *address, client.WithClientID("shootingrange-"+*name))
 	if err != nil {
 		return fmt.Errorf("%w (is the server running? go run ./cmd/holdfast serve)", err)
