@@ -1,6 +1,5 @@
-// Package stats counts what the broker does. It has no code to test: the tests of the
-// packages that count check the counters, and those of package server the topics of $SYS
-// that show them.
+// Package stats counts what the broker does. The tests of the packages that count check the
+// counters, and those of package server the topics of $SYS and the metrics that show them.
 package stats
 
 import "sync/atomic"
