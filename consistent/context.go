@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 )
 
 // Context gives a handler the values that do not follow from its state and its message,
@@ -29,7 +31,7 @@ type Context struct {
 
 	version  uint32
 	now      time.Time
-	captured []capture
+	captured []record.Capture
 	replay   bool   // captured is what the first run took
 	ordinal  uint64 // how many IDs were given out
 	rand     *rand.Rand
@@ -46,21 +48,6 @@ const (
 	stays end = iota
 	expires
 	deleted
-)
-
-// capture is a value from outside as JSON, or the text of an error.
-type capture struct {
-	name    string
-	value   []byte
-	outcome captureOutcome
-}
-
-type captureOutcome byte
-
-const (
-	taken captureOutcome = iota
-	takeFailed
-	takeFailedTerminally
 )
 
 // Context returns a context that ends when the processor has to stop, for calls that take
@@ -147,7 +134,7 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {
 	var v T
 	for i := range c.captured {
-		if c.captured[i].name == name {
+		if c.captured[i].Name == name {
 			return v, decodeCapture(c.captured[i], &v)
 		}
 	}
@@ -165,31 +152,31 @@ func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) 
 	return v, decodeCapture(c.captured[len(c.captured)-1], &v) // as the replay will see it
 }
 
-func newCapture(name string, take func() (any, error)) capture {
+func newCapture(name string, take func() (any, error)) record.Capture {
 	v, err := take()
 	if err == nil {
 		var value []byte
 		if value, err = json.Marshal(v); err == nil {
-			return capture{name, value, taken}
+			return record.Capture{Name: name, Value: value, Outcome: record.Taken}
 		}
 		err = Terminal(err)
 	}
 	var terminal *terminalError
 	if errors.As(err, &terminal) {
-		return capture{name, []byte(err.Error()), takeFailedTerminally}
+		return record.Capture{Name: name, Value: []byte(err.Error()), Outcome: record.FailedTerminally}
 	}
-	return capture{name, []byte(err.Error()), takeFailed}
+	return record.Capture{Name: name, Value: []byte(err.Error()), Outcome: record.Failed}
 }
 
-func decodeCapture(c capture, v any) error {
-	switch c.outcome {
-	case takeFailed:
-		return &CaptureError{Name: c.name, Text: string(c.value)}
-	case takeFailedTerminally:
-		return Terminal(&CaptureError{Name: c.name, Text: string(c.value)})
+func decodeCapture(c record.Capture, v any) error {
+	switch c.Outcome {
+	case record.Failed:
+		return &CaptureError{Name: c.Name, Text: string(c.Value)}
+	case record.FailedTerminally:
+		return Terminal(&CaptureError{Name: c.Name, Text: string(c.Value)})
 	}
-	if err := json.Unmarshal(c.value, v); err != nil {
-		return Terminal(fmt.Errorf("capture %q: %w", c.name, err))
+	if err := json.Unmarshal(c.Value, v); err != nil {
+		return Terminal(fmt.Errorf("capture %q: %w", c.Name, err))
 	}
 	return nil
 }

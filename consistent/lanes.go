@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 )
 
 // task is a message that a handler is to process, from its arrival to its
@@ -13,16 +14,16 @@ import (
 type task struct {
 	Incoming
 	decoded any
-	digest  digest      // of the payload
-	handled bool        // the handler has seen decoded
-	lane    string      // the store's key; messages without one have a lane each
-	refused error       // the message becomes a dead letter, because of this
-	calls   int         // of the handler that have failed
-	pause   pause       // before the next attempt
-	kept    bool        // the dead letter is in the store, or cannot be
-	acks    []func()    // under lanes.mu: one per delivery of the message
-	from    *lane       // while it is being processed
-	timer   *time.Timer // under lanes.mu: while it rests
+	digest  record.Digest // of the payload
+	handled bool          // the handler has seen decoded
+	lane    string        // the store's key; messages without one have a lane each
+	refused error         // the message becomes a dead letter, because of this
+	calls   int           // of the handler that have failed
+	pause   pause         // before the next attempt
+	kept    bool          // the dead letter is in the store, or cannot be
+	acks    []func()      // under lanes.mu: one per delivery of the message
+	from    *lane         // while it is being processed
+	timer   *time.Timer   // under lanes.mu: while it rests
 }
 
 // outcome says what becomes of a task that was worked on. The zero value drops it: its

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -67,7 +68,7 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 		}
 		switch known.Status {
 		case client.Confirmed:
-			if f.digest.isOther(known.Captured) {
+			if f.digest.IsOther(known.Captured) {
 				return ErrIdentityReused
 			}
 			p.count(f, CountConfirmed)
@@ -163,7 +164,7 @@ func (p *Processor) commit(ctx context.Context, f *task, key string, known *clie
 		return nil, nil, stored, err
 	}
 	request := StoreRequest{Key: key, State: state, MessageID: f.MessageID, Version: known.Version,
-		Captured: newRecord(c, f.digest, outputs).encode(), Keep: p.remember, Delete: c.end == deleted}
+		Captured: record.New(c.version, c.now, c.captured, f.digest, outputs).Encode(), Keep: p.remember, Delete: c.end == deleted}
 	if c.end == expires {
 		request.Expiry = c.expiry
 	}
@@ -188,15 +189,15 @@ func (p *Processor) commit(ctx context.Context, f *task, key string, known *clie
 // replay handles a duplicate on the state and values of the first processing, and checks
 // that the outputs are the same.
 func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResult) ([]Message, error) {
-	first, err := decodeRecord(known.Captured)
+	first, err := record.Decode(known.Captured)
 	if err != nil {
 		return nil, Terminal(err)
 	}
-	if first.input != f.digest {
+	if first.Input != f.digest {
 		return nil, ErrIdentityReused
 	}
 	c := p.newContext(ctx, f)
-	c.now, c.version, c.captured, c.replay = first.now, first.version, first.captured, true
+	c.now, c.version, c.captured, c.replay = first.Now, first.Version, first.Captured, true
 	_, outputs, err := p.handle(c, f, known.State)
 	var fromHandler *handlerError
 	switch {
@@ -206,7 +207,7 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	case err != nil:
 		c.fault = fmt.Sprintf("it failed (%v); the first time, it did not", err)
 	default:
-		c.fault = first.difference(newRecord(c, f.digest, outputs))
+		c.fault = first.Difference(record.New(c.version, c.now, c.captured, f.digest, outputs))
 	}
 	if c.fault != "" {
 		p.count(f, CountNonDeterministic)
@@ -256,7 +257,7 @@ func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc
 		defer func() { <-p.confirming }()
 		ctx, cancel := context.WithTimeout(p.working, p.o.timeout)
 		defer cancel()
-		if _, err := p.conn.Done(ctx, DoneRequest{key, f.MessageID, version, f.digest.confirmed()}); err != nil {
+		if _, err := p.conn.Done(ctx, DoneRequest{key, f.MessageID, version, f.digest.Confirmed()}); err != nil {
 			p.log(f).Debug("a message is not confirmed; what is remembered of it stays for a while", "error", err)
 		}
 	})

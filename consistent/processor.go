@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -228,7 +229,7 @@ func (p *Processor) deliver(d Delivery) {
 // newTask makes the task of a message for one of its handlers: it finds out the message's
 // identity, decodes it, and finds out its key.
 func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
-	f := &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: digestOf(m.Payload),
+	f := &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload),
 		Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
 		if f.MessageID = identify(m, h.messageID); f.MessageID == "" {
@@ -253,7 +254,7 @@ func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
 // not of one of its handlers.
 func (p *Processor) refusedTask(m *Message, ack func(), why error) *task {
 	h := &handler{name: p.o.name, qualified: p.o.qualified(p.o.name), deadLetter: p.o.deadLetter}
-	return &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: digestOf(m.Payload), refused: why, lane: p.ownLane(),
+	return &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload), refused: why, lane: p.ownLane(),
 		Incoming: Incoming{Handler: h.name, MessageID: identify(m, nil), Message: m, handler: h}}
 }
 

@@ -1,47 +1,8 @@
 package consistent
 
 import (
-	"reflect"
 	"testing"
-	"time"
 )
-
-func exampleRecord() *record {
-	c := &Context{version: 7, now: time.Unix(1, 2).UTC(), captured: []capture{{"price", []byte("1.5"), taken}, {"", []byte{}, taken}, {"failed", []byte("why"), takeFailed}, {"ended", []byte{}, takeFailedTerminally}}}
-	return newRecord(c, digestOf([]byte("payload")), []Message{{Topic: "a", Payload: []byte("b")}, {Topic: "c"}})
-}
-
-func TestRecordRoundTrip(t *testing.T) {
-	t.Parallel()
-	r := exampleRecord()
-	got, err := decodeRecord(r.encode())
-	if err != nil || !reflect.DeepEqual(got, r) {
-		t.Errorf("decoded %+v, %v\nwant    %+v", got, err, r)
-	}
-	for n := range r.encode() {
-		if _, err := decodeRecord(r.encode()[:n]); err == nil {
-			t.Errorf("the first %d bytes pass for a record", n)
-		}
-	}
-	if _, err := decodeRecord(append(r.encode(), 0)); err == nil {
-		t.Error("a byte too many passes")
-	}
-}
-
-func FuzzDecodeRecord(f *testing.F) {
-	f.Add(exampleRecord().encode())
-	f.Add([]byte{recordFormat, 0, 0, 255, 255, 255, 255, 15})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decodeRecord(b)
-		if err != nil {
-			return
-		}
-		again, err := decodeRecord(r.encode())
-		if err != nil || !reflect.DeepEqual(again, r) {
-			t.Errorf("%+v becomes %+v, %v", r, again, err)
-		}
-	})
-}
 
 // No two kinds of identity, and no two pairs of source and id, are taken for each other.
 func TestIdentify(t *testing.T) {

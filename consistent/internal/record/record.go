@@ -1,4 +1,6 @@
-package consistent
+// Package record is what STORE and DONE remember of a processing, as bytes: what a handler
+// took from outside, and digests of the payload and of what it returned.
+package record
 
 import (
 	"bytes"
@@ -8,13 +10,14 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// The state is not part of it: code that adds a field to the state returns another one,
-// and the same outputs.
-//
-// record is what STORE remembers of a processing, as its CTX: what the handler took
-// from outside, and digests of what it returned, for a replay to be compared with.
+// Record is what STORE remembers of a processing, as its CTX: what the handler took
+// from outside, and digests of what it returned, for a replay to be compared with. The
+// state is not part of it: code that adds a field to the state returns another one, and the
+// same outputs.
 //
 //	format          1 byte
 //	version         uvarint, of the handler
@@ -24,43 +27,46 @@ import (
 //	                and 1 byte: 0 a value, 1 the text of an error, 2 that of a Terminal one
 //	outputs         uvarint; each: size of the payload (uvarint), and 8 bytes each of the
 //	                SHA-256 of topic, payload, and everything else
-type record struct {
-	version  uint32
-	now      time.Time
-	input    digest
-	captured []capture
+type Record struct {
+	Version  uint32
+	Now      time.Time
+	Input    Digest
+	Captured []Capture
 	outputs  []outputDigest
 }
 
-const recordFormat = 2
+// Format is the first byte of a record.
+const Format = 2
 
-// digest is the beginning of a SHA-256.
-type digest [8]byte
+// Digest is the beginning of a SHA-256.
+type Digest [8]byte
 
 // What DONE leaves of a message is a format (1 byte) and the digest of its payload, by
 // which another message with the same identity is told from a duplicate.
 const confirmedFormat = 1
 
-func (d digest) confirmed() []byte { return append([]byte{confirmedFormat}, d[:]...) }
+// Confirmed makes that of a payload's digest.
+func (d Digest) Confirmed() []byte { return append([]byte{confirmedFormat}, d[:]...) }
 
-// isOther tells whether what was left of a confirmed message is of another one. A message
+// IsOther tells whether what was left of a confirmed message is of another one. A message
 // that was confirmed otherwise, by a transaction for example, is taken for the same.
-func (d digest) isOther(left []byte) bool {
+func (d Digest) IsOther(left []byte) bool {
 	return len(left) == 1+len(d) && left[0] == confirmedFormat && !bytes.Equal(left[1:], d[:])
 }
 
 type outputDigest struct {
-	topic, payload, rest digest
+	topic, payload, rest Digest
 	size                 int // of the payload, bytes
 }
 
-func digestOf(b []byte) (d digest) {
+// DigestOf makes the digest of bytes.
+func DigestOf(b []byte) (d Digest) {
 	h := sha256.Sum256(b)
 	copy(d[:], h[:])
 	return d
 }
 
-func digestOutput(m *Message) outputDigest {
+func digestOutput(m *client.Message) outputDigest {
 	var b []byte
 	text := func(s string) {
 		b = binary.AppendUvarint(b, uint64(len(s)))
@@ -82,29 +88,48 @@ func digestOutput(m *Message) outputDigest {
 		text(p.Name)
 		text(p.Value)
 	}
-	return outputDigest{digestOf([]byte(m.Topic)), digestOf(m.Payload), digestOf(b), len(m.Payload)}
+	return outputDigest{DigestOf([]byte(m.Topic)), DigestOf(m.Payload), DigestOf(b), len(m.Payload)}
 }
 
-func newRecord(c *Context, input digest, outputs []Message) *record {
-	r := &record{version: c.version, now: c.now, input: input, captured: c.captured}
+// Capture is a value from outside as JSON, or the text of an error.
+type Capture struct {
+	Name    string
+	Value   []byte
+	Outcome Outcome
+}
+
+// Outcome says what came of a capture.
+type Outcome byte
+
+// The outcomes.
+const (
+	Taken Outcome = iota
+	Failed
+	FailedTerminally
+)
+
+// New makes the record of a processing.
+func New(version uint32, now time.Time, captured []Capture, input Digest, outputs []client.Message) *Record {
+	r := &Record{Version: version, Now: now, Input: input, Captured: captured}
 	for i := range outputs {
 		r.outputs = append(r.outputs, digestOutput(&outputs[i]))
 	}
 	return r
 }
 
-func (r *record) encode() []byte {
-	b := []byte{recordFormat}
-	b = binary.AppendUvarint(b, uint64(r.version))
-	b = binary.AppendVarint(b, r.now.UnixNano())
-	b = append(b, r.input[:]...)
-	b = binary.AppendUvarint(b, uint64(len(r.captured)))
-	for _, c := range r.captured {
-		b = binary.AppendUvarint(b, uint64(len(c.name)))
-		b = append(b, c.name...)
-		b = binary.AppendUvarint(b, uint64(len(c.value)))
-		b = append(b, c.value...)
-		b = append(b, byte(c.outcome))
+// Encode makes the CTX of STORE.
+func (r *Record) Encode() []byte {
+	b := []byte{Format}
+	b = binary.AppendUvarint(b, uint64(r.Version))
+	b = binary.AppendVarint(b, r.Now.UnixNano())
+	b = append(b, r.Input[:]...)
+	b = binary.AppendUvarint(b, uint64(len(r.Captured)))
+	for _, c := range r.Captured {
+		b = binary.AppendUvarint(b, uint64(len(c.Name)))
+		b = append(b, c.Name...)
+		b = binary.AppendUvarint(b, uint64(len(c.Value)))
+		b = append(b, c.Value...)
+		b = append(b, byte(c.Outcome))
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.outputs)))
 	for _, o := range r.outputs {
@@ -118,24 +143,24 @@ func (r *record) encode() []byte {
 
 var errNotARecord = errors.New("what is remembered with the message was not written by this library, or by a newer one")
 
-// decodeRecord reads what encode wrote. It allocates no more than b holds.
-func decodeRecord(b []byte) (*record, error) {
+// Decode reads what Encode wrote. It allocates no more than b holds.
+func Decode(b []byte) (*Record, error) {
 	d := decoder{b: b, ok: true}
-	if format := d.take(1); !d.ok || format[0] != recordFormat {
+	if format := d.take(1); !d.ok || format[0] != Format {
 		return nil, errNotARecord
 	}
-	r := &record{}
+	r := &Record{}
 	version := d.uvarint()
-	r.now = time.Unix(0, d.varint()).UTC()
-	copy(r.input[:], d.take(8))
+	r.Now = time.Unix(0, d.varint()).UTC()
+	copy(r.Input[:], d.take(8))
 	for n := d.uvarint(); n > 0 && d.ok; n-- {
 		name := d.take(d.uvarint())
-		c := capture{name: string(name), value: d.take(d.uvarint())}
+		c := Capture{Name: string(name), Value: d.take(d.uvarint())}
 		if outcome := d.take(1); d.ok {
-			c.outcome = captureOutcome(outcome[0])
-			d.ok = c.outcome <= takeFailedTerminally
+			c.Outcome = Outcome(outcome[0])
+			d.ok = c.Outcome <= FailedTerminally
 		}
-		r.captured = append(r.captured, c)
+		r.Captured = append(r.Captured, c)
 	}
 	for n := d.uvarint(); n > 0 && d.ok; n-- {
 		var o outputDigest
@@ -149,7 +174,7 @@ func decodeRecord(b []byte) (*record, error) {
 	if !d.ok || len(d.b) > 0 || version > math.MaxUint32 {
 		return nil, errNotARecord
 	}
-	r.version = uint32(version)
+	r.Version = uint32(version)
 	return r, nil
 }
 
@@ -189,9 +214,9 @@ func (d *decoder) skip(n int) {
 	d.b = d.b[n:]
 }
 
-// difference describes the first difference of a replay from the first processing, r;
+// Difference describes the first difference of a replay from the first processing, r;
 // empty: there is none.
-func (r *record) difference(again *record) string {
+func (r *Record) Difference(again *Record) string {
 	if len(again.outputs) != len(r.outputs) {
 		return fmt.Sprintf("it returned %d outputs; the first time, %d", len(again.outputs), len(r.outputs))
 	}
