@@ -7,7 +7,12 @@ type Delivery struct {
 	Message
 	// Redelivered: it may have been delivered before (the DUP flag [MQTT-3.3.1-1]).
 	Redelivered bool
-	ack         func() // nil: there is nothing to acknowledge
+
+	// What acknowledges it: a function, or the connection that it came over; neither: there
+	// is nothing to acknowledge.
+	ack    func()
+	acks   *conn.Acks
+	number uint64 // of the message in acks
 }
 
 // NewDelivery makes a Delivery whose Ack calls ack, which may be nil: for tests, and for
@@ -22,8 +27,11 @@ func NewDelivery(m Message, redelivered bool, ack func()) Delivery {
 // is missing holds the later ones back, and after 1,024 of them the server sends nothing
 // more. Acknowledging twice is harmless, and so is acknowledging a message of QoS 0.
 func (d Delivery) Ack() {
-	if d.ack != nil {
+	switch {
+	case d.ack != nil:
 		d.ack()
+	case d.acks != nil:
+		d.acks.Give(d.number)
 	}
 }
 

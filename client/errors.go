@@ -48,7 +48,7 @@ var (
 	ErrUnexpectedReply = errors.New("unexpected reply")
 	// ErrTooLarge: the request or message is larger than the Maximum Packet Size
 	// that the server announced. It was not sent, or the server has refused it.
-	ErrTooLarge = errors.New("larger than the server accepts")
+	ErrTooLarge = conn.ErrTooLarge
 	// ErrInvalidOption: an argument or option is out of range, or two contradict
 	// each other; nothing was sent. The text says what would be right.
 	ErrInvalidOption = errors.New("invalid option")

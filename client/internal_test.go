@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
-
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -181,22 +180,22 @@ func TestUnreadableAnswers(t *testing.T) {
 	l := &link{cfg: cfg}
 	for name, test := range map[string]struct {
 		payload string
-		user    paho.UserProperties
+		user    []byte // a property block
 		check   func(error) bool
 	}{
 		"not RESP": {"hello", nil, func(err error) bool { return errors.Is(err, ErrUnexpectedReply) }},
 		"empty":    {"", nil, func(err error) bool { return errors.Is(err, ErrUnexpectedReply) }},
-		"status 500": {"", paho.UserProperties{{Key: "__stat", Value: "500"}, {Key: "__stMsg", Value: "broken"}}, func(err error) bool {
+		"status 500": {"", mqtt.AppendUserProp(mqtt.AppendUserProp(nil, "__stat", "500"), "__stMsg", "broken"), func(err error) bool {
 			var e *StatusError
 			return errors.As(err, &e) && e.Status == "500" && e.Message == "broken"
 		}},
 	} {
-		p := &paho.Publish{Payload: []byte(test.payload), Properties: &paho.PublishProperties{User: test.user}}
+		p := &mqtt.Publish{Payload: []byte(test.payload), Props: mqtt.PublishProps{Raw: test.user}}
 		if _, err := l.parseReply(p); !test.check(err) || !isRefusal(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, ok := l.parseNotification(&paho.Publish{Topic: "some/topic"}); ok {
+	if _, ok := l.parseNotification(&mqtt.Publish{Topic: []byte("some/topic")}); ok {
 		t.Error("any topic is taken for a notification")
 	}
 }

@@ -1,17 +1,18 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/rpc"
 	"github.com/holdfast-mqtt/holdfast/client/internal/watches"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -20,12 +21,17 @@ import (
 // and topics: headers, correlation data, timestamps.
 const packetOverheadBytes = 512
 
+// maxNodeBytes is the longest node of a timestamp, and the longest client ID: with what
+// stands around them they are strings of MQTT.
+const maxNodeBytes = 65_000
+
 // link is one connection of a [Client]: requests of the state store over package rpc.
 type link struct {
 	*rpc.Link[reply]
 	cfg           *config
 	responseTopic string
 	notified      func(*link, watches.Change)
+	node          string // the node of the version that came last; the reader's
 }
 
 // reply is the answer to a request.
@@ -51,29 +57,43 @@ func connect(ctx context.Context, cfg *config, notified func(*link, watches.Chan
 
 // start sends a request and returns without waiting for the answer; see rpc.Link.Start.
 func (l *link) start(ctx context.Context, r *request, seen func(reply, error)) (*rpc.Call[reply], error) {
-	if limit := l.MaxPacket(); limit > 0 && r.sizeBytes(l.responseTopic) > int64(limit) {
+	if limit := l.LimitBytes(); r.sizeBytes(l.responseTopic) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d bytes", ErrTooLarge, len(r.payload), limit)
 	}
-	return l.Start(ctx, func() *paho.Publish { return l.packet(ctx, r) }, seen)
+	if r.token != nil && len(r.token.Node) > maxNodeBytes {
+		return nil, fmt.Errorf("%w: a fencing token's node of %d bytes, the limit is %d bytes", ErrInvalidOption, len(r.token.Node), maxNodeBytes)
+	}
+	expiry, expires := expiryOf(ctx)
+	return l.Start(ctx, func(dst []byte, packetID uint16, correlation []byte) []byte {
+		return l.appendRequest(dst, packetID, correlation, r, expiry, expires)
+	}, seen)
 }
 
-// packet is the PUBLISH of a request (protocol, section 2), without what tells it from
-// others.
-func (l *link) packet(ctx context.Context, r *request) *paho.Publish {
-	user := paho.UserProperties{{Key: protocol.TimeProperty, Value: l.cfg.clock.Now().String()}}
+// expiryOf is the Message Expiry Interval, in seconds, of a request: the server need not
+// carry it out once its caller has stopped waiting.
+func expiryOf(ctx context.Context) (seconds uint32, expires bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0, false
+	}
+	return uint32(min(max(math.Ceil(time.Until(deadline).Seconds()), 1), math.MaxUint32)), true
+}
+
+var invokeTopic = []byte(protocol.InvokeTopic)
+
+// appendRequest appends the PUBLISH of a request (protocol, section 2).
+func (l *link) appendRequest(dst []byte, packetID uint16, correlation []byte, r *request, expiry uint32, expires bool) []byte {
+	var room, text [packetOverheadBytes]byte // on the stack, unless a token or client ID is large
+	props := mqtt.AppendStringProp(room[:0], mqtt.PropResponseTopic, l.responseTopic)
+	props = mqtt.AppendStringProp(props, mqtt.PropCorrelationData, correlation)
+	props = mqtt.AppendUserProp(props, protocol.TimeProperty, l.cfg.clock.Now().Append(text[:0]))
 	if r.token != nil {
-		user = append(user, paho.UserProperty{Key: protocol.TokenProperty, Value: r.token.String()})
+		props = mqtt.AppendUserProp(props, protocol.TokenProperty, r.token.Append(text[:0]))
 	}
-	p := &paho.Publish{QoS: 1, Topic: protocol.InvokeTopic, Payload: r.payload, Properties: &paho.PublishProperties{User: user}}
-	// The server need not carry out a request whose caller has stopped waiting.
-	if deadline, ok := ctx.Deadline(); ok {
-		seconds := math.Ceil(time.Until(deadline).Seconds())
-		p.Properties.MessageExpiry = ptr(uint32(min(max(seconds, 1), math.MaxUint32)))
-	}
-	return p
+	return mqtt.AppendDelivery(dst, mqtt.V5, &mqtt.Delivery{
+		QoS: 1, PacketID: packetID, Topic: invokeTopic, Expiry: expiry, HasExpiry: expires, Props: props, Payload: r.payload,
+	})
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // Register sends KEYNOTIFY and GET, and returns when both answers are there. It
 // implements watches.Link.
@@ -122,28 +142,33 @@ func (l *link) Unregister(ctx context.Context, key string) {
 }
 
 // receivedOther gets the messages that are no answers.
-func (l *link) receivedOther(p *paho.Publish) {
+func (l *link) receivedOther(p *mqtt.Publish) {
 	if n, ok := l.parseNotification(p); ok {
 		l.notified(l, n)
 	}
 }
 
 // parseReply reads an answer's properties and payload.
-func (l *link) parseReply(p *paho.Publish) (reply, error) {
-	if status := p.Properties.User.Get(protocol.StatusProperty); status != "" && status != protocol.StatusOK {
-		return reply{}, &StatusError{Status: status, Message: p.Properties.User.Get("__stMsg")}
+func (l *link) parseReply(p *mqtt.Publish) (reply, error) {
+	if status, _ := mqtt.FindUserProp(p.Props.Raw, protocol.StatusProperty); len(status) > 0 && string(status) != protocol.StatusOK {
+		message, _ := mqtt.FindUserProp(p.Props.Raw, "__stMsg")
+		return reply{}, &StatusError{Status: string(status), Message: string(message)}
 	}
-	response, err := protocol.ParseReply(p.Payload)
+	response, err := protocol.ParseReply(bytes.Clone(p.Payload))
 	if err != nil {
 		return reply{}, fmt.Errorf("%w: %w", ErrUnexpectedReply, err)
 	}
 	answer := reply{Response: response, version: l.observe(p)}
-	if ms, err := strconv.ParseUint(p.Properties.User.Get(protocol.ServerTimeProperty), 10, 63); err == nil {
-		answer.timed = true
-		l.correctClock(ms)
+	if text, ok := mqtt.FindUserProp(p.Props.Raw, protocol.ServerTimeProperty); ok {
+		if ms, err := strconv.ParseUint(string(text), 10, 63); err == nil {
+			answer.timed = true
+			l.correctClock(ms)
+		}
 	}
-	if ms, err := strconv.ParseInt(p.Properties.User.Get(protocol.KeepProperty), 10, 64); err == nil {
-		answer.keep = time.Duration(min(max(ms, 0), math.MaxInt64/1_000_000)) * time.Millisecond
+	if text, ok := mqtt.FindUserProp(p.Props.Raw, protocol.KeepProperty); ok {
+		if ms, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+			answer.keep = time.Duration(min(max(ms, 0), math.MaxInt64/1_000_000)) * time.Millisecond
+		}
 	}
 	return answer, nil
 }
@@ -156,12 +181,12 @@ func (l *link) correctClock(serverMs uint64) {
 }
 
 // parseNotification reads a change of a watched key (protocol, section 6).
-func (l *link) parseNotification(p *paho.Publish) (watches.Change, bool) {
-	_, key, ok := protocol.ParseNotifyTopic(p.Topic)
+func (l *link) parseNotification(p *mqtt.Publish) (watches.Change, bool) {
+	_, key, ok := protocol.ParseNotifyTopic(string(p.Topic))
 	if !ok {
 		return watches.Change{}, false
 	}
-	event, err := protocol.ParseEvent(p.Payload)
+	event, err := protocol.ParseEvent(bytes.Clone(p.Payload))
 	if err != nil {
 		l.cfg.Logger.Warn("unreadable notification", "key", string(key), "error", err)
 		return watches.Change{}, false
@@ -177,11 +202,16 @@ func (l *link) parseNotification(p *paho.Publish) (watches.Change, bool) {
 // observe reads the version of a message and moves the clock past it. A
 // version too far ahead of this machine's clock leaves the clock alone; it is
 // still the version.
-func (l *link) observe(p *paho.Publish) hlc.Timestamp {
-	version, err := hlc.Parse(p.Properties.User.Get(protocol.TimeProperty))
+func (l *link) observe(p *mqtt.Publish) hlc.Timestamp {
+	text, _ := mqtt.FindUserProp(p.Props.Raw, protocol.TimeProperty)
+	version, err := hlc.ParseBytes(text)
 	if err != nil {
 		return hlc.Timestamp{}
 	}
+	if version.Node != l.node {
+		l.node = strings.Clone(version.Node)
+	}
+	version.Node = l.node
 	if err := l.cfg.clock.Observe(version); err != nil {
 		l.cfg.Logger.Warn("the server's clock and this machine's differ", "version", version.String(), "error", err)
 	}

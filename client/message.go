@@ -1,10 +1,9 @@
 package client
 
 import (
-	"math"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
+	"github.com/holdfast-mqtt/holdfast/client/internal/message"
 )
 
 // Message is an application message: what a [Session] publishes and receives
@@ -47,47 +46,5 @@ func (m *Message) SizeBytes() int64 {
 	return int64(n)
 }
 
-// packet is the PUBLISH of a message.
-func (m *Message) packet() *paho.Publish {
-	p := &paho.Publish{QoS: 1, Retain: m.Retain, Topic: m.Topic, Payload: m.Payload, Properties: &paho.PublishProperties{
-		ContentType:     m.ContentType,
-		ResponseTopic:   m.ResponseTopic,
-		CorrelationData: m.CorrelationData,
-	}}
-	if m.UTF8 {
-		p.Properties.PayloadFormat = ptr(byte(1))
-	}
-	if m.Expiry > 0 {
-		seconds := math.Ceil(m.Expiry.Seconds())
-		p.Properties.MessageExpiry = ptr(uint32(min(seconds, math.MaxUint32)))
-	}
-	if len(m.UserProperties) > 0 {
-		p.Properties.User = make(paho.UserProperties, len(m.UserProperties))
-		for i, u := range m.UserProperties {
-			p.Properties.User[i] = paho.UserProperty{Key: u.Name, Value: u.Value}
-		}
-	}
-	return p
-}
-
-func toMessage(p *paho.Publish) Message {
-	m := Message{
-		Topic:           p.Topic,
-		Payload:         p.Payload,
-		ContentType:     p.Properties.ContentType,
-		ResponseTopic:   p.Properties.ResponseTopic,
-		CorrelationData: p.Properties.CorrelationData,
-		Retain:          p.Retain,
-	}
-	m.UTF8 = p.Properties.PayloadFormat != nil && *p.Properties.PayloadFormat == 1
-	if p.Properties.MessageExpiry != nil {
-		m.Expiry = time.Duration(*p.Properties.MessageExpiry) * time.Second
-	}
-	if n := len(p.Properties.User); n > 0 {
-		m.UserProperties = make(UserProperties, n)
-		for i, u := range p.Properties.User {
-			m.UserProperties[i] = UserProperty{Name: u.Key, Value: u.Value}
-		}
-	}
-	return m
-}
+// wireMessage is a [Message] as it is written to and read from a PUBLISH.
+type wireMessage = message.Message[UserProperties, UserProperty]

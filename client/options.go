@@ -13,8 +13,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/message"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/dial"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
 
 const (
@@ -118,9 +121,10 @@ func WithBackoff(minimum, maximum time.Duration) Option {
 }
 
 // WithMaxPacketSize announces the largest MQTT packet, in bytes, that the
-// server may send. Larger values then cannot be read; a Get of one times out,
-// because the server must drop the answer [MQTT-3.1.2-24]. The default, 0, is
-// no limit.
+// server may send, up to 268,435,460. Larger values then cannot be read; a Get of
+// one times out, because the server must drop the answer [MQTT-3.1.2-24]. A server
+// that sends a larger packet all the same is disconnected. The default, also for 0,
+// is 64 MiB.
 func WithMaxPacketSize(bytes uint32) Option {
 	return optionFunc(func(c *config) { c.MaxPacketSizeBytes = bytes })
 }
@@ -173,6 +177,10 @@ func (c *config) check() error {
 	switch {
 	case !utf8.ValidString(c.ClientID) || strings.ContainsAny(c.ClientID, "/+#\x00"):
 		return fmt.Errorf("%w: WithClientID(%q): it becomes a level of the response topic, so it must be UTF-8 without '/', '+', '#' and NUL", ErrInvalidOption, c.ClientID)
+	case len(c.ClientID) > maxNodeBytes || !message.ValidText(c.Username) || len(c.Password) > wire.MaxString:
+		return fmt.Errorf("%w: a client ID has up to %d bytes, a user name and a password up to %d, and a user name is UTF-8 without NUL", ErrInvalidOption, maxNodeBytes, wire.MaxString)
+	case c.MaxPacketSizeBytes > clientconn.LargestPacketBytes:
+		return fmt.Errorf("%w: WithMaxPacketSize(%d): MQTT has packets of up to %d bytes", ErrInvalidOption, c.MaxPacketSizeBytes, clientconn.LargestPacketBytes)
 	case c.Logger == nil:
 		return fmt.Errorf("%w: WithLogger(nil): leave the option out to log nothing", ErrInvalidOption)
 	case c.Timeout <= 0:

@@ -8,13 +8,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
-
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/client/internal/inbox"
+	"github.com/holdfast-mqtt/holdfast/client/internal/message"
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
 	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Session publishes and receives messages at QoS 1, over a connection of its own
@@ -75,7 +74,7 @@ func (s *Session) Close() error {
 // one is larger than it takes. With [ErrUnknownOutcome], some may have been published.
 func (s *Session) Publish(ctx context.Context, messages ...Message) error {
 	for i := range messages {
-		if err := valid.Publish(messages[i].Topic, messages[i].ResponseTopic, messages[i].Expiry); err != nil {
+		if err := (*wireMessage)(&messages[i]).Check(); err != nil {
 			return fmt.Errorf("publish to %q: %w: %w", messages[i].Topic, ErrInvalidOption, err)
 		}
 	}
@@ -86,22 +85,22 @@ func (s *Session) Publish(ctx context.Context, messages ...Message) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	for i := range messages {
-		if n := messages[i].SizeBytes(); l.MaxPacket() > 0 && n > int64(l.MaxPacket()) {
-			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.MaxPacket())
+		if n := messages[i].SizeBytes(); n > l.LimitBytes() {
+			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.LimitBytes())
 		}
 	}
-	acks := make([]<-chan packets.ControlPacket, 0, len(messages))
+	p := conn.NewPublishing(len(messages))
 	for i := range messages {
-		ack, err := l.Send(ctx, messages[i].packet())
-		if err != nil {
-			return fmt.Errorf("publish to %s: %w: %w", messages[i].Topic, ErrUnknownOutcome, err)
+		m := (*wireMessage)(&messages[i])
+		if err := l.Send(ctx, 1, p.Message(i), m.Append); err != nil {
+			return fmt.Errorf("publish to %s: %w: %w", m.Topic, ErrUnknownOutcome, l.Judge(err))
 		}
-		acks = append(acks, ack)
 	}
-	for i, ack := range acks {
-		if err := l.acknowledgement(ctx, ack); err != nil {
-			return fmt.Errorf("publish to %s: %w", messages[i].Topic, err)
+	if i, err := p.Await(ctx); err != nil {
+		if err = l.Judge(err); !isRefusal(err) {
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
+		return fmt.Errorf("publish to %s: %w", messages[i].Topic, err)
 	}
 	return nil
 }
@@ -143,7 +142,7 @@ func (s *Session) change(ctx context.Context, op string, filters []string, do fu
 		switch {
 		case err == nil:
 			return nil
-		case isRefusal(err), errors.Is(err, paho.ErrInvalidArguments), ctx.Err() != nil:
+		case isRefusal(err), errors.Is(err, ErrTooLarge), ctx.Err() != nil:
 			return fmt.Errorf("%s: %w", op, err)
 		}
 		select {
@@ -198,7 +197,7 @@ func (s *Session) MaxPacketSize() uint32 {
 type sessionLink struct {
 	*conn.Conn
 	session *Session
-	acks    *conn.Acks
+	acks    *conn.Acks    // of the messages that were received
 	dead    chan struct{} // closed after the connection's end
 }
 
@@ -208,18 +207,18 @@ func (s *Session) connect() (*sessionLink, error) {
 	defer cancel()
 	l := &sessionLink{session: s, dead: make(chan struct{})}
 	var err error
-	l.Conn, err = conn.New(ctx, &s.cfg.Config, nil, l.received)
+	l.Conn, err = conn.New(ctx, &s.cfg.Config, l.received)
 	if err != nil {
 		return nil, err
 	}
-	l.acks = l.AckByHand()
+	l.acks = l.Acks()
 	s.inbox.Open(l) // messages come as soon as the CONNACK
 	expiry := uint32(min(math.Ceil(s.cfg.sessionExpiry.Seconds()), math.MaxUint32))
-	properties := &paho.ConnectProperties{SessionExpiryInterval: &expiry}
+	connect := &mqtt.Connect{SessionExpiry: expiry}
 	if q := s.cfg.queueFull; q != "" {
-		properties.User.Add("holdfast-queue-full", string(q))
+		connect.Raw = mqtt.AppendUserProp(nil, "holdfast-queue-full", string(q))
 	}
-	present, err := l.Handshake(ctx, &paho.Connect{Properties: properties})
+	present, err := l.Handshake(ctx, connect)
 	if err != nil {
 		return nil, err
 	}
@@ -238,38 +237,20 @@ func (l *sessionLink) Wait(ctx context.Context) error {
 		return l.WhyEnded()
 	case <-ctx.Done():
 	}
-	packet := &paho.Disconnect{}
-	if l.session.cfg.randomID {
-		packet.Properties = &paho.DisconnectProperties{SessionExpiryInterval: ptr(uint32(0))}
-	}
-	l.Disconnect(packet)
+	l.CloseWith(&mqtt.Disconnect{HasSessionExpiry: l.session.cfg.randomID})
 	return ErrClosed
 }
 
-// Kill implements conn.Link. The window has already failed the calls that wait for an
-// acknowledgement.
+// Kill implements conn.Link. The calls that wait for an acknowledgement have been told.
 func (l *sessionLink) Kill(error) { close(l.dead) }
 
 // received gets every message of the connection, in order.
-func (l *sessionLink) received(p *paho.Publish) {
-	d := Delivery{Message: toMessage(p), Redelivered: p.Duplicate()}
+func (l *sessionLink) received(p *mqtt.Publish) {
+	d := Delivery{Message: Message(message.Of[UserProperties, UserProperty](p)), Redelivered: p.Dup}
 	if p.QoS > 0 {
-		d.ack = l.acks.Expect(p.PacketID)
+		d.acks, d.number = l.acks, l.acks.Expect(p.PacketID)
 	}
 	if !l.session.inbox.Put(l, d, p.QoS > 0) {
 		l.session.cfg.Logger.Warn("a message at QoS 0 was dropped: too many wait to be taken from Session.Messages", "topic", d.Topic, "waiting", inboxBound)
-	}
-}
-
-func (l *sessionLink) acknowledgement(ctx context.Context, ack <-chan packets.ControlPacket) error {
-	select {
-	case p := <-ack:
-		err := l.Outcome(p)
-		if errors.Is(err, conn.ErrLost) {
-			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-		}
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
 }

@@ -115,6 +115,11 @@ func TestSessionRefusals(t *testing.T) {
 	if err := session.Publish(t.Context(), text("large", string(make([]byte, 10000)))); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
+	for _, m := range []client.Message{text("", "x"), text("a/#", "x"), {Topic: "a", UserProperties: client.UserProperties{{Name: "\xff"}}}} {
+		if err := session.Publish(t.Context(), m); !errors.Is(err, client.ErrInvalidOption) || errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("a message that cannot be sent: %v", err)
+		}
+	}
 	// The topics of requests belong to the store.
 	if err := session.Subscribe(t.Context(), "mine/#", protocol.InvokeTopic); !errors.As(err, &rejected) || !errors.Is(err, client.ErrNotAuthorized) || rejected.Code != client.ReasonNotAuthorized {
 		t.Errorf("a filter of the server's: %v", err)

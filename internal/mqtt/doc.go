@@ -1,6 +1,6 @@
 // Package mqtt turns bytes into MQTT packets and packets into bytes, for MQTT 3.1, 3.1.1 and 5, in both
-// directions. The broker calls it for every packet; the test clients and the load generator use the same code
-// from the other side.
+// directions. The broker calls it for every packet; the Go client, the test clients and the load generator use the
+// same code from the other side.
 //
 // The way of a packet in: [Split] finds the first whole packet in a buffer, then the Decode method of its type
 // makes views into the packet's body. Nothing is copied: the struct is valid as long as the buffer is, and the

@@ -1,7 +1,6 @@
 package mqtttest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +94,7 @@ func (c *Client) Read(deadline time.Time) (*Packet, error) {
 	if err != nil {
 		return nil, closedAsEOF(err)
 	}
-	return decode(c.version, bytes.Clone(p.Bytes), len(p.Body))
+	return decode(c.version, p.Clone())
 }
 
 // closedAsEOF makes one error of the ways in which a connection can end: a

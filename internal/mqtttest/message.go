@@ -58,11 +58,7 @@ func (m Message) String() string {
 	return fmt.Sprintf("%q %q qos %d id %d retain %v dup %v user %q", m.Topic, payload, m.QoS, m.PacketID, m.Retain, m.Dup, m.User)
 }
 
-func decodeMessage(v mqtt.Version, header byte, body []byte) (*Message, error) {
-	var p mqtt.Publish
-	if err := p.DecodeDelivery(v, header, body); err != nil {
-		return nil, err
-	}
+func toMessage(p *mqtt.Publish) *Message {
 	m := &Message{
 		Topic: string(p.Topic), Payload: string(p.Payload), QoS: p.QoS, Retain: p.Retain,
 		PacketID: p.PacketID, Dup: p.Dup, SubscriptionIDs: p.Props.SubscriptionIDs,
@@ -86,7 +82,7 @@ func decodeMessage(v mqtt.Version, header byte, body []byte) (*Message, error) {
 	for name, value := range mqtt.UserProps(p.Props.Raw) {
 		m.User = append(m.User, [2]string{string(name), string(value)})
 	}
-	return m, nil
+	return m
 }
 
 // props is the message's property block in the codec's form.

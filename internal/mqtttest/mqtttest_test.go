@@ -164,7 +164,7 @@ func TestWhatMustFailFails(t *testing.T) {
 		{"refused publish", "Quota exceeded", mqtt.AppendAck(nil, mqtt.V5, mqtt.PUBACK, 1, mqtt.QuotaExceeded, ""),
 			func(c *Client) { c.Publish(Message{Topic: "a", QoS: 1}) }},
 		{"garbage", "no packet", []byte{0x00, 0x00}, func(c *Client) { c.Next() }},
-		{"a client's packet", "a server must not send it", mqtt.AppendPingreq(nil), func(c *Client) { c.Next() }},
+		{"a client's packet", "a server must not send this packet", mqtt.AppendPingreq(nil), func(c *Client) { c.Next() }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			tb := &failing{TB: t}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/fromserver"
 )
 
 // Packet is one packet from the server. Exactly the field of its type is set;
@@ -21,44 +22,28 @@ type Packet struct {
 	Auth       *mqtt.Auth
 }
 
-// decode reads a whole packet whose last size bytes are its body.
-func decode(v mqtt.Version, whole []byte, size int) (*Packet, error) {
-	header, body := whole[0], whole[len(whole)-size:]
-	p := &Packet{Type: mqtt.Type(header >> 4), Bytes: whole}
-	var err error
+// decode reads a packet; what it returns are views of the frame.
+func decode(v mqtt.Version, f fromserver.Frame) (*Packet, error) {
+	in := new(fromserver.Packet)
+	if err := in.Decode(v, f); err != nil {
+		return nil, fmt.Errorf("the server sent a bad %v: %w (% x)", in.Type, err, head(f.Bytes))
+	}
+	p := &Packet{Type: in.Type, Bytes: f.Bytes}
 	switch p.Type {
 	case mqtt.CONNACK:
-		p.Connack = new(mqtt.Connack)
-		err = p.Connack.Decode(v, body)
+		p.Connack = &in.Connack
 	case mqtt.PUBLISH:
-		p.Publish, err = decodeMessage(v, header, body)
+		p.Publish = toMessage(&in.Publish)
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
-		p.Ack = new(mqtt.Ack)
-		err = p.Ack.Decode(v, p.Type, body)
+		p.Ack = &in.Ack
 	case mqtt.SUBACK:
-		p.Suback = new(mqtt.Suback)
-		err = p.Suback.Decode(v, body)
+		p.Suback = &in.Suback
 	case mqtt.UNSUBACK:
-		p.Unsuback = new(mqtt.Unsuback)
-		err = p.Unsuback.Decode(v, body)
-	case mqtt.PINGRESP:
-		if len(body) != 0 {
-			err = fmt.Errorf("PINGRESP with a body")
-		}
+		p.Unsuback = &in.Unsuback
 	case mqtt.DISCONNECT:
-		p.Disconnect = new(mqtt.Disconnect)
-		err = p.Disconnect.Decode(v, body)
-		if v != mqtt.V5 {
-			err = fmt.Errorf("a 3.1.1 server must not send DISCONNECT")
-		}
+		p.Disconnect = &in.Disconnect
 	case mqtt.AUTH:
-		p.Auth = new(mqtt.Auth)
-		err = p.Auth.Decode(v, body)
-	default:
-		err = fmt.Errorf("a server must not send it")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the server sent a bad %v: %w (% x)", p.Type, err, head(whole))
+		p.Auth = &in.Auth
 	}
 	return p, nil
 }

@@ -1,10 +1,14 @@
 package conn
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
+)
 
 // Acks sends the PUBACKs of one connection in the order of its messages.
 type Acks struct {
-	window *window
+	conn *clientconn.Conn
 
 	mu    sync.Mutex
 	first uint64        // under mu: the number of open[0], counted from the connection's start
@@ -16,16 +20,16 @@ type expectedAck struct {
 	given    bool
 }
 
-// Expect notes a message and returns what acknowledges it.
-func (a *Acks) Expect(packetID uint16) func() {
+// Expect notes a message and returns the number by which it is acknowledged.
+func (a *Acks) Expect(packetID uint16) (number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	number := a.first + uint64(len(a.open))
 	a.open = append(a.open, expectedAck{packetID: packetID})
-	return func() { a.give(number) }
+	return a.first + uint64(len(a.open)) - 1
 }
 
-func (a *Acks) give(number uint64) {
+// Give acknowledges a message.
+func (a *Acks) Give(number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if number < a.first {
@@ -33,7 +37,7 @@ func (a *Acks) give(number uint64) {
 	}
 	a.open[number-a.first].given = true
 	for len(a.open) > 0 && a.open[0].given {
-		a.window.puback(a.open[0].packetID)
+		a.conn.Acknowledge(1, a.open[0].packetID)
 		a.open = a.open[1:]
 		a.first++
 	}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 )
 
 // Config is how connections are made and kept up.
@@ -18,7 +20,7 @@ type Config struct {
 	KeepAlive          time.Duration
 	MinBackoff         time.Duration // the first pause between two attempts to connect
 	MaxBackoff         time.Duration // the longest
-	MaxPacketSizeBytes uint32        // the largest packet that the server may send; 0: any
+	MaxPacketSizeBytes uint32        // the largest packet that the server may send; 0: clientconn.DefaultMaxPacketBytes
 	Logger             *slog.Logger
 	Errors             Errors
 }
@@ -39,4 +41,6 @@ var (
 	ErrNotConnected = errors.New("not connected")
 	// ErrLost means that the connection has ended.
 	ErrLost = errors.New("connection lost")
+	// ErrTooLarge means that a packet is larger than the server takes, and was not sent.
+	ErrTooLarge = clientconn.ErrTooLarge
 )

@@ -1,228 +1,138 @@
 package conn
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho/session"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
 )
 
-// pipeWire is a wire and the other end of its connection. Nothing is taken off
-// a pipe that isn't read, so a test decides when the socket stalls.
-func pipeWire(t *testing.T) (*wire, net.Conn) {
+const patience = time.Minute
+
+// reason is an error that the server sent.
+type reason struct {
+	what string
+	code byte
+	text string
+}
+
+func (r *reason) Error() string { return r.what + ": " + r.text }
+
+func reasons(what string) func(byte, string) error {
+	return func(code byte, text string) error { return &reason{what, code, text} }
+}
+
+// dial makes a connection whose server answers the CONNECT with ack. It is nil if the server
+// refuses.
+func dial(t *testing.T, ack mqtt.Connack, received func(*mqtt.Publish)) (*Conn, *wire.Conn, mqtt.Connect, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	w := newWire(ours)
-	t.Cleanup(func() { _ = theirs.Close(); _ = w.Close() })
-	return w, theirs
-}
-
-func TestWireWritesPacketsWhole(t *testing.T) {
-	t.Parallel()
-	w, peer := pipeWire(t)
-	const writers, packetBytes = 8, 100
-	for g := range writers {
-		go func() {
-			p := &packets.Publish{Topic: "t", Payload: bytes.Repeat([]byte{byte('a' + g)}, packetBytes)}
-			_, _ = p.WriteTo(w)
-		}()
-	}
-	for range writers {
-		p, err := packets.ReadPacket(peer)
-		if err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() { _ = theirs.Close() })
+	server := wire.New(theirs, 1<<20)
+	heard := make(chan mqtt.Connect, 1)
+	go func() {
+		var hello mqtt.Connect
+		if f, err := server.Next(time.Now().Add(patience)); err == nil && hello.Decode(f.Clone().Body) == nil {
+			_, _ = server.Write(mqtt.AppendConnack(nil, mqtt.V5, &ack))
 		}
-		payload := p.Content.(*packets.Publish).Payload
-		if len(payload) != packetBytes || strings.Trim(string(payload), string(payload[:1])) != "" {
-			t.Errorf("a packet of several writers: %q", payload)
-		}
+		heard <- hello
+	}()
+	c, err := New(t.Context(), &Config{
+		ClientID: "c", Username: "u", Password: []byte("p"), KeepAlive: time.Hour,
+		Dial:   func(context.Context) (net.Conn, error) { return ours, nil },
+		Errors: Errors{Refused: reasons("refused"), Rejected: reasons("rejected"), Disconnected: reasons("disconnected")},
+	}, received)
+	if err == nil {
+		_, err = c.Handshake(t.Context(), &mqtt.Connect{})
 	}
+	return c, server, <-heard, err
 }
 
-func TestWireDoesNotWaitForTheSocket(t *testing.T) {
+func TestHandshakeSaysWhatIsConfigured(t *testing.T) {
 	t.Parallel()
-	w, peer := pipeWire(t)
-	fill := func(bytes int) {
-		w.Lock()
-		_, _ = w.Write(make([]byte, bytes))
-		w.Unlock()
-	}
-	// Given a peer that reads nothing, and so a writer that is stuck …
-	fill(1)
-	for stuck := false; !stuck; {
-		w.Lock()
-		stuck = len(w.out) == 0
-		w.Unlock()
-	}
-	// … writing goes on all the same, …
-	fill(wireRoomBytes)
-	// … but the caller that asks first waits, until its context ends.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	if err := w.waitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("waitRoom: %v, want DeadlineExceeded", err)
-	}
-	// When the peer reads again, there is room.
-	go func() { _, _ = io.Copy(io.Discard, peer) }()
-	if err := w.waitRoom(context.Background()); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWireCloseWritesWhatIsLeft(t *testing.T) {
-	t.Parallel()
-	w, peer := pipeWire(t)
-	w.Lock()
-	_, _ = w.Write([]byte("farewell"))
-	w.Unlock()
-	closed := make(chan error, 1)
-	go func() { closed <- w.Close() }()
-	if got, err := io.ReadAll(peer); string(got) != "farewell" || err != nil {
-		t.Errorf("the peer read %q, %v", got, err)
-	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWireRemembersWhyItFailed(t *testing.T) {
-	t.Parallel()
-	w, peer := pipeWire(t)
-	_ = peer.Close()
-	if _, err := w.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Fatalf("Read: %v", err)
-	}
-	_ = w.Close()
-	if !errors.Is(w.cause(), io.EOF) {
-		t.Errorf("cause %v, want EOF", w.cause())
-	}
-	w.Lock()
-	defer w.Unlock()
-	if _, err := w.Write(nil); err == nil {
-		t.Error("a Write after the end succeeded")
-	}
-}
-
-// rejected is the error of a PUBACK.
-type rejected struct {
-	code   byte
-	reason string
-}
-
-func (r *rejected) Error() string { return r.reason }
-
-// openWindow is a window on a connection whose server takes so many requests.
-func openWindow(t *testing.T, receiveMaximum uint16, refused func([]byte, error)) *window {
-	t.Helper()
-	w := newWindow(func(code byte, reason string) error { return &rejected{code, reason} }, refused)
-	ack := &packets.Connack{Properties: &packets.Properties{ReceiveMaximum: &receiveMaximum}}
-	if err := w.ConAckReceived(io.Discard, nil, ack); err != nil {
+	c, server, hello, err := dial(t, mqtt.Connack{}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	if string(hello.ClientID) != "c" || string(hello.Username) != "u" || string(hello.Password) != "p" ||
+		hello.KeepAlive != 3600 || hello.ReceiveMaximum != ReceiveMaximum || !hello.RequestProblemInfo {
+		t.Errorf("CONNECT %+v", hello)
+	}
+	_ = server.Close()
+	if err := c.Wait(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("a connection that is cut: %v", err)
+	}
 }
 
-func requestPacket(correlation string) *packets.Publish {
-	return &packets.Publish{QoS: 1, Properties: &packets.Properties{CorrelationData: []byte(correlation)}}
-}
-
-func puback(id uint16, code byte) *packets.ControlPacket {
-	p := packets.NewControlPacket(packets.PUBACK)
-	p.Content.(*packets.Puback).PacketID = id
-	p.Content.(*packets.Puback).ReasonCode = code
-	return p
-}
-
-func TestWindowKeepsToReceiveMaximum(t *testing.T) {
+// What the server says becomes an error of the package that uses the connection.
+func TestReasonsOfTheServer(t *testing.T) {
 	t.Parallel()
-	w := openWindow(t, 2, nil)
-	var last *packets.Publish
-	for range 2 {
-		last = requestPacket("c")
-		if err := w.AddToSession(context.Background(), last, make(chan packets.ControlPacket, 1)); err != nil {
+	var r *reason
+	if _, _, _, err := dial(t, mqtt.Connack{Code: mqtt.NotAuthorized, ReasonString: "no"}, nil); !errors.As(err, &r) || *r != (reason{"refused", 0x87, "no"}) {
+		t.Errorf("a refusal: %v", err)
+	}
+	c, server, _, err := dial(t, mqtt.Connack{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		var p mqtt.Subscribe
+		if f, err := server.Next(time.Now().Add(patience)); err == nil && p.Decode(mqtt.V5, f.Body) == nil {
+			_, _ = server.Write(mqtt.AppendSuback(nil, mqtt.V5, p.PacketID, []mqtt.ReasonCode{mqtt.QuotaExceeded}, "full"))
+		}
+	}()
+	if err := c.Subscribe(t.Context(), "a"); !errors.As(err, &r) || *r != (reason{"rejected", 0x97, "full"}) {
+		t.Errorf("a subscription: %v", err)
+	}
+	go server.Write(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{Code: mqtt.ServerShuttingDown, ReasonString: []byte("bye")}))
+	if err := c.Wait(t.Context()); !errors.As(err, &r) || *r != (reason{"disconnected", 0x8B, "bye"}) || errors.Is(err, ErrLost) {
+		t.Errorf("a DISCONNECT: %v", err)
+	}
+	if err := c.Unsubscribe(t.Context(), "a"); !errors.Is(err, ErrLost) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A server without QoS 1 is of no use.
+func TestServerWithQoS0Only(t *testing.T) {
+	t.Parallel()
+	if _, _, _, err := dial(t, mqtt.Connack{HasMaximumQoS: true}, nil); err == nil {
+		t.Error("it is taken")
+	}
+}
+
+// PUBACKs leave in the order of the messages, whatever order they are given in, and each once.
+func TestAcksAreInOrder(t *testing.T) {
+	t.Parallel()
+	var acks *Acks
+	numbers := make(chan uint64, 3)
+	c, server, _, err := dial(t, mqtt.Connack{}, func(p *mqtt.Publish) { numbers <- acks.Expect(p.PacketID) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	acks = c.Acks()
+	for _, id := range []uint16{5, 3, 9} {
+		if _, err := server.Write(mqtt.AppendDelivery(nil, mqtt.V5, &mqtt.Delivery{QoS: 1, PacketID: id, Topic: []byte("t")})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	if err := w.AddToSession(ctx, requestPacket("c"), nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("the third of two: %v, want DeadlineExceeded", err)
+	first, second, third := <-numbers, <-numbers, <-numbers
+	for _, n := range []uint64{third, second, second, first, first} {
+		acks.Give(n)
 	}
-	// An acknowledgement makes room; one that belongs to nothing does not.
-	_ = w.PacketReceived(puback(999, 0), nil)
-	_ = w.PacketReceived(puback(last.PacketID, 0), nil)
-	if err := w.AddToSession(context.Background(), requestPacket("c"), make(chan packets.ControlPacket, 1)); err != nil {
-		t.Error(err)
-	}
-	if len(w.quota) != 2 {
-		t.Errorf("%d slots in use, want 2", len(w.quota))
-	}
-}
-
-func TestWindowGivesDistinctPacketIDs(t *testing.T) {
-	t.Parallel()
-	w := openWindow(t, 65535, nil)
-	w.next = 65533 // the IDs are about to start over, and 0 is none [MQTT-2.2.1-3]
-	seen := make(map[uint16]bool)
-	for range 5 {
-		p := requestPacket("c")
-		if err := w.AddToSession(context.Background(), p, make(chan packets.ControlPacket, 1)); err != nil {
-			t.Fatal(err)
+	for _, want := range []uint16{5, 3, 9} {
+		f, err := server.Next(time.Now().Add(patience))
+		var a mqtt.Ack
+		if err != nil || a.Decode(mqtt.V5, f.Type(), f.Body) != nil || f.Type() != mqtt.PUBACK || a.PacketID != want {
+			t.Fatalf("got %v %+v, %v; want PUBACK %d", f.Type(), a, err, want)
 		}
-		if p.PacketID == 0 || seen[p.PacketID] {
-			t.Errorf("packet ID %d", p.PacketID)
-		}
-		seen[p.PacketID] = true
 	}
-}
-
-func TestWindowTellsOfRefusals(t *testing.T) {
-	t.Parallel()
-	var correlation string
-	var refusal error
-	w := openWindow(t, 2, func(c []byte, err error) { correlation, refusal = string(c), err })
-	p := requestPacket("mine")
-	acked := make(chan packets.ControlPacket, 1)
-	if err := w.AddToSession(context.Background(), p, acked); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.PacketReceived(puback(p.PacketID, 0x87), nil)
-	var r *rejected
-	if correlation != "mine" || !errors.As(refusal, &r) || r.code != 0x87 {
-		t.Errorf("told %q, %v", correlation, refusal)
-	}
-	<-acked
-}
-
-func TestWindowWhenTheConnectionIsLost(t *testing.T) {
-	t.Parallel()
-	w := openWindow(t, 1, nil)
-	acked := make(chan packets.ControlPacket, 1)
-	if err := w.AddToSession(context.Background(), requestPacket("c"), acked); err != nil {
-		t.Fatal(err)
-	}
-	waiting := make(chan error, 1)
-	go func() { waiting <- w.AddToSession(context.Background(), requestPacket("c"), nil) }()
-	disconnect := &packets.Disconnect{ReasonCode: 0x8B}
-	_ = w.ConnectionLost(disconnect)
-	_ = w.ConnectionLost(nil)
-	if p := <-acked; p.Type != 0 {
-		t.Errorf("the caller that waited for an acknowledgement got %v", p)
-	}
-	if err := <-waiting; !errors.Is(err, session.ErrNoConnection) {
-		t.Errorf("the caller that waited for a slot got %v", err)
-	}
-	if err := w.Ack(requestPacket("c")); !errors.Is(err, session.ErrNoConnection) {
-		t.Errorf("Ack: %v", err)
-	}
-	if w.disconnected() != disconnect {
-		t.Error("the server's DISCONNECT is forgotten")
+	go c.Close()
+	if f, err := server.Next(time.Now().Add(patience)); err != nil || f.Type() != mqtt.DISCONNECT {
+		t.Errorf("then came %v, %v", f.Type(), err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/eclipse/paho.golang/paho"
-
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 )
 
 // ErrUnsent marks failures before a request was handed to the connection: repeating it
@@ -28,8 +28,8 @@ var ErrUnsent = errors.New("the request was not sent")
 type Link[R any] struct {
 	*conn.Conn
 	responseTopic string
-	decode        func(*paho.Publish) (R, error)
-	other         func(*paho.Publish)
+	decode        func(*mqtt.Publish) (R, error)
+	other         func(*mqtt.Publish)
 
 	mu    sync.Mutex
 	calls map[uint64]*Call[R] // under mu; nil when the link is dead
@@ -39,6 +39,7 @@ type Link[R any] struct {
 
 // Call is a request under way.
 type Call[R any] struct {
+	link *Link[R]
 	id   uint64
 	seen func(R, error)
 	done chan answer[R] // buffered; gets exactly one, unless the caller gave up
@@ -62,9 +63,10 @@ var instance = func() (b [8]byte) {
 
 // Connect makes a link and its one subscription, to the response topic. decode makes an
 // answer of a message that came to that topic, other gets all other messages; both are
-// called by the goroutine that reads the connection, in the order of the messages, and
-// must not block. When Connect fails, nothing is left of the connection.
-func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string, decode func(*paho.Publish) (R, error), other func(*paho.Publish)) (*Link[R], error) {
+// called by the goroutine that reads the connection, in the order of the messages, get views
+// that are valid until they return, and must not block. When Connect fails, nothing is left
+// of the connection.
+func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string, decode func(*mqtt.Publish) (R, error), other func(*mqtt.Publish)) (*Link[R], error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	l := &Link[R]{
@@ -75,11 +77,11 @@ func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string,
 		dead:          make(chan struct{}),
 	}
 	var err error
-	l.Conn, err = conn.New(ctx, cfg, l.refused, l.received)
+	l.Conn, err = conn.New(ctx, cfg, l.received)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.Handshake(ctx, &paho.Connect{CleanStart: true}); err != nil {
+	if _, err := l.Handshake(ctx, &mqtt.Connect{CleanStart: true}); err != nil {
 		return nil, err
 	}
 	if err := l.Subscribe(ctx, responseTopic); err != nil {
@@ -104,22 +106,21 @@ func (l *Link[R]) Kill(cause error) {
 	}
 }
 
-// Start sends a request and returns without waiting for the answer. packet makes the
-// PUBLISH once there is room for it; Start adds the response topic and the correlation
-// data. seen, if not nil, gets the answer in the goroutine that reads the connection,
-// hence in order with the messages around it, and must not block. An error that is
-// ErrUnsent means that the server has received nothing of the request.
-func (l *Link[R]) Start(ctx context.Context, packet func() *paho.Publish, seen func(R, error)) (*Call[R], error) {
-	if err := l.WaitRoom(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
-	}
-	c := &Call[R]{id: callIDs.Add(1), seen: seen, done: make(chan answer[R], 1)}
+// Start sends a request and returns without waiting for the answer. encode appends the
+// PUBLISH at QoS 1, with this packet identifier and this correlation data, once there is room
+// for it; see [clientconn.Conn.Send]. seen, if not nil, gets the answer in the goroutine that
+// reads the connection, hence in order with the messages around it, and must not block. An
+// error that is ErrUnsent means that the server has received nothing of the request.
+func (l *Link[R]) Start(ctx context.Context, encode func(dst []byte, packetID uint16, correlation []byte) []byte, seen func(R, error)) (*Call[R], error) {
+	c := &Call[R]{link: l, id: callIDs.Add(1), seen: seen, done: make(chan answer[R], 1)}
 	if err := l.register(c); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
-	p := packet()
-	p.Properties.ResponseTopic, p.Properties.CorrelationData = l.responseTopic, c.correlation()
-	if err := l.Publish(ctx, p); err != nil {
+	err := l.Send(ctx, 1, c, func(dst []byte, packetID uint16) []byte {
+		correlation := c.correlation()
+		return encode(dst, packetID, correlation[:])
+	})
+	if err != nil {
 		l.Forget(c)
 		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
@@ -161,9 +162,8 @@ func (l *Link[R]) Result(ctx context.Context, c *Call[R]) (R, error) {
 }
 
 // correlation is 16 bytes: the process' own and the call's number.
-func (c *Call[R]) correlation() []byte {
-	b := make([]byte, 16)
-	copy(b, instance[:])
+func (c *Call[R]) correlation() (b [16]byte) {
+	copy(b[:], instance[:])
 	binary.BigEndian.PutUint64(b[8:], c.id)
 	return b
 }
@@ -174,7 +174,10 @@ func (l *Link[R]) take(correlation []byte) *Call[R] {
 	if len(correlation) != 16 || !bytes.Equal(correlation[:8], instance[:]) {
 		return nil
 	}
-	id := binary.BigEndian.Uint64(correlation[8:])
+	return l.takeID(binary.BigEndian.Uint64(correlation[8:]))
+}
+
+func (l *Link[R]) takeID(id uint64) *Call[R] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.calls[id]
@@ -182,20 +185,28 @@ func (l *Link[R]) take(correlation []byte) *Call[R] {
 	return c
 }
 
-// refused fails the call whose PUBACK carries an error.
-func (l *Link[R]) refused(correlation []byte, err error) {
-	if c := l.take(correlation); c != nil {
-		c.done <- answer[R]{err: err}
+// Acknowledged implements clientconn.Pending: it fails a call whose PUBACK carries an error.
+func (c *Call[R]) Acknowledged(o clientconn.Outcome) {
+	if o.Code.Failed() && c.link.takeID(c.id) != nil {
+		c.done <- answer[R]{err: c.link.Judge(o.Err())}
 	}
 }
 
+// Lost implements clientconn.Pending. Kill fails the call.
+func (c *Call[R]) Lost() {}
+
 // received gets every message of the connection, in order.
-func (l *Link[R]) received(p *paho.Publish) {
-	if p.Topic != l.responseTopic {
+func (l *Link[R]) received(p *mqtt.Publish) {
+	l.deliver(p)
+	l.Acknowledge(p.QoS, p.PacketID)
+}
+
+func (l *Link[R]) deliver(p *mqtt.Publish) {
+	if string(p.Topic) != l.responseTopic {
 		l.other(p)
 		return
 	}
-	if c := l.take(p.Properties.CorrelationData); c != nil {
+	if c := l.take(p.Props.CorrelationData); c != nil {
 		r, err := l.decode(p)
 		if c.seen != nil {
 			c.seen(r, err)

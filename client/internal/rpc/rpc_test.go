@@ -10,35 +10,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
-
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
 )
 
 const patience = time.Minute
 
 // connected is a link, and the server's end of its connection after CONNECT and
 // SUBSCRIBE. What comes by other topics goes to others.
-func connected(t *testing.T) (l *Link[string], server net.Conn, others chan string) {
+func connected(t *testing.T) (l *Link[string], server *wire.Conn, others chan string) {
 	t.Helper()
-	ours, server := net.Pipe()
+	ours, theirs := net.Pipe()
+	server = wire.New(theirs, 1<<20)
 	accepted := make(chan error, 1)
 	go func() { accepted <- accept(server) }()
 	others = make(chan string, 10)
 	fail := func(code byte, reason string) error { return fmt.Errorf("code 0x%02X %s", code, reason) }
 	l, err := Connect(t.Context(), &conn.Config{
-		ClientID: "c", Timeout: patience, KeepAlive: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		ClientID: "c", Timeout: patience, KeepAlive: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Dial:   func(context.Context) (net.Conn, error) { return ours, nil },
 		Errors: conn.Errors{Refused: fail, Rejected: fail, Disconnected: fail},
 	}, "answers",
-		func(p *paho.Publish) (string, error) {
+		func(p *mqtt.Publish) (string, error) {
 			if len(p.Payload) == 0 {
 				return "", errors.New("an empty answer")
 			}
 			return string(p.Payload), nil
 		},
-		func(p *paho.Publish) { others <- p.Topic })
+		func(p *mqtt.Publish) { others <- string(p.Topic) })
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}
@@ -46,56 +46,53 @@ func connected(t *testing.T) (l *Link[string], server net.Conn, others chan stri
 	return l, server, others
 }
 
-// next reads the next packet that is no ping: when paho pings is its own affair.
-func next(server net.Conn) (*packets.ControlPacket, error) {
-	for {
-		p, err := packets.ReadPacket(server)
-		if err != nil || p.Type != packets.PINGREQ {
-			return p, err
-		}
-	}
-}
-
 // accept is the server's part of a connection up to its first subscription.
-func accept(server net.Conn) error {
-	if _, err := next(server); err != nil {
+func accept(server *wire.Conn) error {
+	if _, err := server.Next(time.Time{}); err != nil {
 		return err
 	}
-	ack := packets.NewControlPacket(packets.CONNACK)
-	if _, err := ack.WriteTo(server); err != nil {
+	if _, err := server.Write(mqtt.AppendConnack(nil, mqtt.V5, &mqtt.Connack{})); err != nil {
 		return err
 	}
-	p, err := next(server)
+	f, err := server.Next(time.Time{})
 	if err != nil {
 		return err
 	}
-	suback := packets.NewControlPacket(packets.SUBACK)
-	suback.Content.(*packets.Suback).PacketID = p.Content.(*packets.Subscribe).PacketID
-	suback.Content.(*packets.Suback).Reasons = []byte{1}
-	_, err = suback.WriteTo(server)
+	var p mqtt.Subscribe
+	if err := p.Decode(mqtt.V5, f.Body); err != nil {
+		return err
+	}
+	_, err = server.Write(mqtt.AppendSuback(nil, mqtt.V5, p.PacketID, []mqtt.ReasonCode{mqtt.GrantedQoS1}, ""))
 	return err
 }
 
 // request starts a request, and returns it as the server got it.
-func request(t *testing.T, l *Link[string], server net.Conn) (*Call[string], *packets.Publish) {
+func request(t *testing.T, l *Link[string], server *wire.Conn) (*Call[string], *mqtt.Publish) {
 	t.Helper()
-	call, err := l.Start(t.Context(), func() *paho.Publish {
-		return &paho.Publish{QoS: 1, Topic: "requests", Properties: &paho.PublishProperties{}}
+	call, err := l.Start(t.Context(), func(dst []byte, packetID uint16, correlation []byte) []byte {
+		return mqtt.AppendPublish(dst, mqtt.V5, &mqtt.Publish{
+			QoS: 1, PacketID: packetID, Topic: []byte("requests"),
+			Props: mqtt.PublishProps{CorrelationData: correlation, HasCorrelationData: true},
+		})
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := next(server)
+	f, err := server.Next(time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return call, p.Content.(*packets.Publish)
+	p := new(mqtt.Publish)
+	if err := p.Decode(mqtt.V5, f.Header, f.Clone().Body); err != nil {
+		t.Fatal(err)
+	}
+	return call, p
 }
 
-func send(t *testing.T, server net.Conn, topic string, correlation []byte, payload string) {
+func send(t *testing.T, server *wire.Conn, topic string, correlation []byte, payload string) {
 	t.Helper()
-	p := &packets.Publish{Topic: topic, Payload: []byte(payload), Properties: &packets.Properties{CorrelationData: correlation}}
-	if _, err := p.WriteTo(server); err != nil {
+	p := mqtt.Publish{Topic: []byte(topic), Payload: []byte(payload), Props: mqtt.PublishProps{CorrelationData: correlation, HasCorrelationData: correlation != nil}}
+	if _, err := server.Write(mqtt.AppendPublish(nil, mqtt.V5, &p)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,16 +103,13 @@ func TestAnswersFindTheirRequests(t *testing.T) {
 	first, firstSeen := request(t, l, server)
 	second, secondSeen := request(t, l, server)
 	third, thirdSeen := request(t, l, server)
-	if firstSeen.Properties.ResponseTopic != "answers" {
-		t.Errorf("the request has the response topic %q", firstSeen.Properties.ResponseTopic)
-	}
 	// Given answers in another order than the requests, and messages that answer nothing,
-	send(t, server, "answers", secondSeen.Properties.CorrelationData, "second")
-	send(t, server, "answers", secondSeen.Properties.CorrelationData, "second again")
+	send(t, server, "answers", secondSeen.Props.CorrelationData, "second")
+	send(t, server, "answers", secondSeen.Props.CorrelationData, "second again")
 	send(t, server, "answers", []byte("of another process"), "nothing")
 	send(t, server, "news", nil, "")
-	send(t, server, "answers", thirdSeen.Properties.CorrelationData, "")
-	send(t, server, "answers", firstSeen.Properties.CorrelationData, "first")
+	send(t, server, "answers", thirdSeen.Props.CorrelationData, "")
+	send(t, server, "answers", firstSeen.Props.CorrelationData, "first")
 	// then each request has its own.
 	for want, call := range map[string]*Call[string]{"first": first, "second": second} {
 		if got, err := l.Result(t.Context(), call); got != want || err != nil {
@@ -134,8 +128,7 @@ func TestARefusedRequest(t *testing.T) {
 	t.Parallel()
 	l, server, _ := connected(t)
 	call, p := request(t, l, server)
-	ack := packets.Puback{PacketID: p.PacketID, ReasonCode: 0x97, Properties: &packets.Properties{}}
-	if _, err := ack.WriteTo(server); err != nil {
+	if _, err := server.Write(mqtt.AppendAck(nil, mqtt.V5, mqtt.PUBACK, p.PacketID, mqtt.QuotaExceeded, "")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Result(t.Context(), call); err == nil || err.Error() != "code 0x97 " {
@@ -168,7 +161,7 @@ func TestACallerThatGivesUp(t *testing.T) {
 	if _, err := l.Result(ctx, call); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	send(t, server, "answers", p.Properties.CorrelationData, "late")
+	send(t, server, "answers", p.Props.CorrelationData, "late")
 	send(t, server, "news", nil, "") // the late answer was read before
 	<-others
 	select {

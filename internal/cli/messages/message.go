@@ -9,10 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/eclipse/paho.golang/paho"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// messageRecord is a message as one JSON object. What it doesn't have is left out.
+// messageRecord is a message as one JSON object. What it doesn't have is left out. Its
+// slices are views of the message.
 type messageRecord struct {
 	Received          string         `json:"received"`
 	Topic             string         `json:"topic"`
@@ -32,19 +33,22 @@ type userProperty struct {
 	Value string `json:"value"`
 }
 
-func newMessageRecord(m *paho.Publish, at time.Time) *messageRecord {
+func newMessageRecord(m *mqtt.Publish, at time.Time) *messageRecord {
 	r := &messageRecord{
-		Received: at.UTC().Format(time.RFC3339Nano), Topic: m.Topic, QoS: m.QoS, Retain: m.Retain,
-		ContentType: m.Properties.ContentType, ResponseTopic: m.Properties.ResponseTopic,
-		CorrelationBase64: m.Properties.CorrelationData, Expiry: m.Properties.MessageExpiry,
+		Received: at.UTC().Format(time.RFC3339Nano), Topic: string(m.Topic), QoS: m.QoS, Retain: m.Retain,
+		ContentType: string(m.Props.ContentType), ResponseTopic: string(m.Props.ResponseTopic),
+		CorrelationBase64: m.Props.CorrelationData,
+	}
+	if m.Props.HasMessageExpiry {
+		r.Expiry = new(m.Props.MessageExpiry)
 	}
 	if utf8.Valid(m.Payload) {
 		r.Payload = new(string(m.Payload))
 	} else {
 		r.PayloadBase64 = m.Payload
 	}
-	for _, p := range m.Properties.User {
-		r.UserProperties = append(r.UserProperties, userProperty{p.Key, p.Value})
+	for name, value := range mqtt.UserProps(m.Props.Raw) {
+		r.UserProperties = append(r.UserProperties, userProperty{string(name), string(value)})
 	}
 	return r
 }
@@ -63,47 +67,46 @@ type messageFormat struct {
 }
 
 // messagePart appends a part of a line.
-type messagePart func(dst []byte, m *paho.Publish, at time.Time) []byte
+type messagePart func(dst []byte, m *mqtt.Publish, at time.Time) []byte
 
 var messageParts = map[byte]messagePart{
-	't': func(dst []byte, m *paho.Publish, _ time.Time) []byte { return append(dst, m.Topic...) },
-	'p': func(dst []byte, m *paho.Publish, _ time.Time) []byte { return append(dst, m.Payload...) },
-	'x': func(dst []byte, m *paho.Publish, _ time.Time) []byte { return hex.AppendEncode(dst, m.Payload) },
-	'l': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
+	't': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte { return append(dst, m.Topic...) },
+	'p': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte { return append(dst, m.Payload...) },
+	'x': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte { return hex.AppendEncode(dst, m.Payload) },
+	'l': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
 		return strconv.AppendInt(dst, int64(len(m.Payload)), 10)
 	},
-	'q': func(dst []byte, m *paho.Publish, _ time.Time) []byte { return append(dst, '0'+m.QoS) },
-	'r': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
+	'q': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte { return append(dst, '0'+m.QoS) },
+	'r': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
 		if m.Retain {
 			return append(dst, '1')
 		}
 		return append(dst, '0')
 	},
-	'I': func(dst []byte, _ *paho.Publish, at time.Time) []byte {
+	'I': func(dst []byte, _ *mqtt.Publish, at time.Time) []byte {
 		return at.UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z07:00")
 	},
-	'U': func(dst []byte, _ *paho.Publish, at time.Time) []byte {
+	'U': func(dst []byte, _ *mqtt.Publish, at time.Time) []byte {
 		return fmt.Appendf(dst, "%d.%06d", at.Unix(), at.Nanosecond()/1000)
 	},
-	'C': func(dst []byte, m *paho.Publish, _ time.Time) []byte { return append(dst, m.Properties.ContentType...) },
-	'R': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
-		return append(dst, m.Properties.ResponseTopic...)
+	'C': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte { return append(dst, m.Props.ContentType...) },
+	'R': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
+		return append(dst, m.Props.ResponseTopic...)
 	},
-	'D': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
-		return append(dst, m.Properties.CorrelationData...)
+	'D': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
+		return append(dst, m.Props.CorrelationData...)
 	},
-	'E': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
-		if m.Properties.MessageExpiry == nil {
+	'E': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
+		if !m.Props.HasMessageExpiry {
 			return dst
 		}
-		return strconv.AppendUint(dst, uint64(*m.Properties.MessageExpiry), 10)
+		return strconv.AppendUint(dst, uint64(m.Props.MessageExpiry), 10)
 	},
-	'P': func(dst []byte, m *paho.Publish, _ time.Time) []byte {
-		for i, p := range m.Properties.User {
-			if i > 0 {
-				dst = append(dst, ' ')
-			}
-			dst = append(append(append(dst, p.Key...), '='), p.Value...)
+	'P': func(dst []byte, m *mqtt.Publish, _ time.Time) []byte {
+		separator := ""
+		for name, value := range mqtt.UserProps(m.Props.Raw) {
+			dst = append(append(append(append(dst, separator...), name...), '='), value...)
+			separator = " "
 		}
 		return dst
 	},
@@ -113,7 +116,7 @@ var messageParts = map[byte]messagePart{
 var escapes = map[byte]string{'n': "\n", 'r': "\r", 't': "\t", '0': "\x00", '\\': "\\"}
 
 func literalPart(s string) messagePart {
-	return func(dst []byte, _ *paho.Publish, _ time.Time) []byte { return append(dst, s...) }
+	return func(dst []byte, _ *mqtt.Publish, _ time.Time) []byte { return append(dst, s...) }
 }
 
 // Set implements pflag.Value.
@@ -156,7 +159,7 @@ func (f *messageFormat) String() string { return f.text }
 // Type implements pflag.Value.
 func (f *messageFormat) Type() string { return "FORMAT" }
 
-func (f *messageFormat) append(dst []byte, m *paho.Publish, at time.Time) []byte {
+func (f *messageFormat) append(dst []byte, m *mqtt.Publish, at time.Time) []byte {
 	for _, part := range f.parts {
 		dst = part(dst, m, at)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // A format prints any bytes as they are, and what a message doesn't have as nothing.
@@ -17,7 +17,7 @@ func TestMessageFormat(t *testing.T) {
 		everyByte = append(everyByte, byte(i))
 	}
 	var f messageFormat
-	m := &paho.Publish{Topic: "t", Payload: everyByte, Retain: true, Properties: &paho.PublishProperties{}}
+	m := &mqtt.Publish{Topic: []byte("t"), Payload: everyByte, Retain: true}
 	at := time.Unix(1_700_000_000, 123_456_789)
 	for format, want := range map[string]string{
 		"":               "",

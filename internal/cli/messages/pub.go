@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
@@ -17,6 +16,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -78,7 +80,7 @@ func (p *publication) run(cmd *cobra.Command, c *connect.Flags, args []string) e
 	if err := c.Prepare(cmd); err != nil {
 		return err
 	}
-	l, err := openLink(cmd.Context(), c, newSession(), &paho.Connect{CleanStart: true}, nil)
+	l, err := openLink(cmd.Context(), c, nil, &mqtt.Connect{CleanStart: true}, func(*link, *mqtt.Publish) {})
 	if err != nil {
 		return err
 	}
@@ -130,36 +132,51 @@ func (p *publication) check(given func(string) bool) error {
 		return fmt.Errorf("--response-topic %q: want UTF-8 that is not empty, without +, # and NUL, for example plant/7/answers", p.responseTopic)
 	case given("expiry") && (p.expiry <= 0 || p.expiry > math.MaxUint32*time.Second):
 		return fmt.Errorf("--expiry %v: want a duration from 1s to %ds", p.expiry, int64(math.MaxUint32))
+	case !validText(p.contentType):
+		return fmt.Errorf("--content-type: want UTF-8 of up to %d bytes", wire.MaxString)
+	case len(p.correlation) > wire.MaxString:
+		return fmt.Errorf("--correlation-data: want up to %d bytes", wire.MaxString)
 	case p.null && !p.lines:
 		return errors.New("--null is for -l only")
 	}
 	for _, property := range p.properties {
-		if _, _, ok := strings.Cut(property, "="); !ok {
+		name, value, ok := strings.Cut(property, "=")
+		if !ok {
 			return fmt.Errorf("--user-property %q: want NAME=VALUE", property)
+		}
+		if !validText(name) || !validText(value) {
+			return fmt.Errorf("--user-property: want a name and a value of UTF-8, each of up to %d bytes", wire.MaxString)
 		}
 	}
 	return nil
 }
 
-// packet is the message to send.
-func (p *publication) packet(payload []byte) *paho.Publish {
-	m := &paho.Publish{QoS: byte(p.qos), Retain: p.retain, Topic: p.topic, Payload: payload, Properties: &paho.PublishProperties{
-		ContentType: p.contentType, ResponseTopic: p.responseTopic,
-	}}
-	if p.correlation != "" {
-		m.Properties.CorrelationData = []byte(p.correlation)
-	}
+// validText reports whether s can be a string of MQTT [MQTT-1.5.4].
+func validText(s string) bool { return len(s) <= wire.MaxString && wire.ValidUTF8([]byte(s)) }
+
+// packet is the message to send, without its payload.
+func (p *publication) packet() *mqtt.Delivery {
+	var props []byte
 	if p.utf8 {
-		m.Properties.PayloadFormat = new(byte(1))
+		props = mqtt.AppendByteProp(props, mqtt.PropPayloadFormat, 1)
 	}
-	if p.expiry > 0 {
-		m.Properties.MessageExpiry = new(uint32((p.expiry + time.Second - 1) / time.Second))
+	if p.contentType != "" {
+		props = mqtt.AppendStringProp(props, mqtt.PropContentType, p.contentType)
+	}
+	if p.responseTopic != "" {
+		props = mqtt.AppendStringProp(props, mqtt.PropResponseTopic, p.responseTopic)
+	}
+	if p.correlation != "" {
+		props = mqtt.AppendStringProp(props, mqtt.PropCorrelationData, p.correlation)
 	}
 	for _, property := range p.properties {
 		name, value, _ := strings.Cut(property, "=")
-		m.Properties.User = append(m.Properties.User, paho.UserProperty{Key: name, Value: value})
+		props = mqtt.AppendUserProp(props, name, value)
 	}
-	return m
+	return &mqtt.Delivery{
+		QoS: byte(p.qos), Retain: p.retain, Topic: []byte(p.topic), Props: props,
+		HasExpiry: p.expiry > 0, Expiry: uint32((p.expiry + time.Second - 1) / time.Second),
+	}
 }
 
 // pubWindow is how many messages are under way at a time, if the server takes so many.
@@ -167,10 +184,15 @@ const pubWindow = 1000
 
 // publishAll publishes messages in order and returns how many were acknowledged.
 func (p *publication) publishAll(ctx context.Context, c *connect.Flags, l *link, messages iter.Seq2[[]byte, error]) (acknowledged int, err error) {
+	m := p.packet()
 	begin := func(payload []byte) (<-chan error, error) {
-		m := p.packet(payload)
-		if size := packetSize(m); l.maxPacket > 0 && size > int64(l.maxPacket) {
-			return nil, fmt.Errorf("the message makes a packet of %d bytes, the server takes %d", size, l.maxPacket)
+		m.Payload = payload
+		limit := clientconn.LargestPacketBytes
+		if l.MaxPacket() > 0 {
+			limit = int(l.MaxPacket())
+		}
+		if size := mqtt.DeliverySize(mqtt.V5, m); size > limit {
+			return nil, fmt.Errorf("the message makes a packet of %d bytes, the server takes %d", size, limit)
 		}
 		return l.publish(ctx, m, c.Timeout)
 	}
@@ -194,20 +216,6 @@ func (l *link) why(err error) error {
 	case <-time.After(time.Second):
 		return err
 	}
-}
-
-// packetSize is the length of a message's packet.
-func packetSize(m *paho.Publish) int64 {
-	var n countingWriter
-	_, _ = m.Packet().WriteTo(&n)
-	return int64(n)
-}
-
-type countingWriter int64
-
-func (n *countingWriter) Write(p []byte) (int, error) {
-	*n += countingWriter(len(p))
-	return len(p), nil
 }
 
 // qosValue is a flag for a quality of service.

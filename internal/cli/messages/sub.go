@@ -11,13 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -131,8 +132,7 @@ func (s *subscription) run(cmd *cobra.Command, c *connect.Flags) error {
 		defer time.AfterFunc(s.wait, func() { end(errWaited) }).Stop()
 	}
 	r := &receiver{print: s.printer(cmd.OutOrStdout(), c.Verbose), count: s.count, end: end}
-	kept := newSession()
-	kept.taken, kept.acknowledged = r.taken, r.acknowledged
+	kept := new(clientconn.Unreleased)
 	level := slog.LevelWarn
 	if c.Verbose {
 		level = slog.LevelInfo
@@ -178,18 +178,15 @@ func isRefused(err error) bool {
 }
 
 // connect connects and subscribes.
-func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *session, first bool, received func(*paho.Publish)) (*link, error) {
-	packet := &paho.Connect{CleanStart: s.sessionExpiry == 0, Properties: &paho.ConnectProperties{}}
-	if s.sessionExpiry > 0 {
-		packet.Properties.SessionExpiryInterval = new(uint32((s.sessionExpiry + time.Second - 1) / time.Second))
-	}
+func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *clientconn.Unreleased, first bool, received func(*link, *mqtt.Publish)) (*link, error) {
+	packet := &mqtt.Connect{CleanStart: s.sessionExpiry == 0, SessionExpiry: uint32((s.sessionExpiry + time.Second - 1) / time.Second)}
 	l, err := openLink(ctx, c, kept, packet, received)
 	if err != nil {
 		return nil, err
 	}
-	subscribe := &paho.Subscribe{}
+	subscribe := &mqtt.Subscribe{}
 	for _, filter := range s.filters {
-		o := paho.SubscribeOptions{Topic: filter, QoS: byte(s.qos)}
+		o := mqtt.Subscription{Filter: []byte(filter), QoS: byte(s.qos)}
 		switch {
 		case s.noRetained:
 			o.RetainHandling = 2 // never
@@ -198,20 +195,17 @@ func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *sess
 		}
 		subscribe.Subscriptions = append(subscribe.Subscriptions, o)
 	}
-	ack, err := l.Subscribe(ctx, subscribe)
-	if ack != nil {
-		for i, code := range ack.Reasons {
-			if code >= 0x80 {
-				refused := &client.RejectedError{Code: client.ReasonCode(code)}
-				if ack.Properties != nil {
-					refused.Reason = ack.Properties.ReasonString
-				}
-				l.close()
-				return nil, fmt.Errorf("topic filter %q: %w", s.filters[min(i, len(s.filters)-1)], refused)
-			}
-		}
-	}
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	err = l.Subscribe(ctx, subscribe)
+	var said *clientconn.ReasonError
+	switch {
+	case errors.As(err, &said):
+		l.close()
+		return nil, fmt.Errorf("topic filter %q: %w", s.filters[said.Filter], rejected(err))
+	case errors.Is(err, clientconn.ErrEnded):
+		return nil, fmt.Errorf("cannot subscribe: %w", <-l.ended)
+	case err != nil:
 		l.close()
 		return nil, fmt.Errorf("cannot subscribe: %w", err)
 	}
@@ -219,7 +213,7 @@ func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *sess
 }
 
 // printer prints messages as the flags say, and flushes after each.
-func (s *subscription) printer(out io.Writer, verbose bool) func(*paho.Publish) error {
+func (s *subscription) printer(out io.Writer, verbose bool) func(*mqtt.Publish) error {
 	w := bufio.NewWriter(out)
 	if s.format.parts == nil {
 		text := "%p"
@@ -232,7 +226,7 @@ func (s *subscription) printer(out io.Writer, verbose bool) func(*paho.Publish) 
 	if s.null {
 		end = 0
 	}
-	return func(m *paho.Publish) error {
+	return func(m *mqtt.Publish) error {
 		if s.out.JSON() {
 			if err := newMessageRecord(m, time.Now()).write(w); err != nil {
 				return err
@@ -247,23 +241,21 @@ func (s *subscription) printer(out io.Writer, verbose bool) func(*paho.Publish) 
 	}
 }
 
-// receiver counts messages. Its methods are called by paho's goroutine, for each message
-// received, taken and acknowledged in turn; the goroutine of a lost connection may still
-// call them when that of the next one has begun.
+// receiver prints and counts messages. The goroutine that reads a lost connection may still
+// call received when that of the next one has begun.
 type receiver struct {
-	print func(*paho.Publish) error
+	print func(*mqtt.Publish) error
 	count uint64 // 0: no end
 	end   context.CancelCauseFunc
 
 	mu      sync.Mutex
 	printed uint64 // under mu
-	last    bool   // under mu: the last message that was received has been printed
 }
 
-func (r *receiver) received(m *paho.Publish) {
+// received prints a message, and acknowledges it then.
+func (r *receiver) received(l *link, m *mqtt.Publish) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = false
 	if r.count > 0 && r.printed == r.count {
 		return
 	}
@@ -272,19 +264,7 @@ func (r *receiver) received(m *paho.Publish) {
 		return
 	}
 	r.printed++
-	r.last = true
-}
-
-// taken says whether a message is to be acknowledged: once it has been printed.
-func (r *receiver) taken() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
-}
-
-func (r *receiver) acknowledged() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	l.Acknowledge(m.QoS, m.PacketID)
 	if r.count > 0 && r.printed == r.count {
 		r.end(errEnough)
 	}
