@@ -41,6 +41,19 @@ func (c *Conn) AnswerWhenDurable(t *session.Turn, p *mqtt.Publish, batch journal
 	c.acks.PutWaiting(t, (*ackOutput)(c), a)
 }
 
+// AnswerWhenBothDurable is AnswerWhenDurable for an answer that waits for a later batch,
+// too, if then is not 0.
+func (c *Conn) AnswerWhenBothDurable(t *session.Turn, p *mqtt.Publish, batch journal.Seq, asked bool, then journal.Seq, response *message.Message) {
+	if then == 0 {
+		c.AnswerWhenDurable(t, p, batch, asked, response)
+		return
+	}
+	if asked {
+		c.acks.Asked(batch)
+	}
+	c.acknowledgeWhenDurable(t, acks.Ack{Type: mqtt.PUBACK, ID: p.PacketID, Response: response}, then)
+}
+
 // acknowledge writes a at once, or puts it behind those that wait. Called by the reader.
 func (c *Conn) acknowledge(t *session.Turn, a acks.Ack) {
 	if c.acks.Pending() == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/alias"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
@@ -48,11 +49,10 @@ type Conn struct {
 	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
 	wantsPlace      atomic.Bool   // the reader waits for receiving to fall
 
-	requests     *requests // reader: nil: no request to the handler yet
-	aliasIn      []string  // reader: topic aliases of the client
-	aliasInBytes int32     // reader: of the topics in aliasIn
-	counted      int32     // reader: how many bytes of the unfinished packet are in its debt already
-	debt         int32     // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
+	requests *requests    // reader: nil: no request to the handler yet
+	aliases  alias.Topics // reader: of what the client publishes
+	counted  int32        // reader: how many bytes of the unfinished packet are in its debt already
+	debt     int32        // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
 	keepAlive uint16 // seconds; 0: none
 
@@ -134,8 +134,7 @@ func (c *Conn) leave() {
 // dropAliases releases the topic aliases, when the reader ends.
 func (c *Conn) dropAliases() {
 	c.Peer.DropAliases()
-	c.b.Memory.Credit(memory.Subscriptions, int64(c.aliasInBytes))
-	c.aliasIn, c.aliasInBytes = nil, 0
+	c.aliases.Release(c.b.Memory)
 }
 
 // read handles packets until the connection ends. With toConnect it returns true as soon

@@ -132,11 +132,11 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 		return mqtt.NotAuthorized, "not authorized for the will's topic"
 	case !c.b.mayBeAnswered(c, w.Props.ResponseTopic):
 		return mqtt.NotAuthorized, "the will's response topic must be one that the client may subscribe to"
-	case namesNoResponseTopic(&w.Props):
+	case w.Props.EmptyResponseTopic():
 		return mqtt.ProtocolError, "the will's response topic is empty"
 	case c.TooManyLevels(w.Props.ResponseTopic):
 		return mqtt.TopicNameInvalid, "the will's response topic has too many levels"
-	case notAsFormatted(&w.Props, w.Payload):
+	case w.Props.NotAsFormatted(w.Payload):
 		return mqtt.PayloadFormatInvalid, "the will's Payload Format Indicator promises UTF-8 and its payload is not"
 	}
 	return mqtt.Success, ""

@@ -1,9 +1,6 @@
 package broker
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/holdfast-mqtt/holdfast/internal/broker/relief"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
@@ -20,23 +17,6 @@ func (src *memorySource) Holders() []relief.Holder {
 		holders = append(holders, (*holder)(c))
 	}
 	return holders
-}
-
-// Evict has messages leave memory that are on disk as well.
-func (src *memorySource) Evict() {
-	for _, s := range src.Sessions.All() {
-		s.Mu.Lock()
-		s.Evict()
-		s.Mu.Unlock()
-	}
-	src.GroupsMu.Lock()
-	groups := slices.Collect(maps.Values(src.Groups))
-	src.GroupsMu.Unlock()
-	for _, g := range groups {
-		g.Mu.Lock()
-		g.Evict()
-		g.Mu.Unlock()
-	}
 }
 
 // holder is a Conn as package relief sees it.

@@ -1,26 +1,20 @@
 package broker
 
 import (
-	"unicode/utf8"
-
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
-	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // Errors that end the connection of a client which breaks a limit that it was told.
 var (
 	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "four times as many QoS 2 publishes wait for their PUBREL as the server's Receive Maximum allows"}
-	errAliasRange     = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
-	errAliasUnknown   = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
 	errResponseTopic  = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the response topic is empty"}
 	errPayloadFormat  = &mqtt.Error{Code: mqtt.PayloadFormatInvalid, Reason: "the Payload Format Indicator promises UTF-8 and the payload is not"}
-	errAliasBytes     = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the topics of this connection's aliases take more bytes than they may"}
 	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
 )
 
@@ -31,10 +25,10 @@ func (c *Conn) handlePublish(t *session.Turn, header byte, body []byte) error {
 		return err
 	}
 	c.decoding = false
-	if err := c.resolveAlias(p); err != nil {
+	if err := c.aliases.Resolve(p, &c.b.Limits, c.b.Memory); err != nil {
 		return err
 	}
-	if namesNoResponseTopic(&p.Props) && !c.b.handled(p.Topic) { // a handler has an answer of its own
+	if p.Props.EmptyResponseTopic() && !c.b.handled(p.Topic) { // a handler has an answer of its own
 		return errResponseTopic
 	}
 	t.In.Add(p.QoS, len(p.Payload))
@@ -140,28 +134,11 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		c.requests.endpoint.Handle(t, p)
 		return acks.Ack{}, 0, true
 	}
-	switch {
-	case c.TooManyLevels(p.Topic):
-		return acks.Ack{Code: mqtt.TopicNameInvalid, Reason: "the topic name has too many levels"}, 0, false
-	case c.TooManyLevels(p.Props.ResponseTopic):
-		return acks.Ack{Code: mqtt.TopicNameInvalid, Reason: "the response topic has too many levels"}, 0, false
-	case notAsFormatted(&p.Props, p.Payload):
-		return acks.Ack{Code: mqtt.PayloadFormatInvalid, Reason: errPayloadFormat.Reason}, 0, false
-	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
-		b.Counters.Unauthorized.Add(1)
-		return acks.Ack{Code: mqtt.NotAuthorized, Reason: "not authorized for this topic"}, 0, false
-	case !b.mayBeAnswered(c, p.Props.ResponseTopic):
-		b.Counters.Unauthorized.Add(1)
-		return acks.Ack{Code: mqtt.NotAuthorized, Reason: "the response topic must be one that the client may subscribe to"}, 0, false
+	if code, reason := c.Judge(p); code != mqtt.Success {
+		return acks.Ack{Code: code, Reason: reason}, 0, false
 	}
 	o := &t.Out
-	*o = message.Outgoing{Topic: p.Topic, Payload: p.Payload, RawProps: p.Props.Raw, QoS: p.QoS, Retain: p.Retain, Publisher: c.Client, Owner: c.session.OwnerRef()}
-	if p.Retain {
-		o.Quota = access.QuotaOf(b.may, c.Identity())
-	}
-	if p.Props.HasMessageExpiry {
-		o.ExpiresAt = max(1, b.Now()+int64(p.Props.MessageExpiry)*1000) // 0 would be never
-	}
+	*o = c.outgoing(p)
 	defer func() { o.Done(); *o = message.Outgoing{} }()
 	with := session.PublishRows{Mute: c.Protocol < mqtt.V5}
 	if p.QoS == 2 {
@@ -209,6 +186,7 @@ func (c *Conn) mayRequest(t *session.Turn, topic []byte) bool {
 	}
 	if c.requests == nil {
 		c.requests = &requests{endpoint: c.b.handler.Open(c)}
+		c.session.Asks()
 	}
 	c.requests.topic.Remember(t.Grants, topic)
 	return true
@@ -227,49 +205,36 @@ func (c *Conn) MayBeAnswered(t *session.Turn, responseTopic []byte) bool {
 	return true
 }
 
-// namesNoResponseTopic says whether there is a Response Topic and it is empty: a topic
-// name has at least one character [MQTT-4.7.3-1].
-func namesNoResponseTopic(p *mqtt.PublishProps) bool {
-	return p.HasResponseTopic && len(p.ResponseTopic) == 0
+// outgoing is a publish of the client's on its way.
+func (c *Conn) outgoing(p *mqtt.Publish) message.Outgoing {
+	o := message.Outgoing{Topic: p.Topic, Payload: p.Payload, RawProps: p.Props.Raw, QoS: p.QoS, Retain: p.Retain, Publisher: c.Client, Owner: c.session.OwnerRef()}
+	if p.Retain {
+		o.Quota = access.QuotaOf(c.b.may, c.Identity())
+	}
+	if p.Props.HasMessageExpiry {
+		o.ExpiresAt = max(1, c.b.Now()+int64(p.Props.MessageExpiry)*1000) // 0 would be never
+	}
+	return o
 }
 
-// notAsFormatted says whether the payload isn't the UTF-8 that its Payload Format
-// Indicator promises. The payload may contain U+0000, which MQTT forbids in its own
-// strings only.
-func notAsFormatted(p *mqtt.PublishProps, payload []byte) bool {
-	return p.PayloadFormat == 1 && !utf8.Valid(payload)
-}
-
-// resolveAlias stores the topic of a topic alias, or, if the publish has no topic, puts in
-// the one that the alias stands for [MQTT-3.3.2-7 and following].
-func (c *Conn) resolveAlias(p *mqtt.Publish) error {
-	if !p.Props.HasTopicAlias {
-		return nil
+// Judge says whether the client may publish this, and if not, why.
+func (c *Conn) Judge(p *mqtt.Publish) (code mqtt.ReasonCode, reason string) {
+	b := c.b
+	switch {
+	case c.TooManyLevels(p.Topic):
+		return mqtt.TopicNameInvalid, "the topic name has too many levels"
+	case c.TooManyLevels(p.Props.ResponseTopic):
+		return mqtt.TopicNameInvalid, "the response topic has too many levels"
+	case p.Props.NotAsFormatted(p.Payload):
+		return mqtt.PayloadFormatInvalid, errPayloadFormat.Reason
+	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
+		b.Counters.Unauthorized.Add(1)
+		return mqtt.NotAuthorized, "not authorized for this topic"
+	case !b.mayBeAnswered(c, p.Props.ResponseTopic):
+		b.Counters.Unauthorized.Add(1)
+		return mqtt.NotAuthorized, "the response topic must be one that the client may subscribe to"
 	}
-	a := int(p.Props.TopicAlias)
-	if a > c.b.Limits.TopicAliasMaximum {
-		return errAliasRange
-	}
-	if len(p.Topic) > 0 {
-		for len(c.aliasIn) < a {
-			c.aliasIn = append(c.aliasIn, "")
-		}
-		if known := c.aliasIn[a-1]; known != string(p.Topic) {
-			more := int32(len(p.Topic) - len(known))
-			if int(c.aliasInBytes+more) > c.b.Limits.MaxAliasBytes || !c.b.Memory.Take(memory.Subscriptions, int64(max(0, more))) {
-				return errAliasBytes
-			}
-			c.b.Memory.Charge(memory.Subscriptions, int64(min(0, more)))
-			c.aliasInBytes += more
-			c.aliasIn[a-1] = string(p.Topic)
-		}
-		return nil
-	}
-	if a > len(c.aliasIn) || c.aliasIn[a-1] == "" {
-		return errAliasUnknown
-	}
-	p.Topic = viewOf(c.aliasIn[a-1])
-	return nil
+	return mqtt.Success, ""
 }
 
 // pubrel ends a QoS 2 publish of the client's.

@@ -88,6 +88,8 @@ type Wait struct {
 	// Origin.Waiter has been called for it. That happens once, in the order of the
 	// journal's callbacks, maybe before Do has returned.
 	Asked bool
+	// Then is a later batch that must be durable as well; 0: none.
+	Then journal.Seq
 }
 
 // Clock is what the engine knows of time.

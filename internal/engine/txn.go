@@ -16,9 +16,8 @@ import (
 // remembers of its message, and the rows of its Companion, if it has one. It locks, each
 // in the order of their places in the array:
 //
-//   - the stripes of the keys whose messages it looks up, and if it has a Companion of all
-//     its keys: transactions that share a key put their messages into queues in the order
-//     of that key's versions;
+//   - the stripes of the keys whose messages it looks up, and if it publishes, of all: with
+//     a key in common, transactions queue their messages in the order of its versions;
 //   - the shards of all its keys, from the judging of the conditions until the rows are
 //     appended. Nothing is read from the disk meanwhile, and no message is routed: that
 //     may mean thousands of queues, and GETs and SETs of these shards wait.
@@ -27,9 +26,8 @@ import (
 // the conditions don't hold then. As most of those that fail do so at once, the conditions
 // are judged before as well, without effect.
 
-// Companion is what a transaction changes besides keys, in the same batch. Its methods are
-// called by Transact, in this order and by the same goroutine; no lock of a shard is held
-// but by Append. No part of the program uses a Companion yet.
+// Companion is what a transaction changes besides keys, in the same batch. Transact calls its
+// methods, in this order and with no lock of a shard held but by Append.
 type Companion interface {
 	// Prepare puts everything in place, as yet without effect, and says whether it has rows
 	// to append. An error refuses the transaction; then nothing more is called.
@@ -37,8 +35,8 @@ type Companion interface {
 	// Append appends the rows, and may do nothing else.
 	Append(a journal.Append)
 	// Commit makes it effective once batch is durable, which is that of the rows if there
-	// are any.
-	Commit(batch journal.Seq)
+	// are any, and returns a later batch for which the reply must wait, too; 0: none.
+	Commit(batch journal.Seq) (later journal.Seq)
 	// Withdraw takes back what Prepare has done, in the place of Append and Commit.
 	Withdraw()
 }
@@ -86,9 +84,9 @@ func (s *session) Transact(x *Txn) Wait {
 	case x.out.Committed() && wait.Batch != 0 || x.seen <= e.journal.Complete():
 		return wait
 	case s.watchesAny():
-		return s.ask() // after the notifications of what the reply shows
+		return s.ask() // after the notifications of what the reply shows, and of wait.Then
 	}
-	return Wait{Batch: x.seen}
+	return Wait{Batch: max(x.seen, wait.Then)}
 }
 
 // find finds the places of the keys.
@@ -105,7 +103,7 @@ func (x *Txn) find(e *Local) {
 		k := &x.keys[i]
 		k.sh, k.hash = e.shard(key)
 		x.shards = append(x.shards, uint32(k.hash%shardCount))
-		if x.Companion != nil || looksUp[i] {
+		if len(x.Publishes) > 0 || looksUp[i] {
 			x.stripes = append(x.stripes, uint32(k.hash%stripeCount))
 		}
 	}
@@ -135,7 +133,7 @@ func (s *session) transact(x *Txn) (wait Wait) {
 		switch {
 		case committed && prepared:
 			if x.Companion != nil {
-				x.Companion.Commit(max(wait.Batch, x.seen))
+				wait.Then = x.Companion.Commit(max(wait.Batch, x.seen))
 			}
 			return wait
 		case committed:

@@ -352,8 +352,12 @@ func (p *companion) Append(a journal.Append) {
 	p.calls = append(p.calls, "append")
 	a.Set([]byte("q|companion"), nil)
 }
-func (p *companion) Commit(journal.Seq) { p.calls = append(p.calls, "commit") }
-func (p *companion) Withdraw()          { p.calls = append(p.calls, "withdraw") }
+
+func (p *companion) Commit(journal.Seq) (later journal.Seq) {
+	p.calls = append(p.calls, "commit")
+	return 0
+}
+func (p *companion) Withdraw() { p.calls = append(p.calls, "withdraw") }
 
 func TestTxnCompanion(t *testing.T) {
 	t.Parallel()

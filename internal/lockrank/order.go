@@ -51,7 +51,7 @@ type (
 
 // several are the places of which a goroutine may hold more than one lock: those are the
 // elements of one array, and are acquired in its order.
-var several = []any{KeyStripe{}, Shard{}}
+var several = []any{KeyStripe{}, TopicStripe{}, Shard{}}
 
 // order lists every lock of the server, outermost first.
 //
@@ -71,9 +71,12 @@ var order = []entry{
 	// that goes on with the session. Never while waiting for the disk.
 	lock[Leaving]("session.Session.Leaving"),
 
-	// Held by LOAD, STORE, DONE, and a TXN with ONCE or VER ^messageId over a look-up on
-	// disk. Neither the committer nor a GET or SET takes it.
+	// Held by LOAD, STORE, DONE and TXN over a look-up on disk, and by a TXN while its
+	// messages are routed. Neither the committer nor a GET or SET takes it.
 	lock[KeyStripe]("engine.stripe.mu"),
+	// Held while a retained message is stored, routed and appended to the journal. A TXN
+	// holds those of its retained messages while it locks the shards of its keys.
+	lock[TopicStripe]("retained.Store.stripes"),
 	lock[Shard]("engine.shard.mu"),
 	lock[StoreSession]("engine.session.mu"),
 	lock[Settling]("engine.Local.settlingMu"),
@@ -83,8 +86,6 @@ var order = []entry{
 	// Held while what has become ready is written to the connection's output, and
 	// responses are routed.
 	lock[Acks]("acks.Ring.mu"),
-	// Held while a retained message is stored, routed and appended to the journal.
-	lock[TopicStripe]("retained.Store.stripes"),
 	// Held while every session and group is looked at, some times a second at most.
 	lock[Fair]("routing.Router.fairMu"),
 	// No two sessions are locked at once.

@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"encoding/binary"
+	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
@@ -307,4 +308,16 @@ func AppendPublish(dst []byte, v Version, p *Publish) []byte {
 	}
 	dst = append(dst, p.Payload...)
 	return wire.CloseLength(dst, packet)
+}
+
+// EmptyResponseTopic says whether there is a Response Topic and it is empty: a topic name has
+// at least one character [MQTT-4.7.3-1].
+func (p *PublishProps) EmptyResponseTopic() bool {
+	return p.HasResponseTopic && len(p.ResponseTopic) == 0
+}
+
+// NotAsFormatted says whether the payload is not the UTF-8 that its Payload Format Indicator
+// promises. The payload may contain U+0000, which MQTT forbids in its own strings only.
+func (p *PublishProps) NotAsFormatted(payload []byte) bool {
+	return p.PayloadFormat == 1 && !utf8.Valid(payload)
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -89,6 +90,10 @@ func parseOperation(w *words, op, maxKey int, t *txn.Transaction) statestore.Fau
 		return parseTxnDel(w, op, maxKey, t)
 	case isWord(word, "once"):
 		return parseOnce(w, op, maxKey, t)
+	case isWord(word, "publish"):
+		return parsePublish(w, op, t)
+	case isWord(word, "settle"):
+		return parseSettle(w, op, t)
 	}
 	return statestore.UnknownOperation
 }
@@ -244,6 +249,95 @@ func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 		}
 	}
 	return t.Remember(key, once)
+}
+
+// maxText is how long a string or binary of an MQTT packet may be, in bytes.
+const maxText = 65_535
+
+// parsePublish reads topic payload and the properties of the message, in any order, each but
+// USER at most once.
+func parsePublish(w *words, op int, t *txn.Transaction) statestore.Fault {
+	p := txn.Publish{Op: op, QoS: 1}
+	var ok bool
+	if p.Topic, ok = w.next(); !ok {
+		return statestore.WrongArgumentCount
+	}
+	if p.Payload, ok = w.next(); !ok {
+		return statestore.WrongArgumentCount
+	}
+	if len(p.Topic) == 0 || len(p.Topic) > maxText {
+		return statestore.InvalidTopic
+	}
+	var qos txn.Number
+	for {
+		f := statestore.None
+		switch {
+		case w.option("qos"):
+			f = w.number(&qos, 2)
+			p.QoS = byte(qos.Value)
+		case w.option("retain"):
+			if p.Retain {
+				return statestore.Syntax
+			}
+			p.Retain = true
+		case w.option("expiry"):
+			f = w.number(&p.Expiry, math.MaxUint32)
+		case w.option("format"):
+			f = w.number(&p.Format, 1)
+		case w.option("type"):
+			f = w.text(&p.ContentType)
+		case w.option("response"):
+			f = w.text(&p.ResponseTopic)
+		case w.option("correlation"):
+			f = w.text(&p.CorrelationData)
+		case w.option("user"):
+			var name, value []byte
+			if f = w.text(&name); f == statestore.None {
+				f = w.text(&value)
+			}
+			p.User = append(p.User, [2][]byte{name, value})
+		default:
+			t.Publishes = append(t.Publishes, p)
+			return statestore.None
+		}
+		if f != statestore.None {
+			return f
+		}
+	}
+}
+
+// number reads the operand of an option that has not been given before: a decimal up to
+// most.
+func (w *words) number(n *txn.Number, most uint64) statestore.Fault {
+	text, ok := w.next()
+	value, err := strconv.ParseUint(string(text), 10, 32)
+	if !ok || n.Given || err != nil || value > most {
+		return statestore.Syntax
+	}
+	*n = txn.Number{Given: true, Value: uint32(value)}
+	return statestore.None
+}
+
+// text is the same for a string or binary.
+func (w *words) text(into *[]byte) statestore.Fault {
+	text, ok := w.next()
+	if !ok || *into != nil || len(text) > maxText {
+		return statestore.Syntax
+	}
+	*into = text
+	return statestore.None
+}
+
+// parseSettle reads a packet identifier.
+func parseSettle(w *words, op int, t *txn.Transaction) statestore.Fault {
+	if w.left == 0 {
+		return statestore.WrongArgumentCount
+	}
+	var id txn.Number
+	if f := w.number(&id, math.MaxUint16); f != statestore.None {
+		return f
+	}
+	return t.Settle(txn.Settle{Op: op, PacketID: uint16(id.Value)})
 }
 
 // appendTransacted appends the reply to a TXN that has no error (protocol, section 12).

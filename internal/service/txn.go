@@ -21,6 +21,9 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 			refused = protocol.TxnFault{Op: op, Fault: statestore.NotAuthorized}
 		}
 	}
+	if refused.Fault == statestore.None {
+		refused = ep.accompany(t, x)
+	}
 	if refused.Fault != statestore.None {
 		ep.sv.stats.TxnRefused.Add(1)
 		reply := statestore.Reply{Kind: statestore.Error, Op: refused.Op, Fault: refused.Fault, Bound: refused.Bound}
@@ -28,13 +31,13 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 		ep.count(t, statestore.Txn, &reply, 0)
 		return
 	}
-	t.Worked += len(x.Keys)
+	t.Worked += len(x.Keys) + len(x.Publishes)
 	wait := ep.session.Transact(x)
 	reply := x.Reply()
 	ep.countTxn(reply)
 	ep.fit(q, reply)
-	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(q, statestore.Txn, reply))
-	ep.count(t, statestore.Txn, reply, wait.Batch)
+	ep.conn.AnswerWhenBothDurable(t, p, wait.Batch, wait.Asked, wait.Then, ep.response(q, statestore.Txn, reply))
+	ep.count(t, statestore.Txn, reply, max(wait.Batch, wait.Then))
 }
 
 // denied returns the first operation that the client may not do, 0 if it may do all. Each

@@ -102,6 +102,8 @@ const (
 	MaxMemory
 	DiskReserve
 	MaxTxnOperations
+	MaxTxnDeliveries
+	MaxRetained
 )
 
 var boundNames = [...]string{
@@ -116,6 +118,8 @@ var boundNames = [...]string{
 	MaxMemory:        "max-memory",
 	DiskReserve:      "disk-reserve",
 	MaxTxnOperations: "max-txn-operations",
+	MaxTxnDeliveries: "max-txn-deliveries",
+	MaxRetained:      "max-retained-messages",
 }
 
 // String returns the name of the setting, for example "max-keys".

@@ -28,6 +28,13 @@ const (
 	// Those of TXN, which name an operation (Reply.Op).
 	UnknownOperation
 	SameKey // two conditions or two writes of one transaction have the same key
+	InvalidTopic
+	ReservedTopic
+	InvalidProperty
+	NotAsFormatted
+	QueueFull
+	NotUnderWay
+	SettledTwice // by two operations of one transaction
 )
 
 var faultTexts = [...]string{
@@ -49,6 +56,13 @@ var faultTexts = [...]string{
 	PageTooLarge:       "a key is too long for the maximum packet size of the client",
 	UnknownOperation:   "unknown operation",
 	SameKey:            "an earlier operation of this kind has the same key",
+	InvalidTopic:       "the topic name is invalid",
+	ReservedTopic:      "the topic is reserved",
+	InvalidProperty:    "a property of the message is invalid",
+	NotAsFormatted:     "the payload is not UTF-8 as its format says",
+	QueueFull:          "the queue of a subscriber is full",
+	NotUnderWay:        "no message with this packet identifier is under way",
+	SettledTwice:       "an earlier operation settles the same message",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

@@ -549,6 +549,13 @@ func TestSection6ErrorTexts(t *testing.T) {
 		statestore.PageTooLarge:       "a key is too long for the maximum packet size of the client",
 		statestore.UnknownOperation:   "unknown operation",
 		statestore.SameKey:            "an earlier operation of this kind has the same key",
+		statestore.InvalidTopic:       "the topic name is invalid",
+		statestore.ReservedTopic:      "the topic is reserved",
+		statestore.InvalidProperty:    "a property of the message is invalid",
+		statestore.NotAsFormatted:     "the payload is not UTF-8 as its format says",
+		statestore.QueueFull:          "the queue of a subscriber is full",
+		statestore.NotUnderWay:        "no message with this packet identifier is under way",
+		statestore.SettledTwice:       "an earlier operation settles the same message",
 	}
 	for f, text := range texts {
 		documented := strings.Replace(text, "lower version than", "lower version that", 1)

@@ -60,6 +60,7 @@ type Limits struct {
 	MaxRetainedBytes       int64         // their bytes; default 1 GiB
 	MaxClientRetained      int           // retained messages that one principal has published last, unless its quota says otherwise; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxClientRetainedBytes int64         // their bytes; default 0: no bound but MaxRetainedBytes
+	MaxTxnDeliveries       int           // deliveries of one transaction's messages: one for each message and session or shared subscription that gets it; default 100,000. Beyond: refused
 	OutputBuffer           int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
 	QueueFull              QueueFull     // default EndSession
 	KeepQueueFull          bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
@@ -96,6 +97,7 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.MaxClientID, 1024)
 	setDefault(&l.MaxRetained, 1_000_000)
 	setDefault(&l.MaxRetainedBytes, 1<<30)
+	setDefault(&l.MaxTxnDeliveries, 100_000)
 	setDefault(&l.OutputBuffer, 64<<10)
 	setDefault(&l.QueueFull, EndSession)
 	return l

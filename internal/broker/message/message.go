@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
@@ -26,13 +27,14 @@ type Message struct {
 	value      []byte // a part of the payload that is referred to, see Composer.Refer; nil: none
 	valueAt    int    // where in buf it would stand
 	QoS        byte
-	Retain     bool    // RETAIN as published
-	DeadlineAt int32   // of a retained message that can expire: its place in the store's deadlines, guarded by their lock
-	ExpiresAt  int64   // on the broker's clock in ms; 0: never
-	Stamp      uint64  // order of being stored as retained; 0: was not
-	Publisher  string  // client identifier of whose message it is; empty: no client's
-	Owner      *string // which principal that client belongs to, if it has proven one; shared, not to be changed. nil: none
-	pooled     bool    // the buffer goes back to a pool with the last release
+	Retain     bool        // RETAIN as published
+	DeadlineAt int32       // of a retained message that can expire: its place in the store's deadlines, guarded by their lock
+	ExpiresAt  int64       // on the broker's clock in ms; 0: never
+	Stamp      uint64      // order of being stored as retained; 0: was not
+	AfterBatch journal.Seq // no client is sent it before this batch is durable: the transaction's that has published it; 0: none has
+	Publisher  string      // client identifier of whose message it is; empty: no client's
+	Owner      *string     // which principal that client belongs to, if it has proven one; shared, not to be changed. nil: none
+	pooled     bool        // the buffer goes back to a pool with the last release
 
 	charged   int32     // by package atomic: 0, or one more than the memory.Kind that the message is charged as
 	chargedBy *Accounts // set with charged

@@ -49,6 +49,16 @@ func (r *Rates) Enter(q *access.Quota, size int, now time.Duration) (t Ticket) {
 	return t
 }
 
+// Add counts publishes that a packet has brought besides itself: those that come after it
+// wait for them.
+func (r *Rates) Add(q *access.Quota, publishes int, now time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q.Publishes > 0 {
+		r.publishes.enter(int64(publishes), q.Publishes, now)
+	}
+}
+
 // Wait says how long it is to the packet's turn; 0: the turn has come. maxPacket is how many
 // bytes a packet may have: one of that size is let through at once if the principal has been
 // silent for long enough.

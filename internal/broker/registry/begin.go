@@ -165,7 +165,7 @@ func (r *Registry) saveBegin(s *session.Session, c *Connection) (saved journal.S
 	if s.Ended {
 		return 0, errSessionEnded
 	}
-	if !r.ChangeWill(s, p) {
+	if !r.changeWill(s, p) {
 		return 0, errWillMemory
 	}
 	if s.Will != nil {

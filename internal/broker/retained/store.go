@@ -64,7 +64,7 @@ func Counts(name []byte) bool { return !topic.OwnSys(name) }
 // note counts a message that came, or with a sign of -1 one that went. The lock of its
 // topic's stripe is held, or others don't know the store yet.
 func (r *Store) note(m *message.Message, sign int64) {
-	if Counts(m.Topic()) {
+	if Counts(m.Topic()) && len(m.Payload()) > 0 { // without payload it stands for a deletion, see Change
 		switch {
 		case m.ExpiresAt == 0:
 		case sign > 0:
@@ -88,8 +88,17 @@ func sizeOf(m *message.Message) int64 { return m.Size() + int64(len(m.Publisher)
 
 // LockOf is the lock of a topic.
 func (r *Store) LockOf(topic []byte) *lockrank.Mutex[lockrank.TopicStripe] {
-	return &r.stripes[maphash.Bytes(r.seed, topic)%uint64(len(r.stripes))]
+	return &r.stripes[r.StripeOf(topic)]
 }
+
+// StripeOf is the number of that lock, and Stripe the lock of a number: several are
+// acquired in the order of their numbers.
+func (r *Store) StripeOf(topic []byte) int {
+	return int(maphash.Bytes(r.seed, topic) % uint64(len(r.stripes)))
+}
+
+// Stripe is the lock that StripeOf numbers.
+func (r *Store) Stripe(i int) *lockrank.Mutex[lockrank.TopicStripe] { return &r.stripes[i] }
 
 // Put stores the message, or with an empty payload deletes what is stored
 // [MQTT-3.3.1-5, 3.3.1-6]. It says false at the bound. The topic's lock is held.
@@ -101,6 +110,9 @@ func (r *Store) Put(o *message.Outgoing) bool {
 		return true
 	}
 	old, had := r.names.Get(o.Topic)
+	if had && len(old.Payload()) == 0 {
+		old, had = nil, false // it stands for a deletion
+	}
 	size := int64(len(o.Topic) + len(o.RawProps) + len(o.Payload) + len(o.Publisher))
 	if Counts(o.Topic) && (!r.mayRetain(o, old, size) || !r.o.Memory.Fits(memory.Retained, size)) {
 		return false

@@ -1,6 +1,9 @@
 package routing
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -61,4 +64,21 @@ func (rt *Router) Remove(t *session.Turn, sub *session.Subscription) {
 		return
 	}
 	rt.Filters.Remove(sub.Filter, sub)
+}
+
+// Evict has messages leave memory that are on disk as well.
+func (rt *Router) Evict() {
+	for _, s := range rt.sessions() {
+		s.Mu.Lock()
+		s.Evict()
+		s.Mu.Unlock()
+	}
+	rt.GroupsMu.Lock()
+	groups := slices.Collect(maps.Values(rt.Groups))
+	rt.GroupsMu.Unlock()
+	for _, g := range groups {
+		g.Mu.Lock()
+		g.Evict()
+		g.Mu.Unlock()
+	}
 }

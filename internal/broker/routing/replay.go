@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // NewReplay begins a replay to a subscription, once it is in the index of filters;
@@ -124,9 +125,17 @@ func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Rep
 func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, name []byte) bool {
 	topic := rt.Retained.LockOf(name)
 	topic.Lock()
-	defer topic.Unlock()
 	m, found := rt.Retained.Get(name)
-	if !found || m.Stamp > r.Owed.Since {
+	for waited := journal.Seq(0); found && m.Stamp <= r.Owed.Since && m.AfterBatch > max(waited, rt.Journal.Complete()); m, found = rt.Retained.Get(name) {
+		// A transaction has stored or deleted it: no client sees that before it is durable.
+		waited = m.AfterBatch
+		topic.Unlock()
+		t.LeaveGate()
+		rt.WaitDurable(waited)
+		topic.Lock()
+	}
+	defer topic.Unlock()
+	if !found || len(m.Payload()) == 0 || m.Stamp > r.Owed.Since {
 		return true
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= rt.Now() {

@@ -95,13 +95,21 @@ func (rt *Router) DeliverTo(t *session.Turn, matches []*session.Subscription, i 
 	s := first.Session
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.Ended {
-		return
+	if qos, retain, any := gather(t, matches, i, o); any {
+		s.Deliver(t, first, o, min(o.QoS, qos), o.Retain && retain)
 	}
-	qos, retain, any := byte(0), false, false
+}
+
+// gather gives what all subscriptions of a session say together that t.Chain leads to from
+// match i; their identifiers are in t.SubIDs then. any is false if none of them is to get
+// the message. The session's lock is held.
+func gather(t *session.Turn, matches []*session.Subscription, i int, o *message.Outgoing) (qos byte, retain, any bool) {
 	t.SubIDs = t.SubIDs[:0]
+	if s := matches[i].Session; s.Ended {
+		return 0, false, false
+	}
 	for more := true; more; {
-		if sub := matches[i]; !sub.Gone && !(sub.NoLocal && o.Publisher == s.ID) {
+		if sub := matches[i]; !sub.Gone && !(sub.NoLocal && o.Publisher == sub.Session.ID) {
 			any = true
 			if r := sub.Replay; r != nil && o.Stamp != 0 && o.Stamp <= r.Owed.Since {
 				r.Owed.Routed = append(r.Owed.Routed, o.Stamp)
@@ -116,9 +124,7 @@ func (rt *Router) DeliverTo(t *session.Turn, matches []*session.Subscription, i 
 			i = t.Chain[i].Next
 		}
 	}
-	if any {
-		s.Deliver(t, first, o, min(o.QoS, qos), o.Retain && retain)
-	}
+	return qos, retain, any
 }
 
 // DeliverOne delivers to the only subscription that matches.

@@ -83,7 +83,7 @@ func (s *Session) dropExpired(q *queue.Queue) (any bool) {
 			if it.Saved && s.SID != 0 {
 				s.deleteRow(it.Seq)
 			}
-			s.remove(q, it)
+			s.Remove(q, it)
 			s.Env.Counters.Expired.Add(1)
 			any = true
 		}

@@ -11,9 +11,11 @@ import (
 type save struct {
 	Session *Session // nil: the queue is the group's backlog
 	group   Group    // whose backlog it is in, or by which it came to Session; nil: by none
-	SID     uint64   // as it was then; a session that ended meanwhile has none
+	SID     uint64   // as it was then; a session that ended meanwhile has none. 0: of a Held, for a session that ends with its connection, so there is no row
 	Seq     uint64
 	Slot    queue.Slot // with a reference to its message
+	number  uint64     // of the row that has the message, if several queues refer to it; 0: the slot's own row has it
+	held    bool       // it belongs to a Held
 }
 
 // PublishRows is what goes to disk in the same batch as a publish's messages.
@@ -47,43 +49,21 @@ func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
 	if len(t.Saves) == 0 && len(t.Deletes) == 0 && (with == nil || with.empty()) {
 		return 0
 	}
-	wall := e.Wall()
-	number := uint64(0)
-	if len(t.Saves) > 1 && sameMessage(t.Saves) {
-		number = e.Payloads.Add(len(t.Saves), int(t.Saves[0].Slot.Message.Size()))
-		t.row = t.Saves[0].Slot.Message.AppendRow(rows.AppendPayload(t.row[:0]), wall)
-	}
+	e.number(t.Saves)
 	a := e.Journal.Begin()
-	if number != 0 {
-		a.Set(rows.PayloadKey(number), t.row)
-	}
-	for i := range t.Saves {
-		sv := &t.Saves[i]
-		t.row = sv.Slot.AppendRow(t.row[:0], 0, number, wall)
-		t.key = rows.AppendQueueKey(t.key[:0], sv.SID, sv.Seq)
-		a.Set(t.key, t.row)
-	}
+	t.appendSaves(a, t.Saves)
 	for _, key := range t.Deletes {
 		a.Delete(key)
 	}
 	if with != nil {
-		t.row = with.append(a, t.row, wall)
+		t.row = with.append(a, t.row, e.Wall())
 	}
 	batch := a.End(nil)
 	t.Deletes = t.Deletes[:0]
 
 	saves := t.Saves
 	t.Saves = nil
-	for i := range saves {
-		sv := &saves[i]
-		if sv.Session == nil {
-			sv.group.Committed(t, sv.Seq, batch)
-		} else {
-			sv.Session.saved(t, sv, batch, number)
-		}
-		sv.Slot.Message.Release()
-		*sv = save{}
-	}
+	t.saved(saves, batch)
 	if t.Saves == nil {
 		t.Saves = saves[:0]
 	}
@@ -92,13 +72,52 @@ func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
 	return max(batch, e.Commit(t, nil))
 }
 
-func sameMessage(saves []save) bool {
-	for i := range saves {
-		if saves[i].Slot.Message != saves[0].Slot.Message || saves[i].Session == nil {
-			return false
+// number has each message that goes to several sessions in a row stored once.
+func (e *Env) number(saves []save) {
+	for i := 0; i < len(saves); {
+		m, n := saves[i].Slot.Message, 0
+		for i+n < len(saves) && saves[i+n].Slot.Message == m && saves[i+n].Session != nil {
+			n++
 		}
+		if n > 1 {
+			number := e.Payloads.Add(n, int(m.Size()))
+			for k := range n {
+				saves[i+k].number = number
+			}
+		}
+		i += max(n, 1)
 	}
-	return true
+}
+
+// appendSaves appends the rows of what number has seen.
+func (t *Turn) appendSaves(a journal.Append, saves []save) {
+	wall, number := t.env.Wall(), uint64(0)
+	for i := range saves {
+		sv := &saves[i]
+		if sv.number != 0 && sv.number != number {
+			number = sv.number
+			t.row = sv.Slot.Message.AppendRow(rows.AppendPayload(t.row[:0]), wall)
+			a.Set(rows.PayloadKey(number), t.row)
+		}
+		t.row = sv.Slot.AppendRow(t.row[:0], 0, sv.number, wall)
+		t.key = rows.AppendQueueKey(t.key[:0], sv.SID, sv.Seq)
+		a.Set(t.key, t.row)
+	}
+}
+
+// saved notes that the rows are in the batch, sends what can be sent, and lets go of the
+// saves.
+func (t *Turn) saved(saves []save, batch journal.Seq) {
+	for i := range saves {
+		sv := &saves[i]
+		if sv.Session == nil {
+			sv.group.Committed(t, sv.Seq, batch)
+		} else {
+			sv.Session.saved(t, sv, batch)
+		}
+		sv.Slot.Message.Release()
+		*sv = save{}
+	}
 }
 
 func (w *PublishRows) empty() bool {
@@ -137,14 +156,16 @@ func (t *Turn) SaveBacklog(g Group, sid, seq uint64, m *message.Message) {
 // saved notes that a slot's row is in the batch, and sends what can be sent. If
 // the session has gone meanwhile, a message of a shared subscription goes back to
 // its group: TakeBack has passed it over.
-func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
-	group := sv.group
+func (s *Session) saved(t *Turn, sv *save, batch journal.Seq) {
+	group, number := sv.group, sv.number
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	q := &s.Routed
 	it := q.SlotAt(sv.Seq)
 	if it == nil || it.Batch != queue.Unsaved || s.SID != sv.SID {
-		t.Deletes = append(t.Deletes, rows.QueueKey(sv.SID, sv.Seq)) // the session has ended
+		if sv.SID != 0 {
+			t.Deletes = append(t.Deletes, rows.QueueKey(sv.SID, sv.Seq)) // the session has ended
+		}
 		if number != 0 && s.Env.Payloads.Drop(number) {
 			t.Deletes = append(t.Deletes, rows.PayloadKey(number))
 		}
@@ -154,11 +175,15 @@ func (s *Session) saved(t *Turn, sv *save, batch journal.Seq, number uint64) {
 		}
 		return
 	}
-	it.Batch, it.Saved, it.Number = batch, true, number
+	it.Batch, it.Saved, it.Number = batch, sv.SID != 0, number
 	if group != nil && s.Peer == nil && group.HasMembers() {
 		group.Requeue(t, s.handBack(t, it))
 		q.Trim()
 		return
+	}
+	if sv.held { // before, it could have been withdrawn
+		s.warn(t, q)
+		s.shed(t)
 	}
 	s.Pump(t)
 	s.Evict()

@@ -62,6 +62,7 @@ type Session struct {
 	Replaying    bool   // a goroutine sends the messages of Replays
 	purging      bool   // a goroutine deletes expired messages
 	asked        byte   // what the client asked the broker to do when its queue is full: an index of limits.QueueFulls; 0: nothing
+	asks         bool   // the client of this connection asks a handler: a place in its Receive Maximum is kept for the responses
 	warned, said bool   // warned: the queue on disk is near its bound; said: the log has a line about it
 }
 
@@ -152,7 +153,7 @@ func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
 // queued. s.Mu is held.
 func (s *Session) sendAtOnce(t *Turn, q *queue.Queue, it *queue.Slot) bool {
 	c := s.Peer
-	if c == nil || s.Persistent() || it.QoS != 1 || s.Inflight >= s.receiveMax ||
+	if c == nil || s.Persistent() || it.QoS != 1 || s.Inflight >= s.places(q) ||
 		!s.Routed.Empty() || !s.Direct.Empty() || q.Live+len(q.Strays) >= int(q.Span) || c.Transport.Full() {
 		return false
 	}
@@ -203,7 +204,7 @@ func (s *Session) drop(q *queue.Queue, it *queue.Slot) {
 			q.Cooling = append(q.Cooling, queue.Cooling{ID: it.ID, Batch: batch})
 		}
 	}
-	s.remove(q, it)
+	s.Remove(q, it)
 	q.Trim()
 }
 
@@ -215,9 +216,9 @@ func (s *Session) deleteRow(seq uint64) journal.Seq {
 	return a.End(nil)
 }
 
-// remove takes a slot out of the queue. The caller deletes its row, if it has one, and
+// Remove takes a slot out of the queue. The caller deletes its row, if it has one, and
 // calls q.Trim afterwards; s.Mu is held.
-func (s *Session) remove(q *queue.Queue, it *queue.Slot) {
+func (s *Session) Remove(q *queue.Queue, it *queue.Slot) {
 	s.Charges(q).LetGo(q, it)
 	s.uncountSlot(q, it)
 	q.TakeOut(it)
@@ -264,7 +265,7 @@ func (s *Session) Pump(t *Turn) {
 			t.MarkDirty(c)
 			q.Sent(it)
 			continue
-		case s.Inflight >= s.receiveMax:
+		case s.Inflight >= s.places(q):
 			return
 		case it.Message == nil:
 			t.Feed = append(t.Feed, s)
@@ -285,17 +286,35 @@ func (s *Session) Pump(t *Turn) {
 	}
 }
 
-// nextToSend returns the older of the two queues' candidates; nil: there is none.
+// nextToSend returns the older of the two queues' candidates; nil: there is none. The last
+// place in the client's Receive Maximum is the queue Direct's, if it has one.
 func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 	routed, direct := s.Routed.Candidate(), s.Direct.Candidate()
 	switch {
 	case routed == nil && direct == nil:
 		return nil, nil
-	case routed == nil || direct != nil && direct.Order < routed.Order:
+	case routed == nil || direct != nil && (direct.Order < routed.Order || s.Inflight >= s.receiveMax-1):
 		return &s.Direct, direct
 	default:
 		return &s.Routed, routed
 	}
+}
+
+// places is how many places of the client's Receive Maximum the messages of a queue may
+// take. A client that asks a handler may acknowledge its messages only when it has the
+// response: they must leave a place for that. s.Mu is held.
+func (s *Session) places(q *queue.Queue) int32 {
+	if q == &s.Routed && s.asks {
+		return max(1, s.receiveMax-1)
+	}
+	return s.receiveMax
+}
+
+// Asks notes that the client asks a handler on its connection.
+func (s *Session) Asks() {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.asks = true
 }
 
 // mayLeave gives a routed message its packet identifier, and says whether everything is
@@ -303,6 +322,8 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 //
 // What must be on disk:
 //
+//   - everything of the transaction by which it was published, if it was by one, also if
+//     the session is not on disk;
 //   - at QoS 2 the message itself: otherwise, after a crash, its publisher would send it
 //     again, and the client would get it twice;
 //   - the packet identifier, if it does not follow from the sequence number;
@@ -312,6 +333,9 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 func (s *Session) mayLeave(it *queue.Slot) bool {
 	for q := &s.Routed; len(q.Cooling) > 0 && s.onDiskBy(q.Cooling[0].Batch); {
 		q.Cooling = q.Cooling[1:]
+	}
+	if it.Message.AfterBatch != 0 && s.awaits(it.Message.AfterBatch) {
+		return false
 	}
 	changed := s.Routed.Identify(it)
 	if s.SID == 0 {
@@ -494,7 +518,7 @@ func (s *Session) release(q *queue.Queue, it *queue.Slot) {
 // under the new Receive Maximum. s.Mu is held.
 func (s *Session) Resume(t *Turn, c *peer.Peer) {
 	s.Peer = c
-	s.Inflight = 0
+	s.Inflight, s.asks = 0, false
 	s.receiveMax = c.ReceiveMax
 	s.Routed.Rewind()
 	s.Direct.Rewind()

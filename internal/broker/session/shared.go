@@ -21,6 +21,8 @@ type Group interface {
 	Requeue(t *Turn, messages ...*message.Message)
 	// Committed says that the row of a message that waits is in the batch.
 	Committed(t *Turn, seq uint64, batch journal.Seq)
+	// Withdraw takes out a message again whose row is in no batch.
+	Withdraw(t *Turn, seq uint64)
 	// HasMembers says whether there is a member left for messages that are handed back.
 	HasMembers() bool
 }
@@ -124,7 +126,7 @@ func (s *Session) handBack(t *Turn, it *queue.Slot) *message.Message {
 		}
 		it.Number = 0
 	}
-	s.remove(&s.Routed, it)
+	s.Remove(&s.Routed, it)
 	return m
 }
 

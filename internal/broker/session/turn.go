@@ -34,7 +34,8 @@ type Turn struct {
 	row, key     []byte     // scratch
 	Feed         []*Session // sessions that have more to send than is in their queue in memory
 	nearFull     []*Session // sessions whose queue has come near its bound
-	MustNotBlock bool       // others wait for this goroutine: it must not read the disk
+	whenFlushed  []func(t *Turn)
+	MustNotBlock bool // others wait for this goroutine: it must not read the disk
 
 	Chain []Link // scratch of route: matches of the same session
 
@@ -96,11 +97,15 @@ func (t *Turn) MessageOf(o *message.Outgoing) *message.Message { return o.Messag
 // when the turn is flushed.
 func (t *Turn) EndSession(s *Session) { t.ending = append(t.ending, s) }
 
+// WhenFlushed has do called when the turn is flushed: then the outputs have what this turn
+// has written to them.
+func (t *Turn) WhenFlushed(do func(t *Turn)) { t.whenFlushed = append(t.whenFlushed, do) }
+
 // Flush hands the connections with output to the flushers, after it has seen to
 // what could not be done under the locks of routing: sessions whose queue passed
 // its bound end, messages that wait on disk are read.
 func (t *Turn) Flush() {
-	for len(t.ending)+len(t.Feed)+len(t.Saves)+len(t.nearFull) > 0 {
+	for len(t.ending)+len(t.Feed)+len(t.Saves)+len(t.nearFull)+len(t.whenFlushed) > 0 {
 		t.env.Commit(t, nil)
 		switch {
 		case len(t.ending) > 0:
@@ -111,6 +116,10 @@ func (t *Turn) Flush() {
 			s := t.Feed[len(t.Feed)-1]
 			t.Feed = t.Feed[:len(t.Feed)-1]
 			t.env.ResumeFeed(t, s)
+		case len(t.whenFlushed) > 0:
+			do := t.whenFlushed[len(t.whenFlushed)-1]
+			t.whenFlushed = t.whenFlushed[:len(t.whenFlushed)-1]
+			do(t)
 		case len(t.nearFull) > 0:
 			s := t.nearFull[len(t.nearFull)-1]
 			t.nearFull = t.nearFull[:len(t.nearFull)-1]

@@ -95,7 +95,7 @@ func (s *Session) Lacks() bool {
 // lacksNext says whether the next message to send is on disk only, could be sent now, and
 // no goroutine reads it; s.Mu is held.
 func (s *Session) lacksNext() bool {
-	return s.Peer != nil && !s.loading && s.Inflight < s.receiveMax && s.Routed.LacksMessage()
+	return s.Peer != nil && !s.loading && s.Inflight < s.places(&s.Routed) && s.Routed.LacksMessage()
 }
 
 // toLoad says which part of the queue is to be read next. any: there is one.

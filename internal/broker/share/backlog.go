@@ -61,6 +61,7 @@ type state struct {
 	Attended  bool // a member was connected when the group last checked
 	Loading   bool // a goroutine reads messages back from the disk
 	awaiting  bool // the journal will call the group, which calls OnDisk
+	held      bool // the first message waits for a transaction's batch
 	durableTo journal.Seq
 }
 
@@ -156,6 +157,23 @@ func (b *Backlog) Peek() (seq uint64, m *message.Message) {
 	w.message.Keep()
 	b.goneTo = max(b.goneTo, w.Seq+1) // so that Evict leaves its entry, for Take
 	return w.Seq, w.message
+}
+
+// Drop takes out a message again whose row is not journaled, if it is still there.
+func (b *Backlog) Drop(seq uint64) {
+	for _, part := range []*[]waiting{&b.Head, &b.Tail} {
+		i, found := findIn(*part, seq)
+		if !found || (*part)[i].saved {
+			continue
+		}
+		w := &(*part)[i]
+		b.level(-1, -int64(w.size))
+		if part == &b.Head {
+			b.headHolds(w, -1)
+		}
+		b.letGo(w)
+		*part = slices.Delete(*part, i, i+1)
+	}
 }
 
 // Take removes the message that Peek returned, and adds the key of its row to deletes. It
@@ -356,7 +374,20 @@ func (b *Backlog) Load() int64 { return queue.Load(b.Messages, b.bytes, queue.Ro
 // Ready says whether Peek would return a message.
 func (b *Backlog) Ready() bool {
 	b.join()
-	return len(b.Head) > 0 && b.Head[0].saved && b.Head[0].message != nil
+	return len(b.Head) > 0 && b.Head[0].saved && b.Head[0].message != nil && !b.holds(b.Head[0].message.AfterBatch)
+}
+
+// holds says whether a message may not go yet, because the batch after which it may is not
+// durable. The journal then calls the group once that, or an earlier batch, is.
+func (b *Backlog) holds(after journal.Seq) bool {
+	if after <= b.durableTo || after <= b.env.Journal.Complete() {
+		return false
+	}
+	if !b.awaiting {
+		b.awaiting = b.env.Journal.Await(after, b.group)
+	}
+	b.held = b.awaiting
+	return b.held
 }
 
 // Shed drops the oldest messages of a backlog that is beyond its bound, if QueueFull is
@@ -373,11 +404,14 @@ func (b *Backlog) Shed(deletes *[][]byte) {
 }
 
 // OnDisk notes that rows up to the batch are on disk, and evicts. It is called within the
-// batch's callbacks, when Journal.Complete does not include the batch yet.
-func (b *Backlog) OnDisk(batch journal.Seq) {
+// batch's callbacks, when Journal.Complete does not include the batch yet. held: the first
+// message has waited for it, or waits for a later one.
+func (b *Backlog) OnDisk(batch journal.Seq) (held bool) {
+	held, b.held = b.held, false
 	b.awaiting = false
 	b.durableTo = batch
 	b.Evict()
+	return held
 }
 
 // Lacks says whether the first message is on disk only, and no goroutine reads it.

@@ -130,11 +130,10 @@ func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 // makeRoom deals with a backlog at its bound: it says whether a message more may
 // come. g.Mu is held.
 func (g *Group) makeRoom(t *session.Turn) bool {
-	l := &g.env.Limits
-	if l.QueueFull == limits.DropOldest {
-		if g.Load() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued {
-			return true // Shed follows
-		}
+	if g.mayDrop() {
+		return true // Shed follows
+	}
+	if g.env.Limits.QueueFull == limits.DropOldest {
 		// Shed can't drop messages that are not saved yet, and that many of them are
 		// in front: the new message is dropped in their place.
 		g.env.Counters.Dropped.Add(1)
@@ -144,6 +143,13 @@ func (g *Group) makeRoom(t *session.Turn) bool {
 		t.EndSession(member.Session)
 	}
 	return false
+}
+
+// mayDrop says whether the full backlog may go beyond its bound, to drop its oldest messages
+// afterwards. g.Mu is held.
+func (g *Group) mayDrop() bool {
+	l := &g.env.Limits
+	return l.QueueFull == limits.DropOldest && g.Load() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
 }
 
 // Add puts a message, of which it takes over the reference, behind the backlog.
@@ -169,9 +175,16 @@ func (g *Group) save(t *session.Turn, seq uint64, m *message.Message) {
 func (g *Group) Committed(t *session.Turn, seq uint64, batch journal.Seq) {
 	g.Mu.Lock()
 	g.Saved(seq, batch)
+	g.Shed(&t.Deletes) // what a transaction adds is counted before it may drop others
 	g.Mu.Unlock()
+	g.passOn(t)
+}
+
+// passOn passes on what can be. No lock is held, but those that must not wait for the disk
+// may be.
+func (g *Group) passOn(t *session.Turn) {
 	if g.pass(t) && g.mayLoad(t) {
-		g.loadInBackground() // the caller may hold locks that must not wait for the disk
+		g.loadInBackground()
 	}
 	g.Mu.Lock()
 	g.Evict()

@@ -11,11 +11,18 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Durable implements journal.Waiter: what is on disk needn't be in memory.
+// Durable implements journal.Waiter: what is on disk needn't be in memory, and what a
+// transaction has published may go.
 func (g *Group) Durable(batch journal.Seq) {
 	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	g.OnDisk(batch)
+	held := g.OnDisk(batch)
+	g.Mu.Unlock()
+	if !held {
+		return
+	}
+	t := g.env.LockDeferred()
+	defer g.env.UnlockDeferred()
+	g.passOn(t)
 }
 
 // mayLoad says whether the caller is to read messages back from the disk: a member

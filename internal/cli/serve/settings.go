@@ -132,6 +132,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Bytes(&l.MaxQueuedMemory), "max-queued-memory", "bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications (default 64MiB)")
 	f.Var(queueFullValue{&l.QueueFull}, "queue-full", "when a session's queue is full: end-session, reject or drop-oldest (default end-session)")
 	f.BoolVar(&l.KeepQueueFull, "keep-queue-full", false, "refuse sessions that choose another --queue-full for themselves (user property holdfast-queue-full in CONNECT)")
+	f.IntVar(&l.MaxTxnDeliveries, "max-txn-deliveries", 0, "deliveries of the messages of one TXN, one for each message and session that gets it; more are refused (default 100000)")
 	f.IntVar(&l.MaxNotifications, "max-notifications", 0, "state store notifications waiting for one connection (default 10000)")
 	f.IntVar(&l.MaxSubscriptions, "max-subscriptions", 0, "subscriptions of one session (default 10000); a packet with more than twice as many filters ends the connection")
 	f.IntVar(&l.MaxUserProperties, "max-user-properties", 0, "user properties of one packet (default 1000)")

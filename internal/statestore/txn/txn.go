@@ -49,12 +49,40 @@ type Once struct {
 	KeepMs  int64 // 0: as long as the server says
 }
 
+// Publish is a message that the transaction publishes, as far as the words of the request
+// say: whether MQTT allows it is judged elsewhere.
+type Publish struct {
+	Op      int
+	Topic   []byte
+	Payload []byte
+	QoS     byte // 0 to 2
+	Retain  bool
+
+	Expiry, Format                              Number
+	ContentType, ResponseTopic, CorrelationData []byte      // nil: none
+	User                                        [][2][]byte // name and value
+}
+
+// Number is the value of a property that may be absent.
+type Number struct {
+	Given bool
+	Value uint32
+}
+
+// Settle is an acknowledgement of a message that the requester has received at QoS 1.
+type Settle struct {
+	Op       int
+	PacketID uint16
+}
+
 // Transaction is one TXN. Its bytes may be views of a packet. The zero value is empty.
 type Transaction struct {
 	Keys       [][]byte // each key once, in the order in which the operations name them
 	Conditions []Condition
 	Writes     []Write
 	Once       Once
+	Publishes  []Publish
+	Settles    []Settle
 
 	Time  statestore.Stamp // __ts
 	Token statestore.Stamp // __ft: of each write that has no token of its own
@@ -121,6 +149,18 @@ func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
 	o.Key = p.key
 	t.Once = o
 	t.note(key, p)
+	return statestore.None
+}
+
+// Settle adds an acknowledgement. The fault is SettledTwice if there is one of this packet
+// identifier already.
+func (t *Transaction) Settle(s Settle) statestore.Fault {
+	for i := range t.Settles {
+		if t.Settles[i].PacketID == s.PacketID {
+			return statestore.SettledTwice
+		}
+	}
+	t.Settles = append(t.Settles, s)
 	return statestore.None
 }
 

@@ -1,0 +1,276 @@
+package routing
+
+import (
+	"slices"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/settle"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+)
+
+// Outbox is what a transaction does besides keys: the messages that it publishes, and the
+// deliveries that it acknowledges.
+//
+//	Prepare ──▶ Append ──▶ Commit ──▶ (the batch is durable) Durable
+//	   └──────▶ Withdraw
+//
+// Prepare puts the messages into queues and into the store of retained messages, where no
+// client is sent them: the slots of queues are unsaved, which also holds back what comes
+// behind them, and the locks of the topics under which messages are retained stay locked.
+// Nothing else is needed to take everything out again: Withdraw.
+//
+// Commit makes the messages like any others, but for their AfterBatch: sessions, backlogs of
+// shared subscriptions and replays send them when that batch is durable, and not before. What
+// has no place to wait in is left to Durable: messages at QoS 0, deletions of retained
+// messages, and places in the Receive Maximum of the client whose deliveries were
+// acknowledged.
+type Outbox struct {
+	rt       *Router
+	t        *session.Turn // the reader's
+	messages []message.Outgoing
+	held     *session.Held
+	stripes  []int             // of topics, locked from Prepare to Commit
+	retained []retained.Change // in the order of the messages
+	matched  int               // subscriptions
+
+	ids      []uint16 // packet identifiers of the deliveries to be acknowledged
+	find     func(id uint16) (settle.Delivery, bool)
+	settling []settle.Delivery
+}
+
+// Refusal says why an Outbox can't be prepared.
+type Refusal uint8
+
+const (
+	NotRefused        Refusal = iota
+	QueueFull                 // of a session or shared subscription that would get the message
+	RetainedFull              // it can't be retained
+	DiskLow                   // it would need the disk
+	TooManyDeliveries         // with it, the transaction has more than MaxTxnDeliveries
+	NotUnderWay               // the refused delivery, not message, is none that can be acknowledged
+)
+
+// NewOutbox takes messages, which it completes, and packet identifiers of deliveries to be
+// acknowledged, with a function that finds these. The bytes of the messages are used until
+// Prepare returns. The turn is that of the goroutine that calls Prepare, Append, Commit and
+// Withdraw.
+func (rt *Router) NewOutbox(t *session.Turn, messages []message.Outgoing, settles []uint16, find func(id uint16) (settle.Delivery, bool)) *Outbox {
+	return &Outbox{rt: rt, t: t, messages: messages, held: rt.NewHeld(), ids: settles, find: find}
+}
+
+// Prepare routes and stores the messages, as yet without effect. If one is refused it says
+// which, from 0, and nothing is changed; otherwise whether there are rows to append. Only
+// stripes of keys may be locked.
+func (x *Outbox) Prepare() (hasRows bool, refused int, why Refusal) {
+	for i, id := range x.ids {
+		st, ok := x.find(id)
+		if !ok {
+			return false, i, NotUnderWay
+		}
+		x.settling = append(x.settling, st)
+		hasRows = hasRows || st.HasRow()
+	}
+	x.rt.Commit(x.t, nil) // what the turn has left of other messages gets a batch of its own
+	x.lock()
+	refused, why = x.store()
+	if why == RetainedFull {
+		x.unlock()
+		made := x.rt.Retained.MakeRoom()
+		x.lock()
+		if made {
+			refused, why = x.store()
+		}
+	}
+	for i := 0; i < len(x.messages) && why == NotRefused; i++ {
+		if why = x.route(&x.messages[i]); why != NotRefused {
+			refused = i
+		}
+	}
+	x.t.Worked += x.matched / session.MatchesPerUnit
+	if why != NotRefused {
+		x.Withdraw()
+		return false, refused, why
+	}
+	hasRows = x.held.Number() || hasRows || len(x.retained) > 0
+	return hasRows, 0, NotRefused
+}
+
+// lock locks the topics under which messages are to be retained.
+func (x *Outbox) lock() {
+	if x.stripes == nil {
+		for i := range x.messages {
+			if o := &x.messages[i]; o.Retain {
+				x.stripes = append(x.stripes, x.rt.Retained.StripeOf(o.Topic))
+			}
+		}
+		slices.Sort(x.stripes)
+		x.stripes = slices.Compact(x.stripes)
+	}
+	for _, i := range x.stripes {
+		x.rt.Retained.Stripe(i).Lock()
+	}
+}
+
+func (x *Outbox) unlock() {
+	for _, i := range x.stripes {
+		x.rt.Retained.Stripe(i).Unlock()
+	}
+}
+
+// store stores what is to be retained, or nothing of it.
+func (x *Outbox) store() (refused int, why Refusal) {
+	for i := range x.messages {
+		o := &x.messages[i]
+		if !o.Retain {
+			continue
+		}
+		if len(o.Payload) > 0 && x.rt.Journal.Low() {
+			x.undoStore()
+			return i, DiskLow
+		}
+		c, ok := x.rt.Retained.Change(o)
+		if !ok {
+			x.undoStore()
+			return i, RetainedFull
+		}
+		x.retained = append(x.retained, c)
+	}
+	return 0, NotRefused
+}
+
+// undoStore undoes store, the last change first.
+func (x *Outbox) undoStore() {
+	for _, c := range slices.Backward(x.retained) {
+		x.rt.Retained.Undo(c)
+	}
+	x.retained = nil
+}
+
+// route puts a message into the queues of those who match.
+func (x *Outbox) route(o *message.Outgoing) Refusal {
+	rt, t := x.rt, x.t
+	if o.QoS > 0 && rt.Journal.Low() && rt.NeedsDisk(t, o, new(session.PublishRows)) {
+		return DiskLow
+	}
+	if o.QoS > 0 && rt.refuses(t, o) {
+		return QueueFull
+	}
+	matches := rt.Filters.Match(o.Topic, t.Matches[:0])
+	t.Matches = matches
+	x.matched += len(matches)
+	if len(matches) == 0 {
+		return NotRefused
+	}
+	chain := ChainMatches(t, matches)
+	for i := range matches {
+		if chain[i].Follows {
+			continue
+		}
+		if !x.hold(matches, i, o) {
+			return QueueFull
+		}
+		if x.held.Len() > rt.Limits.MaxTxnDeliveries {
+			return TooManyDeliveries
+		}
+	}
+	return NotRefused
+}
+
+// hold is DeliverTo for a transaction. It returns false if there is no room.
+func (x *Outbox) hold(matches []*session.Subscription, i int, o *message.Outgoing) bool {
+	first := matches[i]
+	if first.Session == nil {
+		return groupOf(first).Hold(x.t, x.held, o)
+	}
+	s := first.Session
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	qos, retain, any := gather(x.t, matches, i, o)
+	return !any || s.Hold(x.t, x.held, first, o, min(o.QoS, qos), o.Retain && retain)
+}
+
+// Append appends the rows.
+func (x *Outbox) Append(a journal.Append) {
+	for i := range x.settling {
+		x.settling[i].Append(a)
+	}
+	x.held.Append(x.t, a)
+	var row []byte
+	for _, c := range x.retained {
+		key := rows.RetainedKey(c.Message.Topic())
+		if len(c.Message.Payload()) == 0 {
+			a.Delete(key)
+		} else {
+			row = c.Message.AppendRetainedRow(row[:0], x.rt.Wall())
+			a.Set(key, row)
+		}
+	}
+}
+
+// Commit lets the messages go once the batch is durable, which is that of the rows if there
+// are any. It returns a later batch for which the reply to the transaction must wait as
+// well; 0: none.
+func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
+	for i := range x.messages {
+		if m := x.messages[i].Msg; m != nil {
+			m.AfterBatch = batch
+		}
+	}
+	x.unlock()
+	for i := range x.settling {
+		x.settling[i].Commit(x.t, batch)
+	}
+	later = x.held.Commit(x.t, batch)
+	x.done()
+	if !x.rt.Journal.Await(batch, x) {
+		x.finish(x.t)
+		x.held.Release(x.t)
+	}
+	return later
+}
+
+// done lets go of the messages that no queue has.
+func (x *Outbox) done() {
+	for i := range x.messages {
+		x.messages[i].Done()
+	}
+	x.messages = nil
+}
+
+// Withdraw takes back what Prepare has done.
+func (x *Outbox) Withdraw() {
+	x.undoStore()
+	x.unlock()
+	x.held.Withdraw(x.t)
+	x.done()
+}
+
+// directByCommitter is how many messages at QoS 0 the journal's committer sends by itself:
+// a goroutine sends more, so that the replies to others don't wait for it.
+const directByCommitter = 1024
+
+// Durable implements journal.Waiter.
+func (x *Outbox) Durable(journal.Seq) {
+	t := x.rt.LockDeferred()
+	x.finish(t)
+	if x.held.Direct() <= directByCommitter {
+		x.held.Release(t)
+		x.rt.UnlockDeferred()
+		return
+	}
+	x.rt.UnlockDeferred()
+	x.rt.Background(func(t *session.Turn) { x.held.Release(t) })
+}
+
+// finish does what may be done when the batch is durable, but for messages at QoS 0.
+func (x *Outbox) finish(t *session.Turn) {
+	for _, c := range x.retained {
+		x.rt.Retained.Durable(c)
+	}
+	for i := range x.settling {
+		t.WhenFlushed(x.settling[i].ReturnPlace)
+	}
+}

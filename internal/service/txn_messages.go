@@ -1,0 +1,115 @@
+package service
+
+import (
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/txn"
+)
+
+// companion is the broker's part of a transaction: what it publishes, and what it
+// acknowledges. It implements engine.Companion.
+type companion struct {
+	outbox *broker.Outbox
+	txn    *engine.Txn
+}
+
+// Prepare implements engine.Companion.
+func (c *companion) Prepare() (rows bool, refused statestore.Reply) {
+	rows, i, why := c.outbox.Prepare()
+	switch why {
+	case broker.QueueFull:
+		refused = statestore.Reply{Fault: statestore.QueueFull}
+	case broker.RetainedFull:
+		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxRetained}
+	case broker.TooManyDeliveries:
+		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxTxnDeliveries}
+	case broker.DiskLow:
+		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.DiskReserve}
+	case broker.NotUnderWay:
+		return false, statestore.Reply{Kind: statestore.Error, Fault: statestore.NotUnderWay, Op: c.txn.Settles[i].Op}
+	default:
+		return rows, refused
+	}
+	refused.Kind, refused.Op = statestore.Error, c.txn.Publishes[i].Op
+	return false, refused
+}
+
+// Append implements engine.Companion.
+func (c *companion) Append(a journal.Append) { c.outbox.Append(a) }
+
+// Commit implements engine.Companion.
+func (c *companion) Commit(batch journal.Seq) journal.Seq { return c.outbox.Commit(batch) }
+
+// Withdraw implements engine.Companion.
+func (c *companion) Withdraw() { c.outbox.Withdraw() }
+
+// accompany gives the transaction its companion, if it publishes or acknowledges. The fault
+// is that of a message which nothing may publish.
+func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.TxnFault) {
+	if len(x.Publishes)+len(x.Settles) == 0 {
+		return protocol.TxnFault{}
+	}
+	publishes := make([]mqtt.Publish, len(x.Publishes))
+	for i := range x.Publishes {
+		publishes[i].Bounds = t.Publish.Bounds
+		if f := ep.compose(&publishes[i], &x.Publishes[i]); f != statestore.None {
+			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f}
+		}
+	}
+	ids := make([]uint16, len(x.Settles))
+	for i := range x.Settles {
+		ids[i] = x.Settles[i].PacketID
+	}
+	x.Companion = &companion{ep.conn.NewOutbox(t, publishes, ids), x}
+	return protocol.TxnFault{}
+}
+
+// compose makes the PUBLISH that a message would be if its client sent it by itself, and
+// judges it as such.
+func (ep *endpoint) compose(p *mqtt.Publish, of *txn.Publish) statestore.Fault {
+	props := mqtt.PublishProps{
+		HasPayloadFormat: of.Format.Given, PayloadFormat: byte(of.Format.Value),
+		HasMessageExpiry: of.Expiry.Given, MessageExpiry: of.Expiry.Value,
+		HasContentType: of.ContentType != nil, ContentType: of.ContentType,
+		HasResponseTopic: of.ResponseTopic != nil, ResponseTopic: of.ResponseTopic,
+		HasCorrelationData: of.CorrelationData != nil, CorrelationData: of.CorrelationData,
+	}
+	for _, u := range of.User {
+		props.Raw = mqtt.AppendUserProp(props.Raw, u[0], u[1])
+	}
+	if decode(p, of, props) != nil {
+		if decode(p, of, mqtt.PublishProps{}) != nil {
+			return statestore.InvalidTopic
+		}
+		return statestore.InvalidProperty
+	}
+	if ep.conn.Reserved(p.Topic) {
+		return statestore.ReservedTopic
+	}
+	if p.Props.EmptyResponseTopic() {
+		return statestore.InvalidProperty
+	}
+	switch code, _ := ep.conn.Judge(p); code {
+	case mqtt.Success:
+		return statestore.None
+	case mqtt.PayloadFormatInvalid:
+		return statestore.NotAsFormatted
+	case mqtt.NotAuthorized:
+		return statestore.NotAuthorized
+	}
+	return statestore.InvalidTopic
+}
+
+// decode writes the packet and reads it back: so it is checked as one that came.
+func decode(p *mqtt.Publish, of *txn.Publish, props mqtt.PublishProps) error {
+	packet := mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{Topic: of.Topic, Payload: of.Payload, QoS: of.QoS, Retain: of.Retain, PacketID: 1, Props: props})
+	header, body, _, _, err := mqtt.Split(packet, len(packet))
+	if err != nil {
+		return err
+	}
+	return p.Decode(mqtt.V5, header, body)
+}
