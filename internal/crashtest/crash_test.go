@@ -21,7 +21,7 @@ func TestLinearizableOverKills(t *testing.T) {
 	t.Parallel()
 	s := runFor(t, Options{For: duration(15 * time.Second), Store: true})
 	mustHold(t, s)
-	if s.Rounds == 0 || s.Store.Answered == 0 || s.Store.Notified == 0 || s.Store.Locks == 0 || s.Store.Archived == 0 || s.Processors.Commits == 0 || s.Processors.Done == 0 {
+	if s.Rounds == 0 || s.Store.Answered == 0 || s.Store.Notified == 0 || s.Store.Locks == 0 || s.Store.Archived == 0 || s.Processors.Commits == 0 || s.Processors.Done == 0 || s.Transfers.Done == 0 {
 		t.Errorf("the run has proved little: %v", s)
 	}
 }

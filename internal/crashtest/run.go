@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/sessions"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
@@ -25,7 +26,7 @@ type Options struct {
 	Rounds  int           // number of kills; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
-	Store    bool // run store clients, watchers, lock holders, processors and an archivist
+	Store    bool // run store clients, watchers, lock holders, processors, an archivist, a clerk and an auditor
 	Sessions bool // run roamers
 	Messages bool // run publishers, subscribers, shared subscriptions, retainers and testators
 
@@ -78,6 +79,8 @@ type run struct {
 	holders    []*store.LockHolder
 	archivist  *store.Archivist // keeps keys for the whole run, over all chapters
 	processors []*store.Processor
+	books      *transfers.Books
+	bank       []lives.Actor // the clerk and the auditor of books
 	roamers    []*sessions.Roamer
 	publishers []*messages.Publisher
 	subs       []*messages.Subscriber
@@ -161,6 +164,8 @@ func (r *run) makeActors() {
 		for i := range store.Processors {
 			r.processors = append(r.processors, store.NewProcessor(i, r.actorRand(), books))
 		}
+		r.books = transfers.NewBooks()
+		r.bank = []lives.Actor{transfers.NewClerk(r.books, r.actorRand()), transfers.NewAuditor(r.books)}
 	}
 	if r.Sessions {
 		for i := range roamers {
@@ -228,7 +233,7 @@ func (r *run) actors() (all []lives.Actor) {
 	if r.archivist != nil {
 		all = append(all, r.archivist)
 	}
-	return all
+	return append(all, r.bank...)
 }
 
 const (
@@ -300,6 +305,11 @@ func (r *run) settle() error {
 	for _, s := range r.subs {
 		s.Balance()
 	}
+	if r.books != nil {
+		if err := r.books.Balance(); err != nil {
+			r.violate("transfers: %v", err)
+		}
+	}
 	r.closeChapter()
 	return nil
 }
@@ -324,6 +334,9 @@ func (r *run) live(settle bool, acks, arrivals int64) error {
 	l.Arrivals.Arm(arrivals)
 	l.Attended.Arm(int64(len(r.subs)))
 	r.prepareMessageActors()
+	if r.books != nil {
+		r.books.Open()
+	}
 	if err := r.checkRetained(l); err != nil {
 		return err
 	}
@@ -479,5 +492,6 @@ func (r *run) count() {
 	if r.archivist != nil {
 		r.sum.Store.Archived = r.archivist.Count
 		r.sum.Processors = r.processors[0].Counts()
+		r.sum.Transfers = r.books.Counts()
 	}
 }

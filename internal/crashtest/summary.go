@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 )
 
@@ -30,6 +31,7 @@ type Summary struct {
 	Sessions SessionCounts `json:"sessions"`
 
 	Processors store.ProcessorCounts `json:"processors"`
+	Transfers  transfers.Counts      `json:"transfers"`
 
 	// Examples are some of the faults counted in Messages, in words.
 	Examples []string `json:"examples,omitempty"`
@@ -126,6 +128,9 @@ func (s *Summary) String() string {
 	}
 	if c := s.Processors; c.Loads > 0 {
 		fmt.Fprintf(&b, "\n  processors: %d messages looked up, %d committed, %d conflicts, %d done", c.Loads, c.Commits, c.Conflicts, c.Done)
+	}
+	if c := s.Transfers; c.Done > 0 {
+		fmt.Fprintf(&b, "\n  transfers: %d done, %d open at a kill, %d of them done", c.Done, c.Unknown, c.Took)
 	}
 	if c := s.Sessions; c.Resumed > 0 {
 		fmt.Fprintf(&b, "\n  sessions: %d resumed, %d subscriptions checked", c.Resumed, c.Checks)
