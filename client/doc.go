@@ -29,8 +29,8 @@
 //
 // # Several keys in one step
 //
-// [Client.Txn] begins a transaction: conditions on any number of keys, and writes of any
-// number, of which the server does all or nothing (package txn).
+// [Client.Txn] begins a transaction: conditions on any number of keys, writes of any number
+// and messages, of which the server does all or nothing (package txn).
 //
 //	result, err := c.Txn().
 //		If(txn.Key("stock").HasVersion(stock.Version)).

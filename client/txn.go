@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
-// Txn begins a transaction: conditions on any number of keys and writes of any number, of
-// which the server does all or nothing (package [txn]). An extension of Holdfast (protocol,
+// Txn begins a transaction: conditions on any number of keys, writes of any number and
+// messages, of which the server does all or nothing (package [txn]). An extension of Holdfast (protocol,
 // section 12).
 func (c *Client) Txn() *txn.Txn { return txn.New(c.transact) }
 

@@ -1,9 +1,11 @@
-// Package txn builds transactions: conditions on keys and writes of keys, of which a server
-// does all or nothing, in one step. They are an extension of Holdfast (protocol, section 12).
+// Package txn builds transactions: conditions on keys, writes of keys and messages, of which
+// a server does all or nothing, in one step. They are an extension of Holdfast (protocol,
+// section 12).
 //
 //	result, err := c.Txn().
 //		If(txn.Key("account/1").HasVersion(v1), txn.Key("account/2").HasVersion(v2)).
 //		Then(txn.Key("account/1").Set(less), txn.Key("account/2").Set(more)).
+//		Publish(txn.Message{Topic: "transfers/done", Payload: []byte("transfer-4711")}).
 //		Once("transfers", "transfer-4711", 0).
 //		Commit(ctx)
 //
@@ -30,6 +32,7 @@ type Txn struct {
 	commit     func(context.Context, *transact.Request) (*protocol.Response, error)
 	conditions []Condition
 	writes     []Write
+	messages   []transact.Operation
 	once       *transact.Operation
 	retry      bool
 	err        error // the first mistake, which Commit returns
@@ -222,6 +225,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 	for _, w := range t.writes {
 		r.Operations = append(r.Operations, w.op)
 	}
+	r.Operations = append(r.Operations, t.messages...)
 	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }
 	answer, err := t.commit(ctx, r)
 	if err != nil {
@@ -249,8 +253,8 @@ func (t *Txn) result(a *protocol.Response) (Result, bool) {
 // OperationError says which operation of a transaction the server has refused.
 type OperationError struct {
 	Operation string // what it is, for example "SET"
-	Key       string
-	Err       error // for example client.ErrNotAuthorized
+	Key       string // or the topic of a PUBLISH
+	Err       error  // for example client.ErrNotAuthorized
 }
 
 func (e *OperationError) Error() string {

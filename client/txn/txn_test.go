@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
@@ -114,5 +115,48 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err = c.Txn().Commit(within(t)); !errors.Is(err, client.ErrWrongArgumentCount) {
 		t.Errorf("nothing at all: %v", err)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	k := key(t, "k")
+	sub := mqtttest.Connect(t, testserver.Shared().Addr)
+	sub.Subscribe(string(k)+"/#", 2)
+	message := txn.Message{
+		Topic: string(k) + "/out", Payload: []byte("text"), QoS: txn.ExactlyOnce, UTF8: true, Expiry: time.Hour, ContentType: "text/plain",
+		ResponseTopic: "response", CorrelationData: []byte{0}, UserProperties: []txn.UserProperty{{Name: "a", Value: "b"}, {Name: "a", Value: "c"}},
+	}
+	x := c.Txn().If(k.Absent()).Then(k.Set(nil)).Publish(message, txn.Message{Topic: string(k) + "/second"}, txn.Message{Topic: string(k) + "/third", QoS: txn.AtMostOnce})
+	if r := commit(t, x); r.Outcome != txn.Committed || len(r.Versions) != 1 {
+		t.Fatalf("got %+v", r)
+	}
+	got := map[string]mqtttest.Message{}
+	for _, m := range sub.ReceiveN(3) {
+		got[m.Topic] = m
+	}
+	m := got[string(k)+"/out"]
+	if m.QoS != 2 || m.Payload != "text" || m.PayloadFormat == nil || m.Expiry == nil || m.ContentType == nil || m.ResponseTopic == nil ||
+		m.CorrelationData == nil || *m.CorrelationData != "\x00" || len(m.User) != 2 || m.User[1] != [2]string{"a", "c"} {
+		t.Errorf("got %+v", m)
+	}
+	if one, none := got[string(k)+"/second"], got[string(k)+"/third"]; one.QoS != 1 || none.QoS != 0 {
+		t.Errorf("got %+v and %+v", one, none)
+	}
+	if r := commit(t, c.Txn().If(k.Absent()).Publish(message)); r.Outcome != txn.ConditionFailed {
+		t.Errorf("got %+v", r)
+	}
+	sub.Quiet()
+
+	_, err := c.Txn().Then(k.Del()).Publish(txn.Message{Topic: "a/#"}).Commit(within(t))
+	var operation *txn.OperationError
+	if !errors.As(err, &operation) || operation.Operation != "PUBLISH" || operation.Key != "a/#" {
+		t.Errorf("an invalid topic: %v", err)
+	}
+	for _, m := range []txn.Message{{Topic: "t", QoS: 3}, {Topic: "t", Expiry: -1}, {Topic: "t", Expiry: 1 << 62}} {
+		if _, err := c.Txn().Publish(m).Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("%+v: %v", m, err)
+		}
 	}
 }

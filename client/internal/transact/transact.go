@@ -22,9 +22,9 @@ func New(name, about string, words ...[]byte) Operation {
 	return Operation{name, about, append([][]byte{[]byte(name), []byte(about)}, words...)}
 }
 
-// With is the operation with one more option, and its operand.
-func (o Operation) With(option string, operand []byte) Operation {
-	o.Words = append(slices.Clone(o.Words), []byte(option), operand)
+// With is the operation with one more option, and its operands.
+func (o Operation) With(option string, operands ...[]byte) Operation {
+	o.Words = append(append(slices.Clone(o.Words), []byte(option)), operands...)
 	return o
 }
 

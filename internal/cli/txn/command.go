@@ -24,23 +24,26 @@ func NewCommand(c *connect.Flags) *cobra.Command {
 	var retry bool
 	cmd := c.Command(&cobra.Command{
 		Use:   "txn [flags] FILE|-",
-		Short: "Change several keys in one step, all or nothing",
-		Long: `Change several keys in one step, all or nothing. The transaction is a JSON object
-in FILE, or on standard input with -:
+		Short: "Change several keys and publish messages in one step, all or nothing",
+		Long: `Change several keys and publish messages in one step, all or nothing. The
+transaction is a JSON object in FILE, or on standard input with -:
 
   {
     "if":   [ {"key": "a", "version": "1700000000000:1:StateStore"},
               {"key": "b", "exists": false} ],
     "once": {"key": "jobs", "message_id": "job-7", "keep": "24h"},
     "then": [ {"set": "b", "value": "new", "px": "30s"},
-              {"del": "a"} ]
+              {"del": "a"} ],
+    "publish": [ {"topic": "jobs/done", "payload": "job-7", "qos": 1} ]
   }
 
 All parts may be left out. A condition has one of "exists" (true or false),
 "value", "version" ("-": there is no such key) and "made_by" (the ID of the
 message that made the key's version). With "once" the server does it once, and
-answers a repetition "already done". A write may have a "fencing_token". Names
-and values that are not UTF-8 come in base 64 in fields that end with _base64.
+answers a repetition "already done". A write may have a "fencing_token". A message
+may have "retain", "expiry", "utf8", "content_type", "response_topic",
+"correlation_data" and "user", a list of pairs of name and value. Names and values
+that are not UTF-8 come in base 64 in fields that end with _base64.
 
 It prints nothing, except what came of it on a terminal, the version that each
 write has made with -v, and an object with --output json. Exit status: 0 done, now

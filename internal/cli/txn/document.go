@@ -18,6 +18,8 @@ type document struct {
 	If   []condition `json:"if"`
 	Once *once       `json:"once"`
 	Then []write     `json:"then"`
+
+	Publish []message `json:"publish"`
 }
 
 // text is a string, or bytes in base 64; which of the two fields it is in says the struct
@@ -72,6 +74,22 @@ type once struct {
 	Keep      string  `json:"keep"` // a duration; empty: as long as the server says
 }
 
+// message is one to be published.
+type message struct {
+	Topic             string      `json:"topic"`
+	Payload           *string     `json:"payload"`
+	PayloadBase64     []byte      `json:"payload_base64"`
+	QoS               *int        `json:"qos"` // 1 without it
+	Retain            bool        `json:"retain"`
+	Expiry            string      `json:"expiry"` // a duration
+	UTF8              bool        `json:"utf8"`
+	ContentType       string      `json:"content_type"`
+	ResponseTopic     string      `json:"response_topic"`
+	Correlation       *string     `json:"correlation_data"`
+	CorrelationBase64 []byte      `json:"correlation_data_base64"`
+	User              [][2]string `json:"user"` // names and values
+}
+
 // parse reads a document; there must be nothing behind it, and no field that it does not
 // know.
 func parse(data []byte) (*document, error) {
@@ -107,6 +125,13 @@ func (doc *document) build(t *txn.Txn) error {
 			return fmt.Errorf("then, item %d: %w", i+1, err)
 		}
 		t.Then(w)
+	}
+	for i := range doc.Publish {
+		m, err := doc.Publish[i].build()
+		if err != nil {
+			return fmt.Errorf("publish, item %d: %w", i+1, err)
+		}
+		t.Publish(m)
 	}
 	return nil
 }
@@ -207,6 +232,37 @@ func (o *once) build(t *txn.Txn) error {
 	}
 	t.Once(string(key), o.MessageID, keep)
 	return nil
+}
+
+func (m *message) build() (built txn.Message, err error) {
+	if m.Topic == "" {
+		return built, errors.New("topic is missing")
+	}
+	built = txn.Message{Topic: m.Topic, Retain: m.Retain, UTF8: m.UTF8, ContentType: m.ContentType, ResponseTopic: m.ResponseTopic}
+	if built.Payload, err = (text{"payload", m.Payload, m.PayloadBase64}).bytes(); err != nil {
+		return built, err
+	}
+	if correlation := (text{"correlation_data", m.Correlation, m.CorrelationBase64}); correlation.given() {
+		if built.CorrelationData, err = correlation.bytes(); err != nil {
+			return built, err
+		}
+	}
+	if m.QoS != nil {
+		qos, known := map[int]txn.QoS{0: txn.AtMostOnce, 1: txn.AtLeastOnce, 2: txn.ExactlyOnce}[*m.QoS]
+		if !known {
+			return built, fmt.Errorf("qos %d: want 0, 1 or 2", *m.QoS)
+		}
+		built.QoS = qos
+	}
+	if m.Expiry != "" {
+		if built.Expiry, err = duration("expiry", m.Expiry); err != nil {
+			return built, err
+		}
+	}
+	for _, u := range m.User {
+		built.UserProperties = append(built.UserProperties, txn.UserProperty{Name: u[0], Value: u[1]})
+	}
+	return built, nil
 }
 
 func duration(field, text string) (time.Duration, error) {
