@@ -215,6 +215,7 @@ func TestInvalidConnectionOptions(t *testing.T) {
 		{client.WithKeepAlive(time.Millisecond), []string{"WithKeepAlive(1ms)", "from 1s to 65535s"}},
 		{client.WithSessionExpiry(0), []string{"WithSessionExpiry(0s)", "from 1s to"}},
 		{client.WithLogger(nil), []string{"WithLogger(nil)", "leave the option out"}},
+		{client.WithMaxPacketSize(1), []string{"WithMaxPacketSize(1)", "from 1024 to 268435460"}},
 		{client.WithBackoff(2, 1), []string{"WithBackoff(2ns, 1ns)", "no smaller"}},
 	} {
 		_, err := client.New("localhost", test.option)

@@ -28,6 +28,8 @@ const (
 	defaultWatchQueue    = 64
 	defaultRescan        = time.Second
 	defaultSessionExpiry = 24 * time.Hour
+
+	minPacketBytes = 1024 // with less, an answer has room for hardly more than its topic
 )
 
 // Option configures a [Client] or a [Session]: an argument of [Dial], [New] and
@@ -64,7 +66,8 @@ func WithCredentials(username string, password []byte) Option {
 }
 
 // WithTLS sets the TLS configuration for the schemes mqtts and wss, and makes
-// an address without a scheme mean mqtts. An empty ServerName is filled in.
+// an address without a scheme mean mqtts. An empty ServerName is filled in. nil is as
+// without the option.
 func WithTLS(t *tls.Config) Option {
 	return optionFunc(func(c *config) { c.tls = t })
 }
@@ -72,7 +75,7 @@ func WithTLS(t *tls.Config) Option {
 // WithDialer replaces the way a network connection is made; the address given
 // to [Dial] or [New] is then only a name. dial is called once per attempt and
 // its context bounds the attempt. It must return a connection on which MQTT
-// can be spoken at once.
+// can be spoken at once. nil is as without the option.
 func WithDialer(dial func(ctx context.Context) (net.Conn, error)) Option {
 	return optionFunc(func(c *config) { c.Dial = dial })
 }
@@ -121,7 +124,7 @@ func WithBackoff(minimum, maximum time.Duration) Option {
 }
 
 // WithMaxPacketSize announces the largest MQTT packet, in bytes, that the
-// server may send, up to 268,435,460. Larger values then cannot be read; a Get of
+// server may send, from 1,024 to 268,435,460. Larger values then cannot be read; a Get of
 // one times out, because the server must drop the answer [MQTT-3.1.2-24]. A server
 // that sends a larger packet all the same is disconnected. The default, also for 0,
 // is 64 MiB.
@@ -130,7 +133,7 @@ func WithMaxPacketSize(bytes uint32) Option {
 }
 
 // WithClock shares a hybrid logical clock with other clients of the process.
-// By default each client has its own, whose node ID is the client ID.
+// By default, also with nil, each client has its own, whose node ID is the client ID.
 func WithClock(clock *hlc.Clock) Option {
 	return optionFunc(func(c *config) { c.clock = clock })
 }
@@ -179,8 +182,8 @@ func (c *config) check() error {
 		return fmt.Errorf("%w: WithClientID(%q): it becomes a level of the response topic, so it must be UTF-8 without '/', '+', '#' and NUL", ErrInvalidOption, c.ClientID)
 	case len(c.ClientID) > maxNodeBytes || !message.ValidText(c.Username) || len(c.Password) > wire.MaxString:
 		return fmt.Errorf("%w: a client ID has up to %d bytes, a user name and a password up to %d, and a user name is UTF-8 without NUL", ErrInvalidOption, maxNodeBytes, wire.MaxString)
-	case c.MaxPacketSizeBytes > clientconn.LargestPacketBytes:
-		return fmt.Errorf("%w: WithMaxPacketSize(%d): MQTT has packets of up to %d bytes", ErrInvalidOption, c.MaxPacketSizeBytes, clientconn.LargestPacketBytes)
+	case c.MaxPacketSizeBytes != 0 && c.MaxPacketSizeBytes < minPacketBytes || c.MaxPacketSizeBytes > clientconn.LargestPacketBytes:
+		return fmt.Errorf("%w: WithMaxPacketSize(%d): it must be from %d to %d, or 0 for the default", ErrInvalidOption, c.MaxPacketSizeBytes, minPacketBytes, clientconn.LargestPacketBytes)
 	case c.Logger == nil:
 		return fmt.Errorf("%w: WithLogger(nil): leave the option out to log nothing", ErrInvalidOption)
 	case c.Timeout <= 0:

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
 
@@ -122,6 +124,9 @@ func (c *Client) scanPage(ctx context.Context, pattern string, token []byte, a *
 	}
 	r := newRequest("scan", pattern, args...)
 	answer, err := c.do(ctx, r)
+	if errors.Is(err, ErrSyntax) {
+		return nil, nil, fmt.Errorf("%w: a pattern has from 1 to %d bytes, and in brackets at least one character or a range from a lower to a higher one", err, protocol.MaxPattern)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

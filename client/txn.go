@@ -23,6 +23,9 @@ func (c *Client) transact(ctx context.Context, t *transact.Request) (*protocol.R
 	if t.Err != nil {
 		return nil, r.wrap(fmt.Errorf("%w: %w", ErrInvalidOption, t.Err))
 	}
+	if len(t.Operations) == 0 {
+		return nil, r.wrap(fmt.Errorf("%w: the transaction is empty: give it a condition, a write or a message", ErrWrongArgumentCount))
+	}
 	r.asWrite(c.cfg, &writeArgs{retry: t.Retry})
 	answer, err := c.do(ctx, r)
 	if err != nil {

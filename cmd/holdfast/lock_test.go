@@ -266,7 +266,7 @@ func TestLockErrors(t *testing.T) {
 
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"locks", "command-line"} {
+	for _, name := range []string{"locks", "command-line", "configuration"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			checkDocument(t, "../../docs/"+name+".md")

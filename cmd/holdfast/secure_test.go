@@ -190,7 +190,6 @@ func TestConfigCommand(t *testing.T) {
 	if got.code != 0 || got.err != "holdfast config: the variable HOLDFAST_OF_MINE sets nothing: no setting has its name\n" {
 		t.Errorf("status %d, %q", got.code, got.err)
 	}
-	checkDocument(t, "../../docs/configuration.md")
 	holdfastAlone(t, "config", "--max-keys", "-1").want(t, "a negative value", 2, "", `--max-keys "-1": want a whole number of at least 1`)
 	holdfastAlone(t, "config", "refrence").want(t, "a wrong name", 2, "", "did you mean reference?")
 	if got := holdfastAlone(t, "config", "reference"); got.code != 0 || !strings.Contains(got.out, "\n#max-keys: 1000000\n") {
