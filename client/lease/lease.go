@@ -89,8 +89,14 @@ func (l *Lease) Fencing() client.WriteOption { return client.Fencing(l.token) }
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Err is nil while the lease is held, then what ended it: [ErrLost] or
-// [ErrReleased].
-func (l *Lease) Err() error { return context.Cause(l.ctx) }
+// [ErrReleased]. It looks at the time itself: a busy process may run the timer that ends
+// the context too late.
+func (l *Lease) Err() error {
+	if l.ctx.Err() == nil && l.Remaining() <= 0 {
+		l.expire()
+	}
+	return context.Cause(l.ctx)
+}
 
 // Bind returns a copy of ctx that ends with the lease as well, for the work
 // that needs both. Call cancel when the work is done.
