@@ -306,7 +306,7 @@ func (g *generator) pattern() string {
 // command is the payload of a request.
 func (g *generator) command() string {
 	var args []string
-	switch g.IntN(11) {
+	switch g.IntN(13) {
 	case 0, 1:
 		args = []string{"GET", g.key()}
 	case 2, 3:
@@ -340,6 +340,11 @@ func (g *generator) command() string {
 		}
 	case 10:
 		args = []string{"DONE", g.key(), g.message()}
+	case 11, 12:
+		args = []string{"TXN"}
+		for range g.length(8) {
+			args = append(args, g.operation()...)
+		}
 	}
 	if g.oneIn(15) {
 		args = append(args, g.text(g.length(10)))
@@ -357,6 +362,36 @@ func (g *generator) command() string {
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", n, a)
 	}
 	return b.String()
+}
+
+// operation is one of a TXN.
+func (g *generator) operation() (args []string) {
+	switch g.IntN(8) {
+	case 0:
+		return append([]string{"IF", g.key()}, pick(g, []string{"EXISTS"}, []string{"ABSENT"}, []string{"VALUE", g.text(g.length(10))}, []string{"VER", pick(g, "-", "^"+g.message(), g.stamp())})...)
+	case 1, 2:
+		args = []string{"SET", g.key(), g.text(g.length(4000))}
+		for range g.IntN(2) {
+			args = append(args, pick(g, []string{"PX", g.milliseconds()}, []string{"FT", g.stamp()})...)
+		}
+		return args
+	case 3:
+		return []string{"DEL", g.key()}
+	case 4:
+		args = []string{"ONCE", g.key(), g.message()}
+		if g.oneIn(2) {
+			args = append(args, "KEEP", g.milliseconds())
+		}
+		return args
+	case 5:
+		return []string{"SETTLE", pick(g, fmt.Sprint(g.IntN(20)), fmt.Sprint(g.IntN(20)), "65535", "65536", "-1", "x")}
+	}
+	args = []string{"PUBLISH", g.topic(), g.text(g.length(500))}
+	for range g.IntN(4) {
+		args = append(args, pick(g, []string{"QOS", pick(g, "0", "1", "2", "3")}, []string{"RETAIN"}, []string{"EXPIRY", g.milliseconds()}, []string{"FORMAT", pick(g, "0", "1", "2")},
+			[]string{"TYPE", g.text(g.length(10))}, []string{"RESPONSE", g.topic()}, []string{"CORRELATION", g.text(g.length(10))}, []string{"USER", g.text(g.length(10)), g.text(g.length(10))})...)
+	}
+	return args
 }
 
 // request is a publish to the state store.

@@ -560,10 +560,10 @@ func sameMemos(t *rapid.T, s *store, m *model) {
 	}
 	for message, want := range m.memos {
 		kept := s.memos[message]
-		got := memo{done: kept.Done, version: padded(kept.Version), deadline: kept.DeadlineMs}
+		got := memo{done: kept.Done, version: padded(kept.Version), deadline: kept.DeadlineMs, context: spellBlob(kept.Context)}
 		if !kept.Done {
-			got.state, got.context = spellBlob(kept.State), spellBlob(kept.Context)
-		} else if kept.State != nil || kept.Context != nil {
+			got.state = spellBlob(kept.State)
+		} else if kept.State != nil {
 			t.Fatalf("%s: done, and %+v", message, kept)
 		}
 		if got != want {
