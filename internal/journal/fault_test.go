@@ -190,14 +190,15 @@ func TestCloseDuringACheckpointWithoutRoom(t *testing.T) {
 // A start that finds no room for what the log has ends with a sentence on what to do.
 func TestStartWithoutRoomForTables(t *testing.T) {
 	t.Parallel()
-	mem := vfs.NewMem()
-	j := mustOpen(t, Options{FS: survivor{mem}})
+	mem := vfs.NewCrashableMem()
+	j := mustOpen(t, Options{FS: mem})
 	for i := range 8 {
 		putAndWait(j, fmt.Sprint("k", i), strings.Repeat("v", 1<<20))
 	}
 
-	// It is killed, and the next start has memory for less.
-	d := newTablesFindNoRoom(smallDisk{survivor{mem}})
+	// The machine loses power, and the next start has memory for less.
+	left := mem.CrashClone(vfs.CrashCloneCfg{})
+	d := newTablesFindNoRoom(smallDisk{left})
 	d.armed.Store(true)
 	fatal, opened := make(chan error, 2), make(chan error)
 	o := Options{
