@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -97,4 +98,54 @@ func TestNothingOfATransactionIsSeenBeforeItIsDurable(t *testing.T) {
 		t.Errorf("the one that subscribed meanwhile got %v", got)
 	}
 	later.Quiet()
+}
+
+// A member that comes before a transaction is durable gets nothing of it from the backlog of
+// its group, and a subscriber nothing of what it retains.
+func TestWhoComesBeforeATransactionIsDurableWaits(t *testing.T) {
+	t.Parallel()
+	disk := journaltest.NewDisk(vfs.NewMem())
+	addr := startOn(t, disk).Addrs()[0].String()
+	r := mqtttest.Connect(t, addr, mqtttest.ClientID("r"))
+	r.Subscribe(responseTopic+"/r", 1)
+	away := mqtttest.Connect(t, addr, mqtttest.Persistent("away"))
+	away.Subscribe("$share/g/out", 1)
+	away.Disconnect()
+	away.AwaitEnd()
+	members := make([]*mqtttest.Client, 2) // by the QoS of their subscription
+	for i := range members {
+		members[i] = mqtttest.Connect(t, addr)
+	}
+
+	disk.Hold()
+	r.Write(request(nil, "r", 1, stamp(), strings.Fields("TXN PUBLISH out 1 PUBLISH state new RETAIN")...))
+	r.Ping()
+	disk.AwaitSync()
+	for qos, c := range members {
+		c.Subscribe("$share/g/out", byte(qos))
+		c.Ping()
+		if got := c.Collect(); len(got) > 0 {
+			t.Errorf("a member at QoS %d got %v before the transaction is durable", qos, got)
+		}
+	}
+	later := mqtttest.Connect(t, addr)
+	later.SendSubscribe(0, mqtttest.Sub{Filter: "state", QoS: 1})
+	later.Expect(mqtt.SUBACK)
+	if p, err := later.Read(time.Now().Add(100 * time.Millisecond)); err == nil { // its reader waits, so no PINGRESP could show that nothing comes
+		t.Errorf("a subscriber got %v before the transaction is durable", p)
+	}
+	disk.Release(nil)
+
+	if m := later.Receive(); m.Payload != "new" {
+		t.Errorf("the subscriber got %v", m)
+	}
+	r.Expect(mqtt.PUBACK)
+	if got := r.Receive(); !strings.HasPrefix(got.Payload, "*2\r\n:1\r\n") {
+		t.Errorf("the reply is %q", got.Payload)
+	}
+	for got := 0; got == 0 && !t.Failed(); { // one of the members gets it
+		for _, c := range members {
+			got += len(c.Collect())
+		}
+	}
 }

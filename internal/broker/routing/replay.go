@@ -87,8 +87,17 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 
 		t.Worked += session.ReplayAhead
 		began := r.Owed.After
-		more := rt.replayPage(t, s, r)
+		more, after := rt.replayPage(t, s, r)
 		rt.Commit(t, s.Replayed(t, r, began, &more))
+		if after > rt.Journal.Complete() {
+			t.Flush() // which also sends the SUBACK
+			if t.Self != nil {
+				t.Self.Transport.Flush()
+			}
+			t.LeaveGate()
+			rt.WaitDurable(after)
+			r.Durable = after
+		}
 
 		s.Mu.Lock()
 		s.Replaying = false
@@ -100,55 +109,53 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 	}
 }
 
-// replayPage enqueues the next retained messages of r.
-func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Replay) (more bool) {
+// replayPage enqueues the next retained messages of r. after is the batch that must be
+// durable before it goes on; 0: none.
+func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Replay) (more bool, after journal.Seq) {
 	names := make([]string, 0, session.ReplayAhead)
 	next, more := rt.Retained.Match(r.Owed.Filter, r.Owed.After, session.ReplayAhead, func(name string) {
 		names = append(names, name)
 	})
 	for _, name := range names {
 		if s.OutputFull() {
-			return true // r.owed.After is where to go on
+			return true, 0 // r.owed.After is where to go on
 		}
-		if !rt.replayOne(t, s, r, []byte(name)) {
-			return false
+		waited, after := rt.replayOne(t, s, r, []byte(name))
+		if !waited || after != 0 {
+			return waited, after
 		}
 		r.Owed.After = name
 	}
 	r.Owed.After = next
-	return more
+	return more, 0
 }
 
 // replayOne enqueues the retained message of one topic, unless it was stored
-// after the subscription was made and has thus been routed to it. It says false
-// if no session waits for the rest.
-func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, name []byte) bool {
+// after the subscription was made and has thus been routed to it. waited is false if no
+// session waits for the rest. after is the batch that must be durable before the message
+// may be enqueued; 0: it has been.
+func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, name []byte) (waited bool, after journal.Seq) {
 	topic := rt.Retained.LockOf(name)
 	topic.Lock()
-	m, found := rt.Retained.Get(name)
-	for waited := journal.Seq(0); found && m.Stamp <= r.Owed.Since && m.AfterBatch > max(waited, rt.Journal.Complete()); m, found = rt.Retained.Get(name) {
-		// A transaction has stored or deleted it: no client sees that before it is durable.
-		waited = m.AfterBatch
-		topic.Unlock()
-		t.LeaveGate()
-		rt.WaitDurable(waited)
-		topic.Lock()
-	}
 	defer topic.Unlock()
+	m, found := rt.Retained.Get(name)
+	if found && m.Stamp <= r.Owed.Since && m.AfterBatch > max(r.Durable, rt.Journal.Complete()) {
+		return true, m.AfterBatch // a transaction has stored or deleted it: no client sees that before it is durable
+	}
 	if !found || len(m.Payload()) == 0 || m.Stamp > r.Owed.Since {
-		return true
+		return true, 0
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= rt.Now() {
 		rt.Retained.RemoveExpired(m)
-		return true
+		return true, 0
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if r.Stale() || s.Ended {
-		return false
+		return false, 0
 	}
 	if slices.Contains(r.Owed.Routed, m.Stamp) || r.Sub.NoLocal && m.Publisher == s.ID { // [MQTT-3.8.3-3]
-		return true
+		return true, 0
 	}
 	m.Keep()
 	o := m.Outgoing()
@@ -158,5 +165,5 @@ func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Repl
 		t.SubIDs = append(t.SubIDs, r.Sub.ID)
 	}
 	s.Deliver(t, r.Sub, &o, min(m.QoS, r.Sub.QoS), true)
-	return true
+	return true, 0
 }

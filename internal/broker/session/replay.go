@@ -4,17 +4,19 @@ import (
 	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
 // Replay is the way of the retained messages to one new subscription: a page at
 // a time, when the session's queue has room. For a session on disk what is still
 // owed is on disk, too: a row that moves on in the batch of each page's messages.
 type Replay struct {
-	Sub   *Subscription
-	Owed  rows.Owed // Routed: at most one for each stripe. Again: the SUBSCRIBE named the filter so many times more
-	Fresh bool      // its SUBSCRIBE is still being handled
-	Key   []byte    // of its row; nil: it has none
-	Work  int       // what it has done, in units of pace.go
+	Sub     *Subscription
+	Owed    rows.Owed   // Routed: at most one for each stripe. Again: the SUBSCRIBE named the filter so many times more
+	Fresh   bool        // its SUBSCRIBE is still being handled
+	Key     []byte      // of its row; nil: it has none
+	Durable journal.Seq // the goroutine's that replays: batches up to this one are on disk
+	Work    int         // what it has done, in units of pace.go
 }
 
 // Replays are the replays of a session, in order. They are apart from the session, as
