@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,16 +21,11 @@ import (
 //
 // The process says ready, asks until its input is closed, and then writes when
 // each request began and how long it took.
-type bystanders struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser
-	output io.Reader
-}
+type bystanders struct{ *helper }
 
 const (
 	bystanderCount = 4
 	bystandersFlag = "bystanders-of"
-	ready          = "ready\n"
 )
 
 // asked is one request of a bystander's.
@@ -52,25 +45,11 @@ func monotonic() int64 {
 
 // startBystanders starts the process and waits until it asks.
 func startBystanders(addr string) (*bystanders, error) {
-	self, err := os.Executable()
+	p, err := startHelper("-"+bystandersFlag, addr)
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, "-"+bystandersFlag, addr)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	input, err1 := cmd.StdinPipe()
-	output, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		return nil, err
-	}
-	b := &bystanders{cmd: cmd, input: input, output: output}
-	greeting := make([]byte, len(ready))
-	if _, err := io.ReadFull(output, greeting); err != nil {
-		b.stop()
 		return nil, fmt.Errorf("bystanders: %w", err)
 	}
-	return b, nil
+	return &bystanders{p}, nil
 }
 
 // stop ends the process and gives what it has measured.

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,11 +23,7 @@ import (
 // the server and with those whose waits are measured. Yielding clients have the lowest
 // priority that Linux has, SCHED_IDLE: they get only the time that no other process wants.
 // What the flood sends then is what the server makes time for.
-type floodClients struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser
-	output io.Reader
-}
+type floodClients struct{ *helper }
 
 const (
 	floodFlag    = "flood-of"
@@ -38,25 +32,11 @@ const (
 )
 
 func startFlood(t *target, g *greedy, yielding bool) (*floodClients, error) {
-	self, err := os.Executable()
+	p, err := startHelper("-"+floodFlag, t.addr, "-"+webFlag, t.webSocket, "-flood", g.what, fmt.Sprintf("-%s=%v", yieldingFlag, yielding))
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, "-"+floodFlag, t.addr, "-"+webFlag, t.webSocket, "-flood", g.what, fmt.Sprintf("-%s=%v", yieldingFlag, yielding))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	input, err1 := cmd.StdinPipe()
-	output, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		return nil, err
-	}
-	f := &floodClients{cmd: cmd, input: input, output: output}
-	greeting := make([]byte, len(ready))
-	if _, err := io.ReadFull(output, greeting); err != nil {
-		f.stop()
 		return nil, fmt.Errorf("the clients of the flood: %w", err)
 	}
-	return f, nil
+	return &floodClients{p}, nil
 }
 
 // begin has the clients connect and send.

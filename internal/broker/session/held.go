@@ -99,14 +99,7 @@ func (s *Session) OfferHeld(t *Turn, h *Held, sub *Subscription, o *message.Outg
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	qos := min(o.QoS, sub.QoS)
-	if !s.takes(t, sub, qos) {
-		return false
-	}
-	t.SubIDs = t.SubIDs[:0]
-	if sub.ID != 0 {
-		t.SubIDs = append(t.SubIDs, sub.ID)
-	}
-	return s.Hold(t, h, sub, o, qos, o.Retain && sub.RetainAsPublished)
+	return s.takesAs(t, sub, qos) && s.Hold(t, h, sub, o, qos, o.Retain && sub.RetainAsPublished)
 }
 
 // HoldBacklog notes that a message of a shared subscription's backlog, of which it takes

@@ -50,6 +50,16 @@ func (s *Session) Offer(t *Turn, sub *Subscription, o *message.Outgoing) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	qos := min(o.QoS, sub.QoS)
+	if !s.takesAs(t, sub, qos) {
+		return false
+	}
+	s.Deliver(t, sub, o, qos, o.Retain && sub.RetainAsPublished)
+	return true
+}
+
+// takesAs is takes of a message that is delivered next: its Subscription Identifier is that
+// of the shared subscription. s.Mu is held.
+func (s *Session) takesAs(t *Turn, sub *Subscription, qos byte) bool {
 	if !s.takes(t, sub, qos) {
 		return false
 	}
@@ -57,7 +67,6 @@ func (s *Session) Offer(t *Turn, sub *Subscription, o *message.Outgoing) bool {
 	if sub.ID != 0 {
 		t.SubIDs = append(t.SubIDs, sub.ID)
 	}
-	s.Deliver(t, sub, o, qos, o.Retain && sub.RetainAsPublished)
 	return true
 }
 
