@@ -38,11 +38,36 @@ func TestNothingIsLostOverKills(t *testing.T) {
 }
 
 // The harness itself: a disk that forgets what it was told is found out by every part.
+//
+// What a run loses is up to chance, and a run ends when its actors wait in vain for what is
+// gone. So there are up to five, until each part has noticed something.
 func TestAnOldDiskIsNoticed(t *testing.T) {
 	t.Parallel()
+	missing := map[string]bool{"a message": true, "archive/": true, "no order of the": true, "roamer": true, "processor": true}
+	for run := 0; run < 5 && len(missing) > 0; run++ {
+		s := runFor(t, Options{Rounds: 30, Store: true, Sessions: true, Messages: true, Patience: 2 * time.Second, Between: forgetful(t)})
+		if !s.Failed() {
+			t.Fatal("nothing was noticed")
+		}
+		if m := s.Messages; m.Lost+m.DuplicatesQoS2+m.SessionsLost > 0 {
+			delete(missing, "a message")
+		}
+		broken := strings.Join(s.Violations, "\n")
+		for part := range missing {
+			if strings.Contains(broken, part) {
+				delete(missing, part)
+			}
+		}
+	}
+	for part := range missing {
+		t.Errorf("none of the violations speaks of %q", part)
+	}
+}
+
+// forgetful puts a copy of the data from some kills ago in its place at every seventh kill.
+func forgetful(t *testing.T) func(dir string) {
 	var copies []string
-	forgetful := func(dir string) {
-		// Given a copy of the data from some kills ago, then that copy takes their place.
+	return func(dir string) {
 		data, old := filepath.Join(dir, "data"), filepath.Join(t.TempDir(), "data")
 		// What a killed server leaves of its control socket is no data.
 		if err := os.Remove(filepath.Join(data, "holdfast.sock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -56,20 +81,6 @@ func TestAnOldDiskIsNoticed(t *testing.T) {
 		}
 		if err := errors.Join(os.RemoveAll(data), os.Rename(copies[len(copies)-4], data)); err != nil {
 			t.Error(err)
-		}
-	}
-	s := runFor(t, Options{Rounds: 30, Store: true, Sessions: true, Messages: true, Patience: 2 * time.Second, Between: forgetful})
-	if !s.Failed() {
-		t.Fatal("nothing was noticed")
-	}
-	m := s.Messages
-	if m.Lost == 0 && m.DuplicatesQoS2 == 0 && m.SessionsLost == 0 {
-		t.Errorf("no message was missed: %+v", m)
-	}
-	broken := strings.Join(s.Violations, "\n")
-	for _, part := range []string{"archive/", "no order of the", "roamer", "processor"} {
-		if !strings.Contains(broken, part) {
-			t.Errorf("none of the violations speaks of %q", part)
 		}
 	}
 }
