@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,7 +121,7 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 }
 
 // Capture takes a value from outside: take is called in the first processing, its value is
-// remembered under name (as JSON), and every replay gets that value. take is called again
+// remembered under name (as JSON; see [CaptureWith]), and every replay gets that value. take is called again
 // if the processing is not committed, because another instance was faster; outputs and
 // states that become visible are made of the committed value. take is not called for a
 // duplicate.
@@ -132,10 +131,14 @@ func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
 // again, unless it was [Terminal]. A second Capture of a name gives the first value or
 // error.
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {
-	var v T
+	return CaptureWith(c, name, JSONCodec[T]{}, take)
+}
+
+// CaptureWith is [Capture] of a value that codec encodes.
+func CaptureWith[T any](c *Context, name string, codec Codec[T], take func() (T, error)) (v T, err error) {
 	for i := range c.captured {
 		if c.captured[i].Name == name {
-			return v, decodeCapture(c.captured[i], &v)
+			return decodeCapture(c.captured[i], codec)
 		}
 	}
 	if c.replay {
@@ -148,15 +151,15 @@ func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) 
 	if c.inVain != nil {
 		return v, c.inVain
 	}
-	c.captured = append(c.captured, newCapture(name, func() (any, error) { return take() }))
-	return v, decodeCapture(c.captured[len(c.captured)-1], &v) // as the replay will see it
+	c.captured = append(c.captured, newCapture(name, codec, take))
+	return decodeCapture(c.captured[len(c.captured)-1], codec) // as the replay will see it
 }
 
-func newCapture(name string, take func() (any, error)) record.Capture {
+func newCapture[T any](name string, codec Codec[T], take func() (T, error)) record.Capture {
 	v, err := take()
 	if err == nil {
 		var value []byte
-		if value, err = json.Marshal(v); err == nil {
+		if value, err = codec.Encode(v); err == nil {
 			return record.Capture{Name: name, Value: value, Outcome: record.Taken}
 		}
 		err = Terminal(err)
@@ -168,15 +171,15 @@ func newCapture(name string, take func() (any, error)) record.Capture {
 	return record.Capture{Name: name, Value: []byte(err.Error()), Outcome: record.Failed}
 }
 
-func decodeCapture(c record.Capture, v any) error {
+func decodeCapture[T any](c record.Capture, codec Codec[T]) (v T, err error) {
 	switch c.Outcome {
 	case record.Failed:
-		return &CaptureError{Name: c.Name, Text: string(c.Value)}
+		return v, &CaptureError{Name: c.Name, Text: string(c.Value)}
 	case record.FailedTerminally:
-		return Terminal(&CaptureError{Name: c.Name, Text: string(c.Value)})
+		return v, Terminal(&CaptureError{Name: c.Name, Text: string(c.Value)})
 	}
-	if err := json.Unmarshal(c.Value, v); err != nil {
-		return Terminal(fmt.Errorf("capture %q: %w", c.Name, err))
+	if v, err = codec.Decode(c.Value); err != nil {
+		err = Terminal(fmt.Errorf("capture %q: %w", c.Name, err))
 	}
-	return nil
+	return v, err
 }

@@ -1,7 +1,6 @@
 package consistent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,22 +10,6 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
-
-// Codec makes bytes of values and values of bytes. Encoding the same value twice must
-// give the same bytes. It is safe for concurrent use.
-type Codec[T any] interface {
-	Encode(T) ([]byte, error)
-	Decode([]byte) (T, error)
-}
-
-// JSONCodec is the [Codec] that is used without another.
-type JSONCodec[T any] struct{}
-
-// Encode implements Codec.
-func (JSONCodec[T]) Encode(v T) ([]byte, error) { return json.Marshal(v) }
-
-// Decode implements Codec.
-func (JSONCodec[T]) Decode(b []byte) (v T, err error) { return v, json.Unmarshal(b, &v) }
 
 // HandlerFunc handles a message: it returns the next state, and the messages to send.
 // It must be deterministic (see the package comment). The state is the zero value where

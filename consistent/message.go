@@ -2,10 +2,7 @@ package consistent
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -14,6 +11,9 @@ import (
 
 // Message is an MQTT application message, in or out.
 type Message = client.Message
+
+// UserProperties are what travels with a [Message], in order; a name may occur more than once.
+type UserProperties = client.UserProperties
 
 // UserProperty is a name and a value that travel with a [Message].
 type UserProperty = client.UserProperty
@@ -70,58 +70,4 @@ type DoneRequest struct {
 	MessageID string
 	Version   hlc.Timestamp // that the message has produced
 	Digest    []byte        // what Load is to give back to a duplicate, in the place of StoreRequest.Captured
-}
-
-// EventTyper is implemented by values that say what their CloudEvents type is.
-type EventTyper interface{ EventType() string }
-
-// JSON makes a message of a value, with the content type application/json. If the value
-// is an [EventTyper], the message has its CloudEvents type; otherwise it gets the name of
-// the handler that returns it. The name of the Go type does not matter, so that renaming
-// it changes no message. A value that JSON can't express makes a message that [Processor]
-// refuses to send, so that its input becomes a dead letter.
-func JSON(topic string, v any) Message {
-	payload, err := json.Marshal(v)
-	if err != nil {
-		return Message{UserProperties: client.UserProperties{{Name: brokenProperty, Value: err.Error()}}}
-	}
-	m := Message{Topic: topic, Payload: payload, ContentType: "application/json", UTF8: true}
-	if t, ok := v.(EventTyper); ok {
-		m.UserProperties = append(m.UserProperties, UserProperty{Name: "type", Value: t.EventType()})
-	}
-	return m
-}
-
-// brokenProperty marks a message that JSON could not make.
-const brokenProperty = "holdfast-not-encodable"
-
-// identify gives the ID under which the store remembers a message: CloudEvents source
-// and id, or what WithMessageID returns, or the Response Topic with the Correlation Data,
-// which is unique to one requester only; empty without any of them. The ID begins with its
-// kind, so that IDs of different kinds differ.
-func identify(m *Message, application func(*Message) string) string {
-	id, _ := m.UserProperties.Get("id")
-	source, _ := m.UserProperties.Get("source")
-	if id != "" && source != "" {
-		return fmt.Sprintf("event:%d:%s%s", len(source), source, id)
-	}
-	if application != nil {
-		if id := application(m); id != "" {
-			return "id:" + id
-		}
-	}
-	if len(m.CorrelationData) > 0 && m.ResponseTopic != "" {
-		return fmt.Sprintf("request:%d:%s%s", len(m.ResponseTopic), m.ResponseTopic, m.CorrelationData)
-	}
-	return ""
-}
-
-// eventTime is the CloudEvents time of a message.
-func eventTime(m *Message) (time.Time, bool) {
-	text, ok := m.UserProperties.Get("time")
-	if !ok {
-		return time.Time{}, false
-	}
-	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
-	return t, err == nil
 }

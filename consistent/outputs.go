@@ -1,23 +1,21 @@
 package consistent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client"
-	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
 // complete gives outputs the CloudEvents properties that they lack – so that their
 // consumers can tell them apart – and checks that they can be published: before
 // the commit, for after it there is no way back.
-func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
+func (p *Processor) complete(c *Context, f *task, outputs []Message) ([]Message, error) {
 	outputs = slices.Clone(outputs) // a handler may return the same slice every time
 	source := p.o.source
 	if source == "" {
@@ -26,7 +24,10 @@ func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
 	for i := range outputs {
 		m := &outputs[i]
 		m.UserProperties = slices.Clone(m.UserProperties)
-		if sameEvent(m, c.message) {
+		// The handler passes the message on. It may do so twice, and another handler, too,
+		// and their consumers would take one for a duplicate of the other; so each gets an
+		// identity of its own.
+		if event.Same(m, c.message) {
 			m.UserProperties = slices.DeleteFunc(m.UserProperties, func(u UserProperty) bool {
 				return u.Name == "id" || u.Name == "source" || u.Name == "time"
 			})
@@ -41,55 +42,37 @@ func (p *Processor) complete(c *Context, outputs []Message) ([]Message, error) {
 		add("source", func() string { return source })
 		add("type", func() string { return c.name })
 		add("time", func() string { return c.now.Format(time.RFC3339Nano) })
-		if err := p.checkOutput(m); err != nil {
+		for _, u := range f.trace() {
+			add(u.Name, func() string { return u.Value })
+		}
+		if err := p.checkOutput(f.handler, m); err != nil {
 			return nil, fmt.Errorf("output %d of %d, to %q: %w", i+1, len(outputs), m.Topic, err)
 		}
 	}
 	return outputs, nil
 }
 
-// sameEvent tells whether an output has the CloudEvents identity of the input: the handler
-// passes the message on. It may do so twice, and another handler, too, and their consumers
-// would take one for a duplicate of the other; so each gets an identity of its own.
-func sameEvent(output, input *Message) bool {
-	for _, name := range []string{"source", "id"} {
-		value, ok := output.UserProperties.Get(name)
-		if of, has := input.UserProperties.Get(name); !ok || !has || value != of {
-			return false
-		}
+// trace is the trace context that the outputs carry. It is in no digest: a duplicate may have
+// been sent in another trace.
+func (f *task) trace() UserProperties {
+	if f.Trace != nil {
+		return f.Trace
 	}
-	return true
+	return event.Trace(f.Message)
 }
 
-func (p *Processor) checkOutput(m *Message) error {
-	if reason, broken := m.UserProperties.Get(brokenProperty); broken {
-		return fmt.Errorf("%w: JSON: %s", ErrInvalidOutput, reason)
-	}
+func (p *Processor) checkOutput(h *handler, m *Message) error {
+	err := event.Check(m, p.conn.MaxPacketSize())
 	switch {
-	case !validText(m.Topic) || !topic.ValidName([]byte(m.Topic)):
-		return fmt.Errorf("%w: that is not the name of a topic: it must be UTF-8, not empty, without wildcards", ErrInvalidOutput)
-	case m.ResponseTopic != "" && (!validText(m.ResponseTopic) || !topic.ValidName([]byte(m.ResponseTopic))):
-		return fmt.Errorf("%w: the response topic %q is not the name of a topic", ErrInvalidOutput, m.ResponseTopic)
-	case !validText(m.ContentType) || len(m.CorrelationData) > math.MaxUint16:
-		return fmt.Errorf("%w: its content type or Correlation Data", ErrInvalidOutput)
-	case m.UTF8 && !utf8.Valid(m.Payload):
-		return fmt.Errorf("%w: it says that its payload is text, which it is not", ErrInvalidOutput)
-	case m.Expiry < 0:
-		return fmt.Errorf("%w: its expiry is negative", ErrInvalidOutput)
-	}
-	for _, u := range m.UserProperties {
-		if !validText(u.Name) || !validText(u.Value) {
-			return fmt.Errorf("%w: its user property %q", ErrInvalidOutput, u.Name)
-		}
-	}
-	if limit := p.conn.MaxPacketSize(); limit > 0 && m.SizeBytes() > int64(limit) {
-		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, m.SizeBytes(), limit)
+	case errors.Is(err, client.ErrTooLarge):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrInvalidOutput, err)
+	case m.Topic == h.deadLetter:
+		return fmt.Errorf("%w: that is the handler's dead-letter topic; for a dead letter of the input, return an error that is Terminal", ErrInvalidOutput)
 	}
 	return nil
 }
-
-// validText tells whether s can be a string of MQTT [MQTT-1.5.4].
-func validText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidUTF8([]byte(s)) }
 
 func (p *Processor) log(f *task) *slog.Logger {
 	return p.o.logger.With("processor", p.o.name, "handler", f.Handler, "key", f.Key, "message_id", f.MessageID, "topic", f.Message.Topic)

@@ -239,7 +239,7 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 	if err != nil {
 		return nil, nil, err
 	}
-	outputs, err = p.complete(c, outputs)
+	outputs, err = p.complete(c, f, outputs)
 	return state, outputs, err
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -22,7 +24,11 @@ type Incoming struct {
 	Key       string // the business key
 	MessageID string
 	Message   *Message // as it came; not to be changed
-	handler   *handler
+	// Trace is what the outputs carry of the trace context, unless they have it: traceparent
+	// and tracestate, by default those of the message. Middleware may set it before it calls
+	// next.
+	Trace   UserProperties
+	handler *handler
 }
 
 // Process processes a message.
@@ -38,7 +44,7 @@ type Processor struct {
 	o        options
 	handlers []*handler
 	lanes    *lanes
-	letters  letters
+	letters  budget.Budget // the dead letters in the store
 	backlog  backlog
 	attempt  Process // with the middleware around it
 
@@ -232,7 +238,7 @@ func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
 	f := &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload),
 		Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
-		if f.MessageID = identify(m, h.messageID); f.MessageID == "" {
+		if f.MessageID = event.ID(m, h.messageID); f.MessageID == "" {
 			return ErrNoIdentity
 		}
 		if f.decoded, err = h.decode(m); err != nil {
@@ -255,7 +261,7 @@ func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
 func (p *Processor) refusedTask(m *Message, ack func(), why error) *task {
 	h := &handler{name: p.o.name, qualified: p.o.qualified(p.o.name), deadLetter: p.o.deadLetter}
 	return &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload), refused: why, lane: p.ownLane(),
-		Incoming: Incoming{Handler: h.name, MessageID: identify(m, nil), Message: m, handler: h}}
+		Incoming: Incoming{Handler: h.name, MessageID: event.ID(m, nil), Message: m, handler: h}}
 }
 
 // ownLane makes the key of a lane for one message. No key of a state begins like it.
@@ -267,7 +273,7 @@ func storeKey(h *handler, key string) string { return h.qualified + "/" + key }
 // tooOld tells why a new message can't be processed: a duplicate of it might have been
 // forgotten, or be forgotten before it comes.
 func (p *Processor) tooOld(m *Message) error {
-	t, ok := eventTime(m)
+	t, ok := event.Time(m)
 	if !ok || p.o.acceptLate {
 		return nil
 	}

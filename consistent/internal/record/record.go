@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
 // Record is what STORE remembers of a processing, as its CTX: what the handler took
@@ -26,7 +28,7 @@ import (
 //	captures        uvarint; each: name, value, with their lengths (uvarint) before them,
 //	                and 1 byte: 0 a value, 1 the text of an error, 2 that of a Terminal one
 //	outputs         uvarint; each: size of the payload (uvarint), and 8 bytes each of the
-//	                SHA-256 of topic, payload, and everything else
+//	                SHA-256 of topic, payload, and everything else but the trace context
 type Record struct {
 	Version  uint32
 	Now      time.Time
@@ -85,8 +87,10 @@ func digestOutput(m *client.Message) outputDigest {
 	b = append(b, flags)
 	b = binary.AppendVarint(b, int64(m.Expiry))
 	for _, p := range m.UserProperties {
-		text(p.Name)
-		text(p.Value)
+		if !slices.Contains(event.TraceContext[:], p.Name) {
+			text(p.Name)
+			text(p.Value)
+		}
 	}
 	return outputDigest{DigestOf([]byte(m.Topic)), DigestOf(m.Payload), DigestOf(b), len(m.Payload)}
 }

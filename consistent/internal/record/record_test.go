@@ -1,7 +1,10 @@
 package record
 
 import (
+	"encoding/hex"
+	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +30,36 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 	if _, err := Decode(append(r.Encode(), 0)); err == nil {
 		t.Error("a byte too many passes")
+	}
+}
+
+// The documents have this example of a context, for clients in other languages.
+func TestExampleOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/consistent-messaging.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "The example that the tests check")
+	_, after, _ = strings.Cut(after, "```")
+	example, _, _ := strings.Cut(after, "```")
+	r := New(7, time.Unix(1, 2), []Capture{{"price", []byte("1.5"), Taken}}, DigestOf([]byte("in")), []client.Message{{Topic: "out", Payload: []byte("x")}})
+	if got, want := hex.EncodeToString(r.Encode()), strings.Join(strings.Fields(example), ""); got != want {
+		t.Errorf("the context is\n%s, the documents have\n%s", got, want)
+	}
+}
+
+// A trace context changes no digest, and any other property does.
+func TestTraceContextIsInNoDigest(t *testing.T) {
+	t.Parallel()
+	with := func(properties ...client.UserProperty) *Record {
+		return New(0, time.Time{}, nil, Digest{}, []client.Message{{Topic: "a", UserProperties: properties}})
+	}
+	if d := with().Difference(with(client.UserProperty{Name: "traceparent", Value: "1"}, client.UserProperty{Name: "tracestate", Value: "2"})); d != "" {
+		t.Error(d)
+	}
+	if with().Difference(with(client.UserProperty{Name: "id", Value: "1"})) == "" {
+		t.Error("an id makes no difference")
 	}
 }
 

@@ -1,0 +1,113 @@
+// Package event knows messages as events: what identifies one (CloudEvents properties, or
+// what stands for them), when it happened, in which trace, and whether it can be published.
+package event
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
+)
+
+// Broken is the name of a user property that marks a message which could not be made of a
+// value, and says why.
+const Broken = "holdfast-not-encodable"
+
+// TraceContext are the names of the CloudEvents extension for distributed tracing, which has
+// them from W3C Trace Context.
+var TraceContext = [...]string{"traceparent", "tracestate"}
+
+// ID gives the ID under which the store remembers a message: CloudEvents source and id, or
+// what the function of the application returns, which may be nil, or the Response Topic with
+// the Correlation Data, which is unique to one requester only; empty without any of them. The
+// ID begins with its kind, so that IDs of different kinds differ.
+func ID(m *client.Message, application func(*client.Message) string) string {
+	id, _ := m.UserProperties.Get("id")
+	source, _ := m.UserProperties.Get("source")
+	if id != "" && source != "" {
+		return fmt.Sprintf("event:%d:%s%s", len(source), source, id)
+	}
+	if application != nil {
+		if id := application(m); id != "" {
+			return "id:" + id
+		}
+	}
+	if len(m.CorrelationData) > 0 && m.ResponseTopic != "" {
+		return fmt.Sprintf("request:%d:%s%s", len(m.ResponseTopic), m.ResponseTopic, m.CorrelationData)
+	}
+	return ""
+}
+
+// Time is the CloudEvents time of a message.
+func Time(m *client.Message) (time.Time, bool) {
+	text, ok := m.UserProperties.Get("time")
+	if !ok {
+		return time.Time{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
+	return t, err == nil
+}
+
+// Same tells whether two messages have the same CloudEvents source and id.
+func Same(a, b *client.Message) bool {
+	for _, name := range []string{"source", "id"} {
+		value, ok := a.UserProperties.Get(name)
+		if of, has := b.UserProperties.Get(name); !ok || !has || value != of {
+			return false
+		}
+	}
+	return true
+}
+
+// Trace is the trace context of a message.
+func Trace(m *client.Message) (trace client.UserProperties) {
+	for _, name := range TraceContext {
+		if value, ok := m.UserProperties.Get(name); ok {
+			trace = append(trace, client.UserProperty{Name: name, Value: value})
+		}
+	}
+	return trace
+}
+
+// Check tells why a server would refuse a message, or its receiver could not tell it from
+// others. limit is the largest packet in bytes; 0: any.
+func Check(m *client.Message, limit uint32) error {
+	if reason, broken := m.UserProperties.Get(Broken); broken {
+		return errors.New(reason)
+	}
+	switch {
+	case !ValidText(m.Topic) || !topic.ValidName([]byte(m.Topic)):
+		return errors.New("that is not the name of a topic: it must be UTF-8, not empty, without wildcards")
+	case m.ResponseTopic != "" && (!ValidText(m.ResponseTopic) || !topic.ValidName([]byte(m.ResponseTopic))):
+		return fmt.Errorf("the response topic %q is not the name of a topic", m.ResponseTopic)
+	case !ValidText(m.ContentType) || len(m.CorrelationData) > math.MaxUint16:
+		return errors.New("its content type or Correlation Data")
+	case m.UTF8 && !utf8.Valid(m.Payload):
+		return errors.New("it says that its payload is text, which it is not")
+	case m.Expiry < 0:
+		return errors.New("its expiry is negative")
+	}
+	for _, name := range []string{"id", "source"} {
+		if value, ok := m.UserProperties.Get(name); ok && value == "" {
+			return fmt.Errorf("its CloudEvents %s is empty", name)
+		}
+	}
+	for _, u := range m.UserProperties {
+		if !ValidText(u.Name) || !ValidText(u.Value) {
+			return fmt.Errorf("its user property %q", u.Name)
+		}
+	}
+	if limit > 0 && m.SizeBytes() > int64(limit) {
+		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, m.SizeBytes(), limit)
+	}
+	return nil
+}
+
+// ValidText tells whether s can be a string of MQTT [MQTT-1.5.4].
+func ValidText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidUTF8([]byte(s)) }
