@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
 	"github.com/holdfast-mqtt/holdfast/client/internal/watches"
 )
 
@@ -14,8 +15,27 @@ import (
 // handful of goroutines.
 type Client struct {
 	cfg     *config
-	conn    *conn.Upkeep[*link]
+	links   links
 	watches *watches.Set[Event]
+}
+
+// links is where the connections come from.
+type links interface {
+	AwaitFirst(context.Context) error
+	Live(context.Context) (*invoke.Link, error)
+	Bound(context.Context) (context.Context, context.CancelFunc)
+	Why(ended error) error
+	Context() context.Context
+	Stop()
+}
+
+// newClient makes a client, and what its links need.
+func newClient(cfg *config, from links) (*Client, *invoke.Config) {
+	c := &Client{cfg: cfg, links: from, watches: watches.NewSet(from.Context(), event, isLasting)}
+	return c, &invoke.Config{
+		Config: &cfg.Config, Clock: cfg.clock, Errors: requestErrors,
+		Notified: func(l *invoke.Link, change watches.Change) { c.watches.Notified(l, change) },
+	}
 }
 
 // Dial connects to a state store and waits until it is reached. If the first
@@ -28,7 +48,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.conn.AwaitFirst(ctx); err != nil {
+	if err := c.links.AwaitFirst(ctx); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -43,12 +63,10 @@ func New(address string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, conn: conn.NewUpkeep[*link](&cfg.Config, address)}
-	c.watches = watches.NewSet(c.conn.Context(), event, isLasting)
-	notified := func(l *link, change watches.Change) { c.watches.Notified(l, change) }
-	go c.conn.Run(
-		func() (*link, error) { return connect(c.conn.Context(), cfg, notified) },
-		func(l *link) { c.watches.Up(l) }, c.watches.Down)
+	up := conn.NewUpkeep[*invoke.Link](&cfg.Config, address)
+	c, requests := newClient(cfg, up)
+	go up.Run(func() (*invoke.Link, error) { return invoke.Connect(up.Context(), requests) },
+		func(l *invoke.Link) { c.watches.Up(l) }, c.watches.Down)
 	return c, nil
 }
 
@@ -61,9 +79,10 @@ func (c *Client) ClockAhead() time.Duration { return c.cfg.clock.Ahead() }
 
 // Close disconnects. Requests in flight fail, with [ErrClosed] or, if they are
 // writes that were sent, [ErrUnknownOutcome]; watches end with ErrClosed. Close
-// returns when nothing of the client runs any more. Closing twice is harmless.
+// returns when nothing of the client runs any more. Closing twice is harmless. Closing the
+// client of a session ([Session.Client]) closes the session.
 func (c *Client) Close() error {
-	c.conn.Stop()
+	c.links.Stop()
 	c.watches.Close()
 	return nil
 }

@@ -32,7 +32,7 @@ func (c *Client) get(ctx context.Context, op, key string) (v Value, found bool, 
 	}
 	switch answer.Kind {
 	case protocol.Blob:
-		return Value{Bytes: answer.Blob, Version: answer.version}, true, nil
+		return Value{Bytes: answer.Blob, Version: answer.Version}, true, nil
 	case protocol.Nil:
 		return Value{}, false, nil
 	}
@@ -75,9 +75,9 @@ func (c *Client) set(ctx context.Context, key string, value []byte, a *setArgs) 
 	}
 	switch {
 	case answer.Kind == protocol.Simple:
-		return SetResult{Version: answer.version}, nil
+		return SetResult{Version: answer.Version}, nil
 	case answer.NotApplied():
-		return SetResult{Version: answer.version}, r.notApplied(answer.version)
+		return SetResult{Version: answer.Version}, r.notApplied(answer.Version)
 	}
 	return SetResult{}, r.unexpected(&answer)
 }
@@ -87,7 +87,7 @@ func (c *Client) set(ctx context.Context, key string, value []byte, a *setArgs) 
 // when the SET takes effect. A key that has changed in between is read again: each
 // further round means that another client's write succeeded, and the context bounds them.
 func (c *Client) setIfValue(ctx context.Context, key string, value []byte, a setArgs) (SetResult, error) {
-	ctx, cancel := c.conn.Bound(ctx)
+	ctx, cancel := c.links.Bound(ctx)
 	defer cancel()
 	anyVersion, required := a.versions == 0, a.version
 	a.condition, a.versions = "", 1
@@ -179,11 +179,11 @@ func (c *Client) Del(ctx context.Context, key string, opts ...DelOption) (Deleti
 	}
 	switch {
 	case answer.NotApplied():
-		return Deletion{Version: answer.version}, r.notApplied(answer.version)
+		return Deletion{Version: answer.Version}, r.notApplied(answer.Version)
 	case answer.Kind == protocol.Int && answer.Int == 0:
 		return Deletion{}, nil
 	case answer.Kind == protocol.Int && answer.Int > 0:
-		return Deletion{Deleted: true, Version: answer.version}, nil
+		return Deletion{Deleted: true, Version: answer.Version}, nil
 	}
 	return Deletion{}, r.unexpected(&answer)
 }
@@ -198,7 +198,7 @@ func (a *delArgs) command(key string) [][]byte {
 func (r *request) asWrite(cfg *config, a *writeArgs) {
 	r.write = true
 	r.retry = cfg.retryWrites || a.retry
-	r.token = a.token
+	r.Token = a.token
 }
 
 // notApplied is the error for a condition that is not met by a key of this version.

@@ -1,6 +1,9 @@
 package client
 
-import "github.com/holdfast-mqtt/holdfast/client/internal/conn"
+import (
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
+)
 
 // Delivery is a message that was received.
 type Delivery struct {
@@ -10,9 +13,10 @@ type Delivery struct {
 
 	// What acknowledges it: a function, or the connection that it came over; neither: there
 	// is nothing to acknowledge.
-	ack    func()
-	acks   *conn.Acks
-	number uint64 // of the message in acks
+	ack      func()
+	acks     *conn.Acks
+	number   uint64 // of the message in acks
+	packetID uint16
 }
 
 // NewDelivery makes a Delivery whose Ack calls ack, which may be nil: for tests, and for
@@ -34,6 +38,15 @@ func (d Delivery) Ack() {
 		d.acks.Give(d.number)
 	}
 }
+
+// Settling is for [txn.Txn.Settle].
+func (d Delivery) Settling() transact.Settling {
+	return transact.Settling{Acks: d.acks, Number: d.number, PacketID: d.packetID}
+}
+
+// CanSettle tells whether a transaction could acknowledge the message at this moment
+// ([txn.Txn.Settle]): it came at QoS 1 from a [Session], over a connection that stands.
+func (d Delivery) CanSettle() bool { return d.acks != nil && !d.acks.Ended() }
 
 // inboxBound is how many messages at QoS 0 may wait. At QoS 1 the Receive Maximum that
 // the client announces bounds them, which is the same number.

@@ -89,6 +89,9 @@
 //		d.Ack()
 //	}
 //
+// [Session.Client] is a client of the store over the session's own connection: a transaction of
+// it can acknowledge messages in the same step as it writes and publishes (txn.Txn.Settle).
+//
 // Package consistent is built on both.
 //
 // # Time

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
+	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -50,6 +52,10 @@ var (
 	// ErrTooLarge: the request or message is larger than the Maximum Packet Size
 	// that the server announced. It was not sent, or the server has refused it.
 	ErrTooLarge = conn.ErrTooLarge
+	// ErrStaleDelivery: a transaction was to acknowledge a message that did not come over the
+	// connection by which it would go: the connection was lost meanwhile, and the message comes
+	// again. Nothing was sent.
+	ErrStaleDelivery = transact.ErrStale
 	// ErrInvalidOption: an argument or option is out of range, or two contradict
 	// each other; nothing was sent. The text says what would be right.
 	ErrInvalidOption = errors.New("invalid option")
@@ -155,4 +161,11 @@ var connErrors = conn.Errors{
 	Refused:      func(code byte, reason string) error { return &ConnectError{ReasonCode(code), reason} },
 	Rejected:     func(code byte, reason string) error { return &RejectedError{ReasonCode(code), reason} },
 	Disconnected: func(code byte, reason string) error { return &DisconnectError{ReasonCode(code), reason} },
+}
+
+// requestErrors makes those of what the store answers.
+var requestErrors = invoke.Errors{
+	Refused:    toStoreError,
+	Status:     func(status, message string) error { return &StatusError{status, message} },
+	Unexpected: ErrUnexpectedReply,
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
-	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -167,36 +166,6 @@ func TestPageWithValues(t *testing.T) {
 				t.Errorf("%q: %+v", payload, e)
 			}
 		}
-	}
-}
-
-// Answers that are not in the protocol are errors, and of their own kind.
-func TestUnreadableAnswers(t *testing.T) {
-	t.Parallel()
-	cfg, err := newConfig("localhost", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &link{cfg: cfg}
-	for name, test := range map[string]struct {
-		payload string
-		user    []byte // a property block
-		check   func(error) bool
-	}{
-		"not RESP": {"hello", nil, func(err error) bool { return errors.Is(err, ErrUnexpectedReply) }},
-		"empty":    {"", nil, func(err error) bool { return errors.Is(err, ErrUnexpectedReply) }},
-		"status 500": {"", mqtt.AppendUserProp(mqtt.AppendUserProp(nil, "__stat", "500"), "__stMsg", "broken"), func(err error) bool {
-			var e *StatusError
-			return errors.As(err, &e) && e.Status == "500" && e.Message == "broken"
-		}},
-	} {
-		p := &mqtt.Publish{Payload: []byte(test.payload), Props: mqtt.PublishProps{Raw: test.user}}
-		if _, err := l.parseReply(p); !test.check(err) || !isRefusal(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, ok := l.parseNotification(&mqtt.Publish{Topic: []byte("some/topic")}); ok {
-		t.Error("any topic is taken for a notification")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
 	"github.com/holdfast-mqtt/holdfast/client/internal/message"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/dial"
@@ -180,8 +181,8 @@ func (c *config) check() error {
 	switch {
 	case !utf8.ValidString(c.ClientID) || strings.ContainsAny(c.ClientID, "/+#\x00"):
 		return fmt.Errorf("%w: WithClientID(%q): it becomes a level of the response topic, so it must be UTF-8 without '/', '+', '#' and NUL", ErrInvalidOption, c.ClientID)
-	case len(c.ClientID) > maxNodeBytes || !message.ValidText(c.Username) || len(c.Password) > wire.MaxString:
-		return fmt.Errorf("%w: a client ID has up to %d bytes, a user name and a password up to %d, and a user name is UTF-8 without NUL", ErrInvalidOption, maxNodeBytes, wire.MaxString)
+	case len(c.ClientID) > invoke.MaxNodeBytes || !message.ValidText(c.Username) || len(c.Password) > wire.MaxString:
+		return fmt.Errorf("%w: a client ID has up to %d bytes, a user name and a password up to %d, and a user name is UTF-8 without NUL", ErrInvalidOption, invoke.MaxNodeBytes, wire.MaxString)
 	case c.MaxPacketSizeBytes != 0 && c.MaxPacketSizeBytes < minPacketBytes || c.MaxPacketSizeBytes > clientconn.LargestPacketBytes:
 		return fmt.Errorf("%w: WithMaxPacketSize(%d): it must be from %d to %d, or 0 for the default", ErrInvalidOption, c.MaxPacketSizeBytes, minPacketBytes, clientconn.LargestPacketBytes)
 	case c.Logger == nil:

@@ -69,7 +69,7 @@ func loadResult(a *reply) (m LoadResult, ok bool) {
 	if status.Kind != protocol.Int || status.Int < int64(NewMessage) || status.Int > int64(Confirmed) || !blobOrNil(state) || !blobOrNil(captured) {
 		return LoadResult{}, false
 	}
-	return LoadResult{Status: MessageStatus(status.Int), State: state.Blob, Captured: captured.Blob, Version: a.version}, true
+	return LoadResult{Status: MessageStatus(status.Int), State: state.Blob, Captured: captured.Blob, Version: a.Version}, true
 }
 
 func blobOrNil(r *protocol.Response) bool { return r.Kind == protocol.Blob || r.Kind == protocol.Nil }
@@ -135,11 +135,11 @@ func (c *Client) Store(ctx context.Context, key string, state []byte, messageID 
 	}
 	switch {
 	case answer.Kind == protocol.Simple:
-		return StoreResult{Stored, answer.version, answer.keep}, nil
+		return StoreResult{Stored, answer.Version, answer.Keep}, nil
 	case answer.NotApplied():
-		return StoreResult{VersionConflict, answer.version, answer.keep}, nil
+		return StoreResult{VersionConflict, answer.Version, answer.Keep}, nil
 	case answer.Kind == protocol.Int && answer.Int == 0:
-		return StoreResult{Outcome: AlreadyStored, Version: answer.version}, nil
+		return StoreResult{Outcome: AlreadyStored, Version: answer.Version}, nil
 	}
 	return StoreResult{}, r.unexpected(&answer)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/client/internal/inbox"
+	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
 	"github.com/holdfast-mqtt/holdfast/client/internal/message"
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
 	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
@@ -29,10 +30,12 @@ type Session struct {
 	conn          *conn.Upkeep[*sessionLink]
 	subscriptions *subscriptions.List
 	inbox         *inbox.Box[*sessionLink, Delivery]
+	client        *Client // over the same connection
+	requests      *invoke.Config
 }
 
 // DialSession connects like [Dial], and fails if the first attempt fails. Of the
-// options, [RetryWrites] and [WithClock] mean nothing here.
+// options, [RetryWrites] and [WithClock] are for [Session.Client].
 func DialSession(ctx context.Context, address string, opts ...Option) (*Session, error) {
 	cfg, err := newConfig(address, opts)
 	if err != nil {
@@ -42,7 +45,8 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config, address),
 		subscriptions: subscriptions.NewList(isRefusal), inbox: inbox.New[*sessionLink, Delivery](inboxBound, ErrClosed),
 	}
-	go s.conn.Run(s.connect, func(*sessionLink) {}, s.inbox.Clear)
+	s.client, s.requests = newClient(cfg, sessionLinks{s.conn})
+	go s.conn.Run(s.connect, func(l *sessionLink) { s.client.watches.Up(l.Link) }, func() { s.inbox.Clear(); s.client.watches.Down() })
 	if err := s.conn.AwaitFirst(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -60,9 +64,24 @@ func (s *Session) ClientID() string { return s.cfg.ClientID }
 // they were publishing; messages that were received and not acknowledged come again to
 // the next process that resumes the session. Close returns when nothing of the session
 // runs any more. Closing twice is harmless.
-func (s *Session) Close() error {
-	s.conn.Stop()
-	return nil
+func (s *Session) Close() error { return s.client.Close() }
+
+// Client is a client of the state store over the session's own connection, so that its
+// transactions can acknowledge messages of the session ([txn.Txn.Settle]). Its first request
+// of each connection subscribes to the topic of the responses, which the server must allow.
+// The messages of the session leave one place of its Receive Maximum free for responses from
+// then on. The session and its client are closed together.
+func (s *Session) Client() *Client { return s.client }
+
+// sessionLinks are the connections of a session as its client sees them.
+type sessionLinks struct{ *conn.Upkeep[*sessionLink] }
+
+func (s sessionLinks) Live(ctx context.Context) (*invoke.Link, error) {
+	l, err := s.Upkeep.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.Link, nil
 }
 
 // Publish sends messages in this order, and returns nil when the server has
@@ -146,7 +165,7 @@ func (s *Session) change(ctx context.Context, op string, filters []string, do fu
 			return fmt.Errorf("%s: %w", op, err)
 		}
 		select {
-		case <-l.dead:
+		case <-l.Dead():
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", op, ctx.Err())
 		}
@@ -195,19 +214,18 @@ func (s *Session) MaxPacketSize() uint32 {
 
 // sessionLink is one connection of a Session.
 type sessionLink struct {
-	*conn.Conn
+	*invoke.Link
 	session *Session
-	acks    *conn.Acks    // of the messages that were received
-	dead    chan struct{} // closed after the connection's end
+	acks    *conn.Acks // of the messages that were received
 }
 
 // connect makes a link, and brings the server's subscriptions in step.
 func (s *Session) connect() (*sessionLink, error) {
 	ctx, cancel := context.WithTimeout(s.conn.Context(), s.cfg.Timeout)
 	defer cancel()
-	l := &sessionLink{session: s, dead: make(chan struct{})}
+	l := &sessionLink{session: s}
 	var err error
-	l.Conn, err = conn.New(ctx, &s.cfg.Config, l.received)
+	l.Link, err = invoke.New(ctx, s.requests, l.received)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +241,7 @@ func (s *Session) connect() (*sessionLink, error) {
 		return nil, err
 	}
 	if err := s.subscriptions.Restore(ctx, l, present); err != nil {
-		l.Conn.Close()
+		l.Close()
 		return nil, err
 	}
 	return l, nil
@@ -241,14 +259,11 @@ func (l *sessionLink) Wait(ctx context.Context) error {
 	return ErrClosed
 }
 
-// Kill implements conn.Link. The calls that wait for an acknowledgement have been told.
-func (l *sessionLink) Kill(error) { close(l.dead) }
-
 // received gets every message of the connection, in order.
 func (l *sessionLink) received(p *mqtt.Publish) {
 	d := Delivery{Message: Message(message.Of[UserProperties, UserProperty](p)), Redelivered: p.Dup}
 	if p.QoS > 0 {
-		d.acks, d.number = l.acks, l.acks.Expect(p.PacketID)
+		d.acks, d.number, d.packetID = l.acks, l.acks.Expect(p.PacketID), p.PacketID
 	}
 	if !l.session.inbox.Put(l, d, p.QoS > 0) {
 		l.session.cfg.Logger.Warn("a message at QoS 0 was dropped: too many wait to be taken from Session.Messages", "topic", d.Topic, "waiting", inboxBound)

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -15,8 +17,8 @@ import (
 func (c *Client) Txn() *txn.Txn { return txn.New(c.transact) }
 
 // transact carries a transaction out.
-func (c *Client) transact(ctx context.Context, t *transact.Request) (*protocol.Response, error) {
-	r := &request{op: "txn", payload: transact.Payload(t.Operations), operations: t.Operations}
+func (c *Client) transact(ctx context.Context, t *transact.Request) (*transact.Answer, error) {
+	r := &request{op: "txn", Request: invoke.Request{Payload: transact.Payload(t.Operations)}, operations: t.Operations, settles: t.Settles}
 	if len(t.Operations) > 0 {
 		r.key = t.Operations[0].About
 	}
@@ -34,15 +36,33 @@ func (c *Client) transact(ctx context.Context, t *transact.Request) (*protocol.R
 	if !t.Valid(&answer.Response) {
 		return nil, r.unexpected(&answer)
 	}
-	return &answer.Response, nil
+	return &transact.Answer{Response: answer.Response, Keep: answer.Keep}, nil
+}
+
+// settle is send for a transaction that acknowledges messages.
+func (r *request) settle(ctx context.Context, l *invoke.Link) (reply, error) {
+	switch err := transact.Begin(r.settles, l.Conn); {
+	case errors.Is(err, ErrStaleDelivery):
+		return reply{}, err
+	case err != nil:
+		return reply{}, fmt.Errorf("%w: %w", ErrInvalidOption, err)
+	}
+	open, err := l.Do(ctx, &r.Request, func(a reply, err error) {
+		transact.End(r.settles, err == nil && transact.IsCommitted(&a.Response))
+	})
+	if err != nil {
+		transact.End(r.settles, false)
+		return reply{}, err
+	}
+	return l.Await(ctx, open) // the answer counts when it comes later, too
 }
 
 // operationError makes an error of the text of one, which may be about an operation.
-func (r *request) operationError(text string) error {
+func (r *request) operationError(text, quota string) error {
 	op, rest := protocol.SplitOperation(text)
 	if op < 1 || op > len(r.operations) {
 		return storeError(text)
 	}
 	o := r.operations[op-1]
-	return &txn.OperationError{Operation: o.Name, Key: o.About, Err: storeError(rest)}
+	return &txn.OperationError{Operation: o.Name, Key: o.About, Quota: quota, Err: storeError(rest)}
 }

@@ -92,13 +92,13 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) (*W
 
 // confirmed waits until the server has confirmed a new watch: ready is closed.
 func (c *Client) confirmed(ctx context.Context, ready <-chan struct{}) error {
-	bounded, cancel := c.conn.Bound(ctx)
+	bounded, cancel := c.links.Bound(ctx)
 	defer cancel()
 	select {
 	case <-ready:
 		return nil
 	case <-bounded.Done():
-		return c.conn.Why(bounded.Err())
+		return c.links.Why(bounded.Err())
 	}
 }
 

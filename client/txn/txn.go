@@ -29,17 +29,18 @@ import (
 // A transaction may have at most one condition and one write on each key, and as many
 // operations as the server allows (--max-txn-operations, 128), conditions included.
 type Txn struct {
-	commit     func(context.Context, *transact.Request) (*protocol.Response, error)
+	commit     func(context.Context, *transact.Request) (*transact.Answer, error)
 	conditions []Condition
 	writes     []Write
 	messages   []transact.Operation
+	settles    []transact.Settling
 	once       *transact.Operation
 	retry      bool
 	err        error // the first mistake, which Commit returns
 }
 
 // New begins a transaction that commit sends: for package client, which has such a function.
-func New(commit func(context.Context, *transact.Request) (*protocol.Response, error)) *Txn {
+func New(commit func(context.Context, *transact.Request) (*transact.Answer, error)) *Txn {
 	return &Txn{commit: commit}
 }
 
@@ -151,6 +152,29 @@ func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
 	return t
 }
 
+// Settled is a message that a transaction can acknowledge: a client.Delivery.
+type Settled interface{ Settling() transact.Settling }
+
+// Settle has the transaction acknowledge messages: when it is done they do not come again, and
+// their Ack does nothing. If it is not done, or was done already, they must be acknowledged by
+// Ack. An Ack while the transaction is under way waits for its outcome.
+//
+// The messages came at QoS 1 from a client.Session, and the transaction is one of its
+// Session.Client. If the connection over which they came is lost, Commit fails: with
+// client.ErrStaleDelivery if nothing was sent, otherwise with client.ErrUnknownOutcome. The
+// server delivers those again that were not settled; [Txn.Once] tells whether that is so.
+func (t *Txn) Settle(messages ...Settled) *Txn {
+	for _, m := range messages {
+		s := m.Settling()
+		if s.Acks == nil {
+			t.mistake(errors.New("Settle of a message that did not come at QoS 1 from a session: acknowledge it by Ack"))
+			return t
+		}
+		t.settles = append(t.settles, s)
+	}
+	return t
+}
+
 // Retry has Commit send the transaction again when the connection breaks before the answer.
 // With Once, or with conditions that its own writes end, that is safe.
 func (t *Txn) Retry() *Txn {
@@ -195,6 +219,9 @@ type Result struct {
 	Versions []hlc.Timestamp
 	// Version is, of one that was already done, the version that it made of its Once's key.
 	Version hlc.Timestamp
+	// Keep is, of a committed transaction with a Once, for how long the server remembers its
+	// message, if that is not what Once asked for: the server has a maximum. 0: as asked.
+	Keep time.Duration
 	// Failed is the first condition that does not hold.
 	Failed Failed
 }
@@ -226,12 +253,17 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 		r.Operations = append(r.Operations, w.op)
 	}
 	r.Operations = append(r.Operations, t.messages...)
+	for _, s := range t.settles {
+		r.Operations = append(r.Operations, transact.Settle(s.PacketID))
+	}
+	r.Settles = t.settles
 	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }
 	answer, err := t.commit(ctx, r)
 	if err != nil {
 		return Result{}, err
 	}
-	result, _ := t.result(answer)
+	result, _ := t.result(&answer.Response)
+	result.Keep = answer.Keep
 	return result, nil
 }
 
@@ -254,6 +286,7 @@ func (t *Txn) result(a *protocol.Response) (Result, bool) {
 type OperationError struct {
 	Operation string // what it is, for example "SET"
 	Key       string // or the topic of a PUBLISH
+	Quota     string // of a client.ErrQuotaExceeded: the setting of the server that bounds it, for example "max-txn-operations"
 	Err       error  // for example client.ErrNotAuthorized
 }
 

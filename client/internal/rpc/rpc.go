@@ -29,7 +29,10 @@ type Link[R any] struct {
 	*conn.Conn
 	responseTopic string
 	decode        func(*mqtt.Publish) (R, error)
-	other         func(*mqtt.Publish)
+	other         func(*mqtt.Publish) (taken bool)
+
+	listening   atomic.Bool   // the server has granted the subscription to the response topic
+	subscribing chan struct{} // has an element while a goroutine subscribes to it
 
 	mu    sync.Mutex
 	calls map[uint64]*Call[R] // under mu; nil when the link is dead
@@ -61,18 +64,16 @@ var instance = func() (b [8]byte) {
 	return b
 }()
 
-// Connect makes a link and its one subscription, to the response topic. decode makes an
-// answer of a message that came to that topic, other gets all other messages; both are
-// called by the goroutine that reads the connection, in the order of the messages, get views
-// that are valid until they return, and must not block. When Connect fails, nothing is left
-// of the connection.
-func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string, decode func(*mqtt.Publish) (R, error), other func(*mqtt.Publish)) (*Link[R], error) {
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
-	defer cancel()
+// New dials, and makes a link; its user connects ([conn.Conn.Handshake]). decode makes an answer
+// of a message that came to the response topic. other gets all other messages, and says whether
+// it sees to their acknowledgement. Both are called by the goroutine that reads the connection,
+// in the order of the messages, get views that are valid until they return, and must not block.
+func New[R any](ctx context.Context, cfg *conn.Config, responseTopic string, decode func(*mqtt.Publish) (R, error), other func(*mqtt.Publish) (taken bool)) (*Link[R], error) {
 	l := &Link[R]{
 		responseTopic: responseTopic,
 		decode:        decode,
 		other:         other,
+		subscribing:   make(chan struct{}, 1),
 		calls:         make(map[uint64]*Call[R]),
 		dead:          make(chan struct{}),
 	}
@@ -81,14 +82,28 @@ func Connect[R any](ctx context.Context, cfg *conn.Config, responseTopic string,
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.Handshake(ctx, &mqtt.Connect{CleanStart: true}); err != nil {
-		return nil, err
-	}
-	if err := l.Subscribe(ctx, responseTopic); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("subscribe to the response topic %s: %w", responseTopic, err)
-	}
 	return l, nil
+}
+
+// Listen subscribes to the response topic, unless that is done.
+func (l *Link[R]) Listen(ctx context.Context) error {
+	if l.listening.Load() {
+		return nil
+	}
+	select {
+	case l.subscribing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.subscribing }()
+	if l.listening.Load() {
+		return nil
+	}
+	if err := l.Subscribe(ctx, l.responseTopic); err != nil {
+		return fmt.Errorf("subscribe to the response topic %s: %w", l.responseTopic, err)
+	}
+	l.listening.Store(true)
+	return nil
 }
 
 // Dead is closed when the connection has ended and its calls have failed.
@@ -111,8 +126,13 @@ func (l *Link[R]) Kill(cause error) {
 // for it; see [clientconn.Conn.Send]. seen, if not nil, gets the answer in the goroutine that
 // reads the connection, hence in order with the messages around it, and must not block. An
 // error that is ErrUnsent means that the server has received nothing of the request.
+//
+// The first request of a link subscribes to the response topic, if Listen has not.
 func (l *Link[R]) Start(ctx context.Context, encode func(dst []byte, packetID uint16, correlation []byte) []byte, seen func(R, error)) (*Call[R], error) {
 	c := &Call[R]{link: l, id: callIDs.Add(1), seen: seen, done: make(chan answer[R], 1)}
+	if err := l.Listen(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
 	if err := l.register(c); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
@@ -144,13 +164,24 @@ func (l *Link[R]) Forget(c *Call[R]) {
 	delete(l.calls, c.id)
 }
 
-// Result waits for the answer to a call.
+// Result waits for the answer to a call, and gives it up when ctx ends.
 func (l *Link[R]) Result(ctx context.Context, c *Call[R]) (R, error) {
+	return l.await(ctx, c, true)
+}
+
+// Await is Result for a call whose seen gets the answer also after ctx has ended.
+func (l *Link[R]) Await(ctx context.Context, c *Call[R]) (R, error) {
+	return l.await(ctx, c, false)
+}
+
+func (l *Link[R]) await(ctx context.Context, c *Call[R], forget bool) (R, error) {
 	select {
 	case a := <-c.done:
 		return a.reply, a.err
 	case <-ctx.Done():
-		l.Forget(c)
+		if forget {
+			l.Forget(c)
+		}
 		select {
 		case a := <-c.done: // it came just now
 			return a.reply, a.err
@@ -188,7 +219,8 @@ func (l *Link[R]) takeID(id uint64) *Call[R] {
 // Acknowledged implements clientconn.Pending: it fails a call whose PUBACK carries an error.
 func (c *Call[R]) Acknowledged(o clientconn.Outcome) {
 	if o.Code.Failed() && c.link.takeID(c.id) != nil {
-		c.done <- answer[R]{err: c.link.Judge(o.Err())}
+		var none R
+		c.answered(none, c.link.Judge(o.Err()))
 	}
 }
 
@@ -197,20 +229,23 @@ func (c *Call[R]) Lost() {}
 
 // received gets every message of the connection, in order.
 func (l *Link[R]) received(p *mqtt.Publish) {
-	l.deliver(p)
+	if string(p.Topic) == l.responseTopic {
+		l.deliver(p)
+	} else if l.other(p) {
+		return
+	}
 	l.Acknowledge(p.QoS, p.PacketID)
 }
 
 func (l *Link[R]) deliver(p *mqtt.Publish) {
-	if string(p.Topic) != l.responseTopic {
-		l.other(p)
-		return
-	}
 	if c := l.take(p.Props.CorrelationData); c != nil {
-		r, err := l.decode(p)
-		if c.seen != nil {
-			c.seen(r, err)
-		}
-		c.done <- answer[R]{r, err}
+		c.answered(l.decode(p))
 	}
+}
+
+func (c *Call[R]) answered(r R, err error) {
+	if c.seen != nil {
+		c.seen(r, err)
+	}
+	c.done <- answer[R]{r, err}
 }

@@ -27,7 +27,7 @@ func connected(t *testing.T) (l *Link[string], server *wire.Conn, others chan st
 	go func() { accepted <- accept(server) }()
 	others = make(chan string, 10)
 	fail := func(code byte, reason string) error { return fmt.Errorf("code 0x%02X %s", code, reason) }
-	l, err := Connect(t.Context(), &conn.Config{
+	l, err := New(t.Context(), &conn.Config{
 		ClientID: "c", Timeout: patience, KeepAlive: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Dial:   func(context.Context) (net.Conn, error) { return ours, nil },
 		Errors: conn.Errors{Refused: fail, Rejected: fail, Disconnected: fail},
@@ -38,7 +38,13 @@ func connected(t *testing.T) (l *Link[string], server *wire.Conn, others chan st
 			}
 			return string(p.Payload), nil
 		},
-		func(p *mqtt.Publish) { others <- string(p.Topic) })
+		func(p *mqtt.Publish) bool { others <- string(p.Topic); return false })
+	if err == nil {
+		_, err = l.Handshake(t.Context(), &mqtt.Connect{CleanStart: true})
+	}
+	if err == nil {
+		err = l.Listen(t.Context())
+	}
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,12 @@
 package transact
 
 import (
+	"errors"
 	"slices"
+	"strconv"
+	"time"
 
+	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -22,6 +26,12 @@ func New(name, about string, words ...[]byte) Operation {
 	return Operation{name, about, append([][]byte{[]byte(name), []byte(about)}, words...)}
 }
 
+// Settle makes the operation that acknowledges the message with a packet identifier.
+func Settle(packetID uint16) Operation {
+	id := strconv.AppendUint(nil, uint64(packetID), 10)
+	return Operation{"SETTLE", string(id), [][]byte{[]byte("SETTLE"), id}}
+}
+
 // With is the operation with one more option, and its operands.
 func (o Operation) With(option string, operands ...[]byte) Operation {
 	o.Words = append(append(slices.Clone(o.Words), []byte(option)), operands...)
@@ -31,9 +41,55 @@ func (o Operation) With(option string, operands ...[]byte) Operation {
 // Request is a transaction as it is to be sent.
 type Request struct {
 	Operations []Operation
-	Retry      bool  // send it again if the connection breaks before the answer
-	Err        error // a mistake in it: it is not to be sent
+	Settles    []Settling // the messages that it acknowledges
+	Retry      bool       // send it again if the connection breaks before the answer
+	Err        error      // a mistake in it: it is not to be sent
 	Valid      func(*protocol.Response) bool
+}
+
+// Answer is the answer to one.
+type Answer struct {
+	protocol.Response
+	Keep time.Duration // for how long the server remembers its message, if that is not what was asked for
+}
+
+// Settling is a message that a transaction acknowledges.
+type Settling struct {
+	Acks     *conn.Acks // nil: it did not come at QoS 1 from a session
+	Number   uint64     // in Acks
+	PacketID uint16
+}
+
+// ErrStale says that a message cannot be acknowledged over a connection, because it did not come
+// over that one.
+var ErrStale = errors.New("the message did not come over the present connection of this session: it comes again")
+
+// Begin begins the settling of messages over a connection. An error says that it can't, and
+// nothing has begun.
+func Begin(settles []Settling, c *conn.Conn) error {
+	for i, s := range settles {
+		err := ErrStale
+		if s.Acks.IsOf(c) {
+			err = s.Acks.BeginSettling(s.Number)
+		}
+		if err != nil {
+			End(settles[:i], false)
+			return err
+		}
+	}
+	return nil
+}
+
+// End says whether the transaction that settles them was carried out.
+func End(settles []Settling, done bool) {
+	for _, s := range settles {
+		s.Acks.EndSettling(s.Number, done)
+	}
+}
+
+// IsCommitted tells whether a reply says that all is done.
+func IsCommitted(a *protocol.Response) bool {
+	return a.Kind == protocol.Array && len(a.Array) > 0 && a.Array[0].Kind == protocol.Int && a.Array[0].Int == statestore.Committed
 }
 
 // Payload is the payload of the request.

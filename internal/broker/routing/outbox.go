@@ -24,9 +24,8 @@ import (
 //
 // Commit makes the messages like any others, but for their AfterBatch: sessions, backlogs of
 // shared subscriptions and replays send them when that batch is durable, and not before. What
-// has no place to wait in is left to Durable: messages at QoS 0, deletions of retained
-// messages, and places in the Receive Maximum of the client whose deliveries were
-// acknowledged.
+// has no place to wait in is left to Durable: messages at QoS 0, and deletions of retained
+// messages.
 type Outbox struct {
 	rt       *Router
 	t        *session.Turn // the reader's
@@ -225,8 +224,11 @@ func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
 	}
 	later = x.held.Commit(x.t, batch)
 	x.done()
+	if len(x.settling) > 0 {
+		x.t.WhenFlushed((&places{x.rt, x.settling, max(batch, later)}).await)
+	}
 	if !x.rt.Journal.Await(batch, x) {
-		x.finish(x.t)
+		x.finish()
 		x.held.Release(x.t)
 	}
 	return later
@@ -255,7 +257,7 @@ const directByCommitter = 1024
 // Durable implements journal.Waiter.
 func (x *Outbox) Durable(journal.Seq) {
 	t := x.rt.LockDeferred()
-	x.finish(t)
+	x.finish()
 	if x.held.Direct() <= directByCommitter {
 		x.held.Release(t)
 		x.rt.UnlockDeferred()
@@ -266,11 +268,39 @@ func (x *Outbox) Durable(journal.Seq) {
 }
 
 // finish does what may be done when the batch is durable, but for messages at QoS 0.
-func (x *Outbox) finish(t *session.Turn) {
+func (x *Outbox) finish() {
 	for _, c := range x.retained {
 		x.rt.Retained.Durable(c)
 	}
-	for i := range x.settling {
-		t.WhenFlushed(x.settling[i].ReturnPlace)
+}
+
+// places are the places in the client's Receive Maximum of the deliveries that a transaction
+// has acknowledged. They are returned behind the reply, for until then the client counts them:
+// the reader has them wait for the batch of the reply at the end of its turn, when the reply
+// waits for that as well, or is in the output.
+type places struct {
+	rt       *Router
+	settling []settle.Delivery
+	batch    journal.Seq
+}
+
+func (p *places) await(t *session.Turn) {
+	if !p.rt.Journal.Await(p.batch, p) {
+		p.giveBack(t)
+	}
+}
+
+// Durable implements journal.Waiter.
+func (p *places) Durable(journal.Seq) {
+	t := p.rt.LockDeferred()
+	for i := range p.settling {
+		t.WhenFlushed(p.settling[i].ReturnPlace)
+	}
+	p.rt.UnlockDeferred()
+}
+
+func (p *places) giveBack(t *session.Turn) {
+	for i := range p.settling {
+		p.settling[i].ReturnPlace(t)
 	}
 }

@@ -272,6 +272,14 @@ func (c *Conn) Acknowledge(qos byte, packetID uint16) {
 	}
 }
 
+// Settle counts a message at QoS 1 as acknowledged, as from here on a request that asks the
+// server to acknowledge it by itself may have been carried out: the server has the message's place
+// of the Receive Maximum again when it sends the answer, and perhaps a moment before.
+func (c *Conn) Settle() { c.receiving.Add(-1) }
+
+// Unsettle takes Settle back, when the answer says that nothing was acknowledged.
+func (c *Conn) Unsettle() { c.receiving.Add(1) }
+
 func (c *Conn) acknowledge(t mqtt.Type, packetID uint16, code mqtt.ReasonCode) {
 	if err := c.out.acknowledge(t, packetID, code); err != nil {
 		c.fail(err)
