@@ -26,7 +26,7 @@ type Options struct {
 	Rounds  int           // number of kills; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
-	Store    bool // run store clients, watchers, lock holders, processors, an archivist, a clerk and an auditor
+	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk and an auditor
 	Sessions bool // run roamers
 	Messages bool // run publishers, subscribers, shared subscriptions, retainers and testators
 
@@ -43,6 +43,7 @@ type Options struct {
 // How many of each actor a run has, and what they use.
 const (
 	storeClients   = 5
+	transactors    = 3
 	watchers       = 2
 	lockHolders    = 3
 	roamers        = 3  // each makes, resumes and ends a session, and subscriptions in it
@@ -53,8 +54,9 @@ const (
 
 	// A chapter is the part of a run between two settlements; each has keys and locks of
 	// its own.
-	chapterKeys  = 5 // keys that the store clients use in one chapter
-	chapterLocks = 2 // locks that the lock holders use in one chapter
+	chapterKeys  = 5                    // keys that the store clients use in one chapter
+	chapterJoint = history.MaxTxnWrites // keys that the transactors use in one chapter
+	chapterLocks = 2                    // locks that the lock holders use in one chapter
 
 	// maxViolations is the number of violations after which a run stops.
 	maxViolations = 25
@@ -147,11 +149,14 @@ func (r *run) actorRand() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(
 
 // makeActors makes the actors of the parts that Options names.
 func (r *run) makeActors() {
-	r.chapter = store.NewChapter(0, chapterKeys, chapterLocks)
+	r.chapter = store.NewChapter(0, chapterKeys, chapterJoint, chapterLocks)
 	if r.Store {
 		tokens := store.RandomTokens(time.Now().UnixMilli())
 		for i := range storeClients {
 			r.store = append(r.store, store.NewClient(i, r.actorRand(), r.chapter, tokens))
+		}
+		for i := range transactors {
+			r.store = append(r.store, store.NewTransactor(i, r.actorRand(), r.chapter, tokens))
 		}
 		for i := range watchers {
 			r.watchers = append(r.watchers, store.NewWatcher(i, r.actorRand(), r.chapter))
@@ -441,7 +446,7 @@ func (r *run) closeChapter() {
 		r.violate("chapter %d: %s", r.chapter.Number, text)
 	}
 	r.sum.Store.add(ops, v, len(seen), len(held))
-	r.chapter = store.NewChapter(r.chapter.Number+1, chapterKeys, chapterLocks)
+	r.chapter = store.NewChapter(r.chapter.Number+1, chapterKeys, chapterJoint, chapterLocks)
 	for _, c := range r.store {
 		c.Chapter = r.chapter
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // Summary is what a run has done and found. Violations are the promises broken that
@@ -74,6 +75,7 @@ func (m *MessageCounts) faults() int {
 type StoreCounts struct {
 	Answered  int `json:"answered"`
 	Unknown   int `json:"unknown_at_a_kill"` // the reply was lost with the broker
+	Txns      int `json:"transactions"`      // that were done
 	Keys      int `json:"keys_checked"`
 	Unchecked int `json:"keys_unchecked"` // too hard to search in the time given
 	Notified  int `json:"notifications"`
@@ -85,6 +87,9 @@ func (s *StoreCounts) add(ops []history.Operation, v history.Verdict, notified, 
 	for _, op := range ops {
 		if op.Fate == history.Answered {
 			s.Answered++
+			if op.Kind == statestore.Transacted && op.Count == statestore.Committed {
+				s.Txns++
+			}
 		} else {
 			s.Unknown++
 		}
@@ -123,8 +128,8 @@ func (s *Summary) String() string {
 			m.RedeliveredUnmarked, m.OverReceiveMaximum, m.IdentifiersReused, m.SessionsLost, m.Retained, m.RetainedLost, m.Wills)
 	}
 	if c := s.Store; c.Answered > 0 {
-		fmt.Fprintf(&b, "\n  state store: %d requests answered, %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
-			c.Answered, c.Unknown, c.Keys, c.Unchecked, c.Notified, c.Locks, c.Archived)
+		fmt.Fprintf(&b, "\n  state store: %d requests answered (%d of them transactions that were done), %d open at a kill, histories of %d keys checked (%d too hard), %d notifications, %d locks taken, %d keys archived",
+			c.Answered, c.Txns, c.Unknown, c.Keys, c.Unchecked, c.Notified, c.Locks, c.Archived)
 	}
 	if c := s.Processors; c.Loads > 0 {
 		fmt.Fprintf(&b, "\n  processors: %d messages looked up, %d committed, %d conflicts, %d done", c.Loads, c.Commits, c.Conflicts, c.Done)

@@ -45,23 +45,72 @@ func Judge(ops []Operation, seen []Sighting, dir string) Verdict {
 	var v Verdict
 	v.Violations = append(v.Violations, settleBySightings(ops, seen)...)
 	v.Violations = append(v.Violations, checkVersionsRise(ops)...)
-	byKey := map[string][]porcupine.Operation{}
-	for _, op := range ops {
-		byKey[op.Key] = append(byKey[op.Key], porcupine.Operation{
-			Input: op.Request, Call: op.Call, Output: op.Answer, Return: op.Ret,
-		})
-	}
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		v.Keys++
-		result, info := porcupine.CheckOperationsVerbose(keyModel, byKey[key], searchTime)
+	families := inFamilies(ops)
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		f := families[name]
+		model := keyModel
+		if f.joint {
+			model, name = newFamily(f.ops).model(), "the keys of "+name
+		}
+		v.Keys += len(f.keys)
+		var searched []porcupine.Operation
+		for _, op := range f.ops {
+			searched = append(searched, porcupine.Operation{Input: op.Request, Call: op.Call, Output: op.Answer, Return: op.Ret})
+		}
+		result, info := porcupine.CheckOperationsVerbose(model, searched, searchTime)
 		switch result {
 		case porcupine.Unknown:
-			v.Unchecked++
+			v.Unchecked += len(f.keys)
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, explain(key, byKey[key], info, dir))
+			v.Violations = append(v.Violations, explain(name, searched, model, info, dir))
 		}
 	}
 	return v
+}
+
+// relatives are the requests to keys that transactions link, directly or through others, or
+// to one key that no transaction names.
+type relatives struct {
+	keys  map[string]bool
+	joint bool // there is a TXN, or a LOAD
+	ops   []Operation
+}
+
+// inFamilies parts the requests. Each part has the name of its first key.
+func inFamilies(ops []Operation) map[string]*relatives {
+	parent := map[string]string{}
+	var root func(key string) string
+	root = func(key string) string {
+		if p, known := parent[key]; known && p != key {
+			parent[key] = root(p)
+			return parent[key]
+		}
+		parent[key] = key
+		return key
+	}
+	for i := range ops {
+		keys := ops[i].Keys()
+		for _, key := range keys {
+			a, b := root(keys[0]), root(key)
+			parent[max(a, b)] = min(a, b)
+		}
+	}
+	families := map[string]*relatives{}
+	for i := range ops {
+		keys := ops[i].Keys()
+		name := root(keys[0])
+		f := families[name]
+		if f == nil {
+			f = &relatives{keys: map[string]bool{}}
+			families[name] = f
+		}
+		for _, key := range keys {
+			f.keys[key] = true
+		}
+		f.joint = f.joint || ops[i].Txn != nil || ops[i].Verb == statestore.Load
+		f.ops = append(f.ops, ops[i])
+	}
+	return families
 }
 
 // settleBySightings compares the notifications of watchers with what clients wrote. A
@@ -69,13 +118,23 @@ func Judge(ops []Operation, seen []Sighting, dir string) Verdict {
 // the notification proves that the server executed it, so no crash may undo it.
 func settleBySightings(ops []Operation, seen []Sighting) (violations []string) {
 	writes := map[[2]string]*Operation{} // by key and value, where no other write has it
+	note := func(key, value string, op *Operation) {
+		id := [2]string{key, value}
+		if _, twice := writes[id]; twice {
+			op = nil
+		}
+		writes[id] = op
+	}
 	for i := range ops {
-		if op := &ops[i]; op.Verb == statestore.Set {
-			id := [2]string{op.Key, op.Request.Value}
-			if _, twice := writes[id]; twice {
-				writes[id] = nil
-			} else {
-				writes[id] = op
+		op := &ops[i]
+		switch {
+		case op.Verb == statestore.Set:
+			note(op.Key, op.Request.Value, op)
+		case op.Txn != nil:
+			for _, w := range op.Txn.Writes {
+				if w.Verb == statestore.Set {
+					note(w.Key, w.Value, op)
+				}
 			}
 		}
 	}
@@ -88,10 +147,26 @@ func settleBySightings(ops []Operation, seen []Sighting) (violations []string) {
 		case !known:
 			violations = append(violations, fmt.Sprintf("a watcher of %q was told of the value %q, which no client wrote", s.Key, s.Value))
 		case op == nil:
+		case op.Txn != nil:
+			violations = append(violations, settleTxn(op, s)...)
 		case op.Fate == Answered && (op.Kind != statestore.OK || op.Version != s.Version):
 			violations = append(violations, fmt.Sprintf("a watcher was told of version %v, but %v → %v", s.Version, op.Request, op.Answer))
 		case op.Fate != Answered:
 			op.Answer = Answer{Fate: Answered, Kind: statestore.OK, Version: s.Version, Ret: min(op.Ret, s.At)}
+		}
+	}
+	return violations
+}
+
+// settleTxn is the same for a TXN. Its lost reply is not known, but that it is done.
+func settleTxn(op *Operation, s Sighting) (violations []string) {
+	if op.Fate != Answered {
+		op.Answer = Answer{Fate: Executed, Kind: statestore.Transacted, Count: statestore.Committed, Ret: min(op.Ret, s.At)}
+		return nil
+	}
+	for i, w := range op.Txn.Writes {
+		if w.Key == s.Key && op.Versions[i] != s.Version {
+			violations = append(violations, fmt.Sprintf("a watcher of %q was told of version %v, but %v → %v", s.Key, s.Version, op.Request, op.Answer))
 		}
 	}
 	return violations
@@ -103,9 +178,7 @@ func settleBySightings(ops []Operation, seen []Sighting) (violations []string) {
 func checkVersionsRise(ops []Operation) (violations []string) {
 	var applied []Operation
 	for _, op := range ops {
-		if op.Verb == statestore.Set && op.Fate == Answered && op.Kind == statestore.OK {
-			applied = append(applied, op)
-		}
+		applied = append(applied, written(op)...)
 	}
 	told := slices.Clone(applied)
 	slices.SortFunc(told, func(a, b Operation) int { return cmp.Compare(a.Ret, b.Ret) })
@@ -127,7 +200,7 @@ func checkVersionsRise(ops []Operation) (violations []string) {
 
 func checkOwnOrder(applied []Operation) (violations []string) {
 	slices.SortFunc(applied, func(a, b Operation) int {
-		return cmp.Or(strings.Compare(a.Client, b.Client), cmp.Compare(a.Order, b.Order))
+		return cmp.Or(strings.Compare(a.Client, b.Client), cmp.Compare(a.Order, b.Order), a.Version.Compare(b.Version))
 	})
 	versions := map[hlc.Timestamp]Operation{}
 	for i, op := range applied {
@@ -143,11 +216,11 @@ func checkOwnOrder(applied []Operation) (violations []string) {
 }
 
 // explain says at which requests the search for an order failed, and draws the history.
-func explain(key string, ops []porcupine.Operation, info porcupine.LinearizationInfo, dir string) string {
+func explain(key string, ops []porcupine.Operation, model porcupine.Model, info porcupine.LinearizationInfo, dir string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "no order of the %d requests to %q explains their answers", len(ops), key)
-	file := filepath.Join(dir, "history-"+strings.ReplaceAll(key, "/", "-")+".html")
-	if err := porcupine.VisualizePath(keyModel, info, file); err == nil {
+	file := filepath.Join(dir, "history-"+strings.NewReplacer("/", "-", " ", "-").Replace(key)+".html")
+	if err := porcupine.VisualizePath(model, info, file); err == nil {
 		fmt.Fprintf(&b, " (drawn in %s)", file)
 	}
 	var longest []porcupine.Operation

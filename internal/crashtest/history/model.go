@@ -32,6 +32,7 @@ type cell struct {
 	version  hlc.Timestamp // zero: unknown
 	floor    hlc.Timestamp // the highest version that the key is known to have had
 	token    hlc.Timestamp
+	write    string // of a TXN that has made the value; empty: another command has
 	deadline bool
 	from, to int64 // the deadline lies between them
 }

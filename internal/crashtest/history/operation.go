@@ -20,6 +20,8 @@ type Request struct {
 	PX        int64  // milliseconds; 0: none
 	Ver       statestore.VersionCheck
 	Token     hlc.Timestamp // zero: none
+	Message   string        // of LOAD
+	Txn       *Txn          // of TXN, which has no Key
 
 	Client string
 	Order  uint64 // among the client's requests
@@ -46,14 +48,23 @@ type Answer struct {
 	Context string // of LOAD
 	Version hlc.Timestamp
 	Ret     int64
+
+	Op       int                         // of TXN: the operation that has failed
+	Found    bool                        // of a TXN's condition that does not hold: there is such a key
+	Versions [MaxTxnWrites]hlc.Timestamp // that the writes of a TXN have made
 }
 
 func (r Request) String() string {
+	if r.Txn != nil {
+		return fmt.Sprintf("[%.3f ms] %s#%d TXN %v", float64(r.Call)/1e6, r.Client, r.Order, r.Txn)
+	}
 	words := fmt.Sprintf("%s#%d %v %s", r.Client, r.Order, r.Verb, r.Key)
 	if r.Verb == statestore.Set || r.Verb == statestore.VDel {
 		words += " " + r.Value
 	}
 	switch {
+	case r.Verb == statestore.Load:
+		words += " " + r.Message
 	case r.Condition == statestore.IfAbsent:
 		words += " NX"
 	case r.Condition == statestore.IfAbsentOrEqual && r.Compare:
@@ -81,7 +92,11 @@ func (a Answer) String() string {
 	case a.Fate == Executed:
 		return at + "acknowledged, no reply"
 	case a.Kind == statestore.Error:
-		return at + "-ERR " + a.Fault.Error()
+		return at + fmt.Sprintf("-ERR %v (operation %d)", a.Fault, a.Op)
+	case a.Kind == statestore.Transacted && a.Count == statestore.Committed:
+		return at + fmt.Sprintf("committed %v ts=%v", a.Versions, a.Version)
+	case a.Kind == statestore.Transacted:
+		return at + fmt.Sprintf("count=%d op=%d %q ts=%v", a.Count, a.Op, a.Value, a.Version)
 	case a.Kind == statestore.Value:
 		return at + fmt.Sprintf("%q ts=%v", a.Value, a.Version)
 	}
@@ -95,11 +110,16 @@ var replyNames = map[statestore.ReplyKind]string{
 
 // Payload is the request on the wire.
 func (r *Request) Payload() []byte {
+	if r.Txn != nil {
+		return r.Txn.payload()
+	}
 	args := [][]byte{[]byte(r.Verb.String()), []byte(r.Key)}
 	if r.Verb == statestore.Set || r.Verb == statestore.VDel {
 		args = append(args, []byte(r.Value))
 	}
 	switch {
+	case r.Verb == statestore.Load:
+		args = append(args, []byte(r.Message))
 	case r.Condition == statestore.IfAbsent:
 		args = append(args, []byte("NX"))
 	case r.Condition == statestore.IfAbsentOrEqual:

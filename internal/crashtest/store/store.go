@@ -1,8 +1,8 @@
 // Package store has the actors of a crash test that use the state store: clients with
-// every command and condition (store.go), watchers (watch.go), holders of locks
+// every command and condition (store.go), transactors (transactor.go), watchers (watch.go), holders of locks
 // (lock.go), an archivist of keys that must stay (archivist.go), and processors of
 // messages with LOAD, STORE and DONE (processor.go). Package history judges what the
-// first three saw; the others check at once.
+// first four saw; the others check at once.
 package store
 
 import (
@@ -22,12 +22,16 @@ import (
 type Chapter struct {
 	Number int
 	keys   []string // for store clients
+	joint  []string // for transactors
 	locks  []string // for lock holders
 }
 
-// NewChapter makes a chapter with so many keys and locks.
-func NewChapter(number, keys, locks int) *Chapter {
+// NewChapter makes a chapter with so many keys, joint keys and locks.
+func NewChapter(number, keys, joint, locks int) *Chapter {
 	c := &Chapter{Number: number}
+	for i := range joint {
+		c.joint = append(c.joint, fmt.Sprintf("chapter%d/joint%d", number, i))
+	}
 	for i := range keys {
 		c.keys = append(c.keys, fmt.Sprintf("chapter%d/key%d", number, i))
 	}
@@ -114,6 +118,9 @@ type Client struct {
 	tokens  []hlc.Timestamp
 	window  int // requests under way at a time, at most
 	known   versions
+
+	transacts bool            // it uses the joint keys, and every other request is a TXN
+	fenced    map[string]bool // keys that have refused a request of a transactor without a token
 }
 
 // versions is the version last seen of each key.
@@ -124,7 +131,7 @@ const storeWindow = 3
 
 // NewClient makes a client of the keys of a chapter.
 func NewClient(number int, rng *rand.Rand, c *Chapter, tokens []hlc.Timestamp) *Client {
-	return &Client{historian: newHistorian(fmt.Sprintf("client%d", number), rng), Chapter: c, tokens: tokens, window: storeWindow, known: versions{}}
+	return &Client{historian: newHistorian(fmt.Sprintf("client%d", number), rng), Chapter: c, tokens: tokens, window: storeWindow, known: versions{}, fenced: map[string]bool{}}
 }
 
 // Live implements lives.Actor.
@@ -146,16 +153,14 @@ func (c *Client) Live(l *lives.Life) error {
 			if err != nil {
 				return c.over(l, s, err)
 			}
-			if !p.Version.IsZero() {
-				c.known[p.Key] = p.Version
-			}
+			c.learn(p)
 		}
 	}
 }
 
 // lookAtAll reads every key of the chapter at its end.
 func (c *Client) lookAtAll(l *lives.Life, s *storeLink) error {
-	for _, key := range slices.Concat(c.Chapter.keys, c.Chapter.locks) {
+	for _, key := range slices.Concat(c.Chapter.keys, c.Chapter.joint, c.Chapter.locks) {
 		if _, err := c.ask(l, s, c.request(statestore.Get, key)); err != nil {
 			return c.over(l, s, err)
 		}
@@ -165,7 +170,19 @@ func (c *Client) lookAtAll(l *lives.Life, s *storeLink) error {
 }
 
 func (c *Client) random() history.Request {
-	r := c.request(0, c.Chapter.keys[c.rng.IntN(len(c.Chapter.keys))])
+	keys := c.Chapter.keys
+	if c.transacts {
+		switch keys = c.Chapter.joint; c.rng.IntN(8) {
+		case 0, 1, 2, 3:
+			return c.randomTxn()
+		case 4:
+			r := c.request(statestore.Load, "")
+			m := c.message()
+			r.Key, r.Message = m.Key, m.ID
+			return r
+		}
+	}
+	r := c.request(0, keys[c.rng.IntN(len(keys))])
 	switch n := c.rng.IntN(16); {
 	case n < 5:
 		r.Verb = statestore.Get
@@ -177,7 +194,10 @@ func (c *Client) random() history.Request {
 	default:
 		c.randomSet(&r)
 	}
-	if c.rng.IntN(5) == 0 {
+	switch {
+	case c.transacts:
+		c.fence(&r)
+	case c.rng.IntN(5) == 0:
 		r.Token = c.tokens[c.rng.IntN(len(c.tokens))]
 	}
 	return r

@@ -174,14 +174,21 @@ func (p *pending) take(payload []byte, version hlc.Timestamp) error {
 			p.Kind, p.Count = statestore.NotApplied, 0
 		}
 	case protocol.Array:
+		if p.Txn != nil {
+			if !p.ReadTransacted(&r) {
+				return fmt.Errorf("%w: reply to %v: %q", lives.ErrBroken, p.Request, payload)
+			}
+			break
+		}
 		if p.Verb != statestore.Load || len(r.Array) != 3 {
 			return fmt.Errorf("%w: reply to %v: %q", lives.ErrBroken, p.Request, payload)
 		}
 		p.Kind, p.Count = statestore.Loaded, r.Array[0].Int
 		p.Answer.Value, p.Context = string(r.Array[1].Blob), string(r.Array[2].Blob)
 	case protocol.Error:
-		fault, ok := r.Fault()
-		if !ok {
+		op, text := protocol.SplitOperation(string(r.Text))
+		fault, ok := statestore.FaultOf(text)
+		if p.Op = op; !ok {
 			return fmt.Errorf("%w: %v got the unknown error %q", lives.ErrBroken, p.Request, r.Text)
 		}
 		p.Kind, p.Fault = statestore.Error, fault
@@ -198,7 +205,7 @@ func (p *pending) take(payload []byte, version hlc.Timestamp) error {
 func (s *storeLink) abandon(diedAt int64) []*pending {
 	var open []*pending
 	for _, p := range s.waiting {
-		if p.watch || p.Verb == statestore.Get || p.Call > diedAt {
+		if p.watch || p.Verb == statestore.Get || p.Verb == statestore.Load || p.Call > diedAt {
 			continue // saw nothing, or came too late to be executed
 		}
 		p.Fate, p.Ret = history.Lost, diedAt

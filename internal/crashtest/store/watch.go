@@ -46,7 +46,7 @@ func (w *Watcher) Live(l *lives.Life) error {
 			Key: key, Deleted: e.Kind == statestore.KeyDeleted, Value: string(e.Value), Version: version, At: lives.Now(),
 		})
 	}
-	for _, key := range slices.Concat(w.Chapter.keys, w.Chapter.locks) {
+	for _, key := range slices.Concat(w.Chapter.keys, w.Chapter.joint, w.Chapter.locks) {
 		s.watch(key)
 	}
 	for {
