@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
 // patience is how long anything may take before it counts as never happening.
@@ -111,8 +113,12 @@ func Event(id string, m consistent.Message) consistent.Message {
 	return m
 }
 
-// show writes a message as a person compares it with another one.
+// show writes a message as a person compares it with another one: without its trace context,
+// in which a replay may differ.
 func show(m consistent.Message) string {
+	properties := slices.DeleteFunc(slices.Clone(m.UserProperties), func(u consistent.UserProperty) bool {
+		return slices.Contains(event.TraceContext[:], u.Name)
+	})
 	return fmt.Sprintf("%s %q %v (content type %q, response topic %q, correlation %q, retain %v, expiry %v)",
-		m.Topic, m.Payload, m.UserProperties, m.ContentType, m.ResponseTopic, m.CorrelationData, m.Retain, m.Expiry)
+		m.Topic, m.Payload, properties, m.ContentType, m.ResponseTopic, m.CorrelationData, m.Retain, m.Expiry)
 }
