@@ -30,9 +30,9 @@ type Broker struct {
 	store     store                // under mu
 }
 
-// NewBroker makes a broker without sessions and keys.
+// NewBroker makes a broker without sessions and keys. Its time is now, and stands still.
 func NewBroker() *Broker {
-	b := &Broker{sessions: make(map[string]*session), store: newStore()}
+	b := &Broker{sessions: make(map[string]*session), store: newStore(time.Now())}
 	b.idle.L = &b.mu
 	return b
 }
@@ -194,7 +194,7 @@ func (b *Broker) Published(filter string) []consistent.Message {
 func (b *Broker) State(key string) (value []byte, found bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.store.entries[key]
+	e := b.store.entries[key].Live(b.store.now.UnixMilli())
 	if e == nil {
 		return nil, false
 	}
@@ -314,7 +314,7 @@ func (c *Conn) Usage(_ context.Context, prefix string) (keys int, bytes int64, e
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	for key, e := range c.b.store.entries {
-		if e != nil && strings.HasPrefix(key, prefix) {
+		if e.Live(c.b.store.now.UnixMilli()) != nil && strings.HasPrefix(key, prefix) {
 			keys++
 			bytes += int64(len(e.Value))
 		}
@@ -395,21 +395,20 @@ type store struct {
 	entries map[string]*statestore.Entry
 	memos   map[[2]string]*statestore.Memo
 	last    hlc.Timestamp
+	now     time.Time
+	maxKeep time.Duration
 }
 
-func newStore() store {
-	return store{entries: make(map[string]*statestore.Entry), memos: make(map[[2]string]*statestore.Memo)}
+func newStore(now time.Time) store {
+	return store{now: now, maxKeep: 3650 * 24 * time.Hour, entries: make(map[string]*statestore.Entry), memos: make(map[[2]string]*statestore.Memo)}
 }
 
 func (s *store) apply(cmd *statestore.Command) statestore.Reply {
-	const day = 24 * int64(time.Hour/time.Millisecond)
-	now := time.Now().UnixMilli()
-	cmd.Time = statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: uint64(now), Node: "test"}}
-	env := statestore.Env{NowMs: now, WallMs: now, Last: s.last, Node: "store", MaxSkewMs: 60_000, KeepMs: 7 * day, MaxKeepMs: 3650 * day,
-		Room: statestore.Room{Keys: 1 << 40, Bytes: 1 << 40, Memos: 1 << 40}}
+	env, stamp := s.env()
+	cmd.Time = stamp
 	key, memo := string(cmd.Key), [2]string{string(cmd.Key), string(cmd.Message)}
 	var r statestore.Result
-	statestore.Apply(cmd, statestore.Cell{Entry: s.entries[key], Memo: s.memos[memo]}, &env, &r)
+	statestore.Apply(cmd, statestore.Cell{Entry: s.entries[key], Memo: s.memos[memo]}, env, &r)
 	s.last = r.Last
 	if r.Changed {
 		s.entries[key] = r.Entry.Clone()
@@ -419,4 +418,12 @@ func (s *store) apply(cmd *statestore.Command) statestore.Reply {
 		s.memos[memo] = r.Memo
 	}
 	return r.Reply
+}
+
+// env is what the rules look at, and the timestamp of a request that comes now.
+func (s *store) env() (*statestore.Env, statestore.Stamp) {
+	const day = 24 * int64(time.Hour/time.Millisecond)
+	now := s.now.UnixMilli()
+	return &statestore.Env{NowMs: now, WallMs: now, Last: s.last, Node: "store", MaxSkewMs: 60_000, KeepMs: 7 * day, MaxKeepMs: s.maxKeep.Milliseconds(),
+		Room: statestore.Room{Keys: 1 << 40, Bytes: 1 << 40, Memos: 1 << 40}}, statestore.Stamp{State: statestore.Given, At: hlc.Timestamp{Wall: uint64(now), Node: "test"}}
 }

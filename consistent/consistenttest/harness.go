@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -16,50 +15,24 @@ import (
 // patience is how long anything may take before it counts as never happening.
 const patience = 30 * time.Second
 
-// Test is a processor that runs on a [Broker] until its test ends.
+// Test has processors that run on a [Broker] until it ends.
 type Test struct {
 	Broker *Broker
 	t      testing.TB
+	name   string // of the processors
+	first  *Instance
 }
 
-// New runs a processor of that name, with the handlers that register registers. Errors of
-// the options and of the registration fail the test at once. Attempts follow each other
-// closely unless [consistent.WithBackoff] says otherwise, and nothing is logged unless
-// [consistent.WithLogger] is given.
+// New runs a processor of that name, with the handlers that register registers, as
+// [Test.Instance]; [Test.Start] runs more. Errors of the options and of the registration fail
+// the test at once. Attempts follow each other closely unless [consistent.WithBackoff] says
+// otherwise, nothing is logged unless [consistent.WithLogger] is given, and the time is the
+// broker's, which [Broker.Advance] moves, unless [consistent.WithNow] is.
 func New(t testing.TB, name string, register func(*consistent.Processor), opts ...consistent.Option) *Test {
 	t.Helper()
-	test := &Test{Broker: NewBroker(), t: t}
-	conn := test.Broker.Connect("processor")
-	t.Cleanup(func() { _ = conn.Close() })
-	start(t, conn, name, register, opts)
+	test := &Test{Broker: NewBroker(), t: t, name: name}
+	test.first = test.Start("processor", register, opts...)
 	return test
-}
-
-// start runs a processor on a connection until the test ends.
-func start(t testing.TB, conn consistent.Conn, name string, register func(*consistent.Processor), opts []consistent.Option) {
-	t.Helper()
-	quiet := consistent.WithLogger(slog.New(slog.DiscardHandler))
-	opts = append([]consistent.Option{quiet, consistent.WithBackoff(time.Millisecond, 10*time.Millisecond)}, opts...)
-	p, err := consistent.New(conn, name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	register(p)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
-	select {
-	case <-p.Subscribed():
-	case err := <-ended:
-		cancel()
-		t.Fatalf("the processor does not run: %v", err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the processor: %v", err)
-		}
-	})
 }
 
 // Send publishes messages and waits until they, and what was published in

@@ -18,10 +18,9 @@ import (
 // The messages may be made by hand ([Event]), or recorded: every [Test.Published] will do.
 func Replay(t testing.TB, name string, register func(*consistent.Processor), messages []consistent.Message, opts ...consistent.Option) *Test {
 	t.Helper()
-	test := &Test{Broker: NewBroker(), t: t}
-	conn := &replaying{Conn: test.Broker.Connect("processor"), t: t, first: make(map[string][]consistent.Message)}
-	t.Cleanup(func() { _ = conn.Close() })
-	start(t, conn, name, register, opts)
+	test := &Test{Broker: NewBroker(), t: t, name: name}
+	conn := test.Broker.Connect("processor")
+	test.first = test.start(conn, &replaying{Conn: conn, t: t, first: make(map[string][]consistent.Message)}, register, opts)
 	for _, m := range messages {
 		test.Send(m)
 	}
