@@ -186,7 +186,7 @@ func (c *Conn) mayRequest(t *session.Turn, topic []byte) bool {
 	}
 	if c.requests == nil {
 		c.requests = &requests{endpoint: c.b.handler.Open(c)}
-		c.session.Asks()
+		c.session.NoteRequests()
 	}
 	c.requests.topic.Remember(t.Grants, topic)
 	return true

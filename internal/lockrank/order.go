@@ -63,8 +63,8 @@ var several = []any{KeyStripe{}, TopicStripe{}, Shard{}}
 var order = []entry{
 	// Held while files of the configuration are read, and what they say is put in force.
 	lock[Reloading]("server.reloading.mu"),
-	// The turn of the journal's callbacks and of timers. It is held while that turn is flushed:
-	// while up to fewDirty sockets are written to, and while sessions whose queue is
+	// Guards the turn that the journal's callbacks share. It is held while that turn is
+	// flushed: while up to fewDirty sockets are written to, and while sessions whose queue is
 	// full end.
 	lock[DeferredOutput]("session.Env.deferredMu"),
 	// Held while a session ends or its delayed will is published, and by a CONNECT

@@ -27,9 +27,10 @@ import (
 // twice the inflight deliveries. When a connection ends, all inflight deliveries become
 // strays (Rewind). The client's Receive Maximum bounds the number of strays.
 //
-// If a stray or Cooling has the computed identifier, the message gets a free one. In a
-// queue on disk, that identifier is written to the message's row, and the message is sent
-// when the row is on disk. When the message is sent, it becomes a stray.
+// If a stray has the computed identifier, or the identifier is in Cooling, because its last
+// use may still be on disk, the message gets a free one. In a queue on disk, that identifier
+// is written to the message's row, and the message is sent when the row is on disk. When the
+// message is sent, it becomes a stray.
 //
 // Of a long queue, the messages that are sent next and the newest ones are in memory; the
 // middle takes no memory besides a count. Only a session's queue on disk has a middle
@@ -42,13 +43,13 @@ type Queue struct {
 // deliveries is the part of a queue that exists from its first message on. Most clients
 // are idle and never get a message.
 type deliveries struct {
-	Front  ring
-	Next   uint64           // head <= next <= end: those before it were sent on this connection
-	Live   int              // slots before next that aren't done
-	Strays map[uint16]*Slot // by packet identifier
-	Resend []*Slot          // strays to be sent again on this connection, oldest first; some may be done by now
-	Tail   uint64           // sequence number of the next message to come
-	*deep                   // shallow, if the queue is in memory only
+	Front     ring
+	Next      uint64           // head <= next <= end: those before it were sent on this connection
+	Live      int              // slots before next that aren't done
+	Strays    map[uint16]*Slot // by packet identifier
+	Resend    []*Slot          // strays to be sent again on this connection, oldest first; some may be done by now
+	Tail      uint64           // sequence number of the next message to come
+	*diskPart                  // noDiskPart, if the queue is in memory only
 
 	Messages int   // inflight or waiting, in memory or not
 	Bytes    int64 // of Messages
@@ -59,10 +60,10 @@ type deliveries struct {
 
 // noDeliveries is the deliveries of queues that have had no message. It is never
 // written to.
-var noDeliveries = &deliveries{deep: shallow}
+var noDeliveries = &deliveries{diskPart: noDiskPart}
 
-// deep is the part of a queue that only a queue on disk has.
-type deep struct {
+// diskPart is the part of a queue that only a queue on disk has.
+type diskPart struct {
 	Middle      OnDisk
 	Back        ring
 	Unevictable int64 // how much of InMemory the last eviction could not release
@@ -84,8 +85,8 @@ type Cooling struct {
 	Batch journal.Seq // in which the row was deleted
 }
 
-// shallow is the deep of queues that are in memory only. It is never written to.
-var shallow = new(deep)
+// noDiskPart is the diskPart of queues that are in memory only. It is never written to.
+var noDiskPart = new(diskPart)
 
 // OnDisk stands for messages that are on disk only. Their sequence numbers are in
 // From <= seq < To; not each number in that range has a message.
@@ -136,8 +137,8 @@ func New(base, span uint16) Queue {
 	return Queue{base: base, Span: span, deliveries: noDeliveries}
 }
 
-// Unused says whether the queue has had no message. Then Open must
-// be called before any of its fields is written to.
+// Unused says whether the queue has had no message since New or Clear. The caller then calls
+// Open before it writes to a field.
 func (q *Queue) Unused() bool { return q.deliveries == noDeliveries }
 
 // Clear empties the queue. The caller has released the messages.
@@ -146,14 +147,14 @@ func (q *Queue) Clear() { q.deliveries = noDeliveries }
 // Open allocates the queue's deliveries, if it has none yet.
 func (q *Queue) Open() {
 	if q.Unused() {
-		q.deliveries = &deliveries{deep: shallow}
+		q.deliveries = &deliveries{diskPart: noDiskPart}
 	}
 }
 
 // Start makes a queue on disk, still empty, begin with a sequence number.
 func (q *Queue) Start(seq uint64) {
 	q.Open()
-	q.deep = new(deep)
+	q.diskPart = new(diskPart)
 	q.Front.Reset(seq)
 	q.Next, q.Tail = seq, seq
 	q.Middle.From, q.Middle.To = seq, seq
@@ -229,7 +230,8 @@ func (q *Queue) skipTo(seq uint64) bool {
 	return true
 }
 
-// Join moves the back to the front, if no message waits between the two.
+// Join moves the back to the front, if no message of the front or the middle is still to be
+// sent.
 func (q *Queue) Join() {
 	q.skipDone()
 	if q.Next != q.Front.End || q.Middle.Count > 0 || q.Back.len() == 0 {
@@ -424,7 +426,7 @@ func (q *Queue) Rewind() {
 func (q *Queue) Shrink() {
 	switch {
 	case q.Unused() || !q.Empty() || len(q.Strays) > 0:
-	case q.deep == shallow:
+	case q.diskPart == noDiskPart:
 		q.deliveries = noDeliveries
 	default: // keep deliveries: its sequence numbers continue
 		q.Front.Slots, q.Back.Slots, q.Strays, q.Resend = nil, nil, nil, nil
@@ -439,8 +441,8 @@ func BySeq(a, b *Slot) int {
 	return 1
 }
 
-// Carry adds a delivery that was inflight before a restart. It returns false if the packet
-// identifier is in use.
+// Carry adds a delivery that was inflight before a restart, as a stray. It returns false if
+// the packet identifier is in use.
 func (q *Queue) Carry(it Slot) bool {
 	if it.ID == 0 {
 		it.ID = q.PacketID(it.Seq)
@@ -496,8 +498,8 @@ func (q *Queue) Evict(it *Slot) {
 	*it = Slot{State: Done}
 }
 
-// Load moves a message from the middle to the end of the front. It returns false if
-// messages in the front must be sent first.
+// Load moves a message that was read from disk from the middle to the end of the front. It
+// returns false if messages in the front must be sent first.
 func (q *Queue) Load(it Slot) bool {
 	if !q.skipTo(it.Seq) {
 		return false

@@ -24,5 +24,6 @@ const (
 	ChargedAlone = 1 << 10
 )
 
-// Load is the bytes of so many messages, plus overhead bytes for each of them.
-func Load(messages int, bytes, overhead int64) int64 { return bytes + int64(messages)*overhead }
+// Footprint is what queued messages take on disk (with RowOverhead) or in memory (with
+// SlotOverhead): their bytes, and overhead bytes for each.
+func Footprint(messages int, bytes, overhead int64) int64 { return bytes + int64(messages)*overhead }

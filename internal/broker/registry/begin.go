@@ -176,8 +176,8 @@ func (r *Registry) saveBegin(s *session.Session, c *Connection) (saved journal.S
 	s.ExpireAt, s.WillAt = nil, nil
 	s.Expiry, s.Away = p.SessionExpiry, 0
 	r.Principals.Back(&s.Place)
-	asked, _ := limits.AskedQueueFull(p.Raw)
-	s.Ask(asked)
+	chosen, _ := limits.AskedQueueFull(p.Raw)
+	s.ChooseQueueFull(chosen)
 	return r.SaveSession(s), nil
 }
 

@@ -4,7 +4,7 @@
 //   - [Registry.Attach] gives a connection its session (begin.go), [Registry.Detach] takes
 //     it back (end.go).
 //   - A session that is away ends after its expiry, and its will is published after its
-//     delay, by clocks that follow the machine's (clock.go).
+//     delay, by timers that move when the machine's clock is set forward (clock.go).
 //   - When there is no room for another session, one that is away with nothing queued ends
 //     (sessions.go).
 //   - An operator lists, disconnects and ends sessions (operate.go).

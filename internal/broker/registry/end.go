@@ -77,7 +77,7 @@ func (r *Registry) endSessionIf(t *session.Turn, s *session.Session, due func() 
 		return false
 	}
 	s.Ended = true
-	s.Ask(0)
+	s.ChooseQueueFull(0)
 	c := s.Peer
 	s.Peer = nil
 	w := s.Will

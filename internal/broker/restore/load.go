@@ -99,7 +99,7 @@ func (l *loader) Session(client string, r rows.Session) error {
 	s := session.New(l.b.Env, client, r.Owner)
 	s.Routed.Start(0)
 	s.SID, s.Expiry, s.Away, s.Routed.SentTo = r.SID, r.Expiry, r.Away, r.Sent
-	s.Ask(r.QueueFull)
+	s.ChooseQueueFull(r.QueueFull)
 	s.AwayByWall = true
 	if s.Away == 0 {
 		s.Away, s.AwayByWall = l.b.WallMs(), false
@@ -225,7 +225,7 @@ func (l *loader) claim(s *session.Session, it *queue.Slot) bool {
 
 // stored is what the loader keeps in memory of a message on disk.
 type stored struct {
-	size      int   // as Message.size
+	size      int   // as Message.Size
 	expiresAt int64 // on the broker's clock in ms; 0: never
 }
 

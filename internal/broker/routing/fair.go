@@ -21,7 +21,7 @@ const (
 // StoredBytes is how many bytes queued messages take on disk, or in memory only. A
 // message that is in several queues counts once.
 func (rt *Router) StoredBytes() int64 {
-	return queue.Load(int(rt.Counters.Queued.Load()), rt.Counters.QueuedBytes.Load()-rt.Payloads.SavedBytes(), queue.RowOverhead)
+	return queue.Footprint(int(rt.Counters.Queued.Load()), rt.Counters.QueuedBytes.Load()-rt.Payloads.SavedBytes(), queue.RowOverhead)
 }
 
 // refuses says whether a publish must be refused before any client gets it: a
@@ -53,7 +53,7 @@ func (rt *Router) fairLevel() int64 {
 	l := &rt.Limits
 	used := rt.Weight(int(rt.Counters.Queued.Load()), rt.StoredBytes())
 	if used < l.MaxTotalQueuedBytes/10*session.NearFullTenths {
-		if rt.nearTotal.Load() && used < l.MaxTotalQueuedBytes/session.WarnedAgainHalf {
+		if rt.nearTotal.Load() && used < l.MaxTotalQueuedBytes/session.WarnAgainDivisor {
 			rt.nearTotal.Store(false)
 		}
 		return math.MaxInt64
@@ -82,7 +82,7 @@ func (rt *Router) fairShare() int64 {
 	return rt.fair
 }
 
-// LevelOf gives the level at which weights that are cut there make up room.
+// LevelOf gives the level for which the weights, each cut off at the level, add up to room.
 func LevelOf(weights []int64, room int64) int64 {
 	slices.Sort(weights)
 	for i, w := range weights {
@@ -110,7 +110,7 @@ func (rt *Router) weights() (all []int64) {
 	for _, g := range rt.Groups {
 		g.Mu.Lock()
 		if g.Messages > 0 {
-			all = append(all, rt.Weight(g.Messages, g.Load()))
+			all = append(all, rt.Weight(g.Messages, g.DiskBytes()))
 		}
 		g.Mu.Unlock()
 	}
@@ -129,9 +129,9 @@ func (rt *Router) JudgeQueueFull(props []byte) (code mqtt.ReasonCode, reason str
 	return mqtt.Success, ""
 }
 
-// FitQueues sets the bounds of queues on disk that are not set by what the disk has
-// room for: half of what is free, or taken by queues already, for all of them, and a
-// quarter of that for one.
+// FitQueues sets those bounds of queues on disk that the settings leave open by the room on
+// the disk: half of what is free or taken by queues already for all of them, and a quarter
+// of that for one.
 func (rt *Router) FitQueues() {
 	l := &rt.Limits
 	if l.MaxTotalQueuedBytes == 0 {

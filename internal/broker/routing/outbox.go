@@ -148,7 +148,7 @@ func (x *Outbox) undoStore() {
 	x.retained = nil
 }
 
-// route puts a message into the queues of those who match.
+// route puts a message into the queues of the sessions and shared subscriptions that match.
 func (x *Outbox) route(o *message.Outgoing) Refusal {
 	rt, t := x.rt, x.t
 	if o.QoS > 0 && rt.Journal.Low() && rt.NeedsDisk(t, o, new(session.PublishRows)) {

@@ -118,7 +118,7 @@ func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Rep
 	})
 	for _, name := range names {
 		if s.OutputFull() {
-			return true, 0 // r.owed.After is where to go on
+			return true, 0 // r.Owed.After says where to go on
 		}
 		waited, after := rt.replayOne(t, s, r, []byte(name))
 		if !waited || after != 0 {

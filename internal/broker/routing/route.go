@@ -100,9 +100,9 @@ func (rt *Router) DeliverTo(t *session.Turn, matches []*session.Subscription, i 
 	}
 }
 
-// gather gives what all subscriptions of a session say together that t.Chain leads to from
-// match i; their identifiers are in t.SubIDs then. any is false if none of them is to get
-// the message. The session's lock is held.
+// gather combines the subscriptions of one session that match: match i, and those to which
+// t.Chain leads from there. It puts their identifiers into t.SubIDs. any is false if none of
+// them is to get the message. The session's lock is held.
 func gather(t *session.Turn, matches []*session.Subscription, i int, o *message.Outgoing) (qos byte, retain, any bool) {
 	t.SubIDs = t.SubIDs[:0]
 	if s := matches[i].Session; s.Ended {

@@ -13,33 +13,32 @@ import (
 //
 // A session's queue on disk is bounded in bytes of the disk. At the bound the
 // session's setting says what happens (QueueFull): the server's, or what its client
-// asked for in CONNECT. Messages that have expired go before that.
+// chose in CONNECT. Before that, messages that have expired are removed.
 //
-// All queues together are bounded, too. From nine tenths of that on, nothing that
-// was acknowledged is lost for it, but publishes are refused that would go to a
-// session which holds more than its fair share. The fair share is the most that
-// every session could hold within eight tenths of the bound, if those that hold
-// less leave the rest to the others. So a client with many sessions, or one large
-// one, that fills the disk can't cost a session with a small queue anything: such a
-// session is below its share, and messages for it are still taken. Which publisher
-// has filled the queues does not matter: it may be any that publishes to a topic of
-// an abandoned session, and none of those is at fault.
+// All queues together are bounded, too. From nine tenths of that bound on, the broker
+// refuses publishes to a session that holds more than its fair share, and drops nothing that
+// was acknowledged. The fair share is the most that every session could hold within
+// eight tenths of the bound, if those that hold less leave the rest to the others. So a
+// client with many sessions, or one large one, that fills the disk can't cost a session with
+// a small queue anything: such a session is below its share, and messages for it are still
+// taken. Which publisher has filled the queues does not matter: it may be any that publishes
+// to a topic of an abandoned session, and none of those is at fault.
 //
 // What is in memory only (the queues of sessions that end with their connection,
 // responses, notifications) is bounded in bytes of memory.
 
 const (
-	NearFullTenths  = 8
-	expiredAtOnce   = 64   // slots looked at for expired messages when a queue is full
-	purgeAtOnce     = 1000 // rows looked at by a purge between two others' turns
-	purgeRoomShare  = 16   // of the bound: what may come while a purge makes room
-	WarnedAgainHalf = 2
+	NearFullTenths   = 8
+	expiredAtOnce    = 64   // slots looked at for expired messages when a queue is full
+	purgeAtOnce      = 1000 // rows that purge reads before it locks the session again
+	purgeRoomShare   = 16   // while a purge makes room, a queue may exceed its bound by this part of it: a 16th
+	WarnAgainDivisor = 2    // once a queue holds less than its bound divided by this, the log may warn again
 )
 
 // whenFull says what happens when the queue on disk is full; s.Mu is held.
 func (s *Session) whenFull() limits.QueueFull {
-	if s.asked != 0 {
-		return limits.QueueFulls[s.asked]
+	if s.queueFull != 0 {
+		return limits.QueueFulls[s.queueFull]
 	}
 	return s.Env.Limits.QueueFull
 }
@@ -51,9 +50,9 @@ func (s *Session) stored(q *queue.Queue) bool { return q == &s.Routed && s.SID !
 func (s *Session) Fullness(q *queue.Queue) (load, bound int64) {
 	l := &s.Env.Limits
 	if s.stored(q) {
-		return queue.Load(q.Messages, q.Bytes, queue.RowOverhead), l.MaxQueuedBytes
+		return queue.Footprint(q.Messages, q.Bytes, queue.RowOverhead), l.MaxQueuedBytes
 	}
-	return queue.Load(q.Messages, q.Bytes, queue.SlotOverhead), min(l.MaxQueuedMemory, l.MaxQueuedBytes)
+	return queue.Footprint(q.Messages, q.Bytes, queue.SlotOverhead), min(l.MaxQueuedMemory, l.MaxQueuedBytes)
 }
 
 // full says whether the queue is at its bound, after expired messages have gone.
@@ -100,8 +99,8 @@ func (s *Session) mayPurge() bool {
 	return s.purging || s.Routed.Middle.Count > 0 && expired(s.Routed.Middle.Expires, s.Env.Now())
 }
 
-// makeRoom deals with a queue at its bound: it says whether a message more may
-// come. s.Mu is held.
+// makeRoom does what is to happen when a queue is at its bound, and says whether one more
+// message may come nevertheless. s.Mu is held.
 func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
 	if q == &s.Direct {
 		// A response or notification is lost, so the client has to know; what is on
@@ -112,8 +111,7 @@ func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
 		}
 		return false
 	}
-	load, bound := s.Fullness(q)
-	if s.whenFull() == limits.DropOldest && load < 2*bound && q.Messages/2 < s.Env.Limits.MaxQueued {
+	if s.mayDrop(q) {
 		return true // shed follows
 	}
 	if !s.Ended {
@@ -122,8 +120,8 @@ func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
 	return false
 }
 
-// shed drops the oldest messages that have not been sent, if that is what is to
-// happen with a queue beyond its bound. Those on disk only are read for that.
+// shed drops the oldest messages that have not been sent, while the queue is beyond its
+// bound, if whenFull says DropOldest. ResumeFeed first reads those that are on disk only.
 // s.Mu is held.
 func (s *Session) shed(t *Turn) {
 	if s.whenFull() != limits.DropOldest {
@@ -165,23 +163,23 @@ func (s *Session) warn(t *Turn, q *queue.Queue) {
 	case near && !s.warned:
 		s.warned = true
 		t.nearFull = append(t.nearFull, s)
-	case !near && s.warned && load < bound/WarnedAgainHalf && q.Messages < s.Env.Limits.MaxQueued/WarnedAgainHalf:
+	case !near && s.warned && load < bound/WarnAgainDivisor && q.Messages < s.Env.Limits.MaxQueued/WarnAgainDivisor:
 		s.warned = false
 	}
 }
 
-// isNearFull says that a queue is near its bound, and has what has expired of it
-// deleted. No lock is held.
-func (e *Env) isNearFull(s *Session) {
+// noteNearFull logs once that a queue has come near its bound, and starts a goroutine that
+// deletes expired messages from the disk. No lock is held.
+func (e *Env) noteNearFull(s *Session) {
 	s.Mu.Lock()
 	messages, bytes, ended := s.Routed.Messages, s.Routed.Bytes, s.Ended
 	_, bound := s.Fullness(&s.Routed)
-	say := s.warned && !s.said
-	s.said = s.warned
+	report := s.warned && !s.logged
+	s.logged = s.warned
 	purge := !s.purging && s.mayPurge()
 	s.purging = s.purging || purge
 	s.Mu.Unlock()
-	if say && !ended {
+	if report && !ended {
 		e.Counters.NearFull.Add(1)
 		e.Log.Warn("the queue of a session is near its bound", "client", s.ID, "messages", messages, "bytes", bytes, "bound", bound)
 	}
@@ -241,12 +239,15 @@ func (e *Env) purge(s *Session) {
 	}
 }
 
-// Weight makes one figure of messages and bytes, on the scale of MaxTotalQueuedBytes.
+// Weight is what a queue counts for the fair shares: its bytes or its messages, whichever is
+// more of the bound of all queues, on the scale of MaxTotalQueuedBytes.
 func (e *Env) Weight(messages int, load int64) int64 {
 	l := &e.Limits
 	return max(load, int64(float64(messages)*float64(l.MaxTotalQueuedBytes)/float64(l.MaxTotalQueued)))
 }
 
+// Refuses says whether a publish that matches sub must be refused: the session's weight is
+// above level, or its queue is full and whenFull says Reject.
 func (s *Session) Refuses(t *Turn, sub *Subscription, level int64) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -258,12 +259,13 @@ func (s *Session) Refuses(t *Turn, sub *Subscription, level int64) bool {
 	return s.Env.Weight(q.Messages, load) > level || s.whenFull() == limits.Reject && s.full(t, q)
 }
 
-// Ask notes what the client chose; s.Mu is held.
-func (s *Session) Ask(asked byte) {
-	if limits.QueueFulls[s.asked] == limits.Reject {
+// ChooseQueueFull sets what the client chose for a full queue: an index of
+// limits.QueueFulls; 0: nothing. s.Mu is held.
+func (s *Session) ChooseQueueFull(chosen byte) {
+	if limits.QueueFulls[s.queueFull] == limits.Reject {
 		s.Env.Rejecting.Add(-1)
 	}
-	if s.asked = asked; limits.QueueFulls[asked] == limits.Reject {
+	if s.queueFull = chosen; limits.QueueFulls[chosen] == limits.Reject {
 		s.Env.Rejecting.Add(1)
 	}
 }

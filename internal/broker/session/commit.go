@@ -33,13 +33,12 @@ type PublishRows struct {
 
 // How a publish gets to disk.
 //
-// Routing puts a message into each matching queue, under one session's lock
-// after the other. Which queues these were is only known at the end, and all
-// their rows must be in one batch, together with what says that a QoS 2 publish
-// has been received: if one could be there without the other, the publish would
-// be lost, or done twice, after a crash. So routing only notes what is to be
-// saved and marks the slots as unsaved, which keeps them from being sent; Commit
-// then writes all of it at once, and visits the sessions a second time to send.
+// Routing puts a message into each matching queue, under one session's lock after the other.
+// Which queues these were is only known at the end, and all their rows must be in one batch,
+// together with what says that a QoS 2 publish has been received: if one could be there
+// without the other, the publish would be lost, or done twice, after a crash. So routing
+// only notes what is to be saved and marks the slots as unsaved, which keeps them from being
+// sent; Commit then writes all of it at once, and visits the sessions a second time to send.
 // A message that goes to several queues is written once, and their rows refer to it.
 
 // Commit journals what this turn has put into queues, and the rows of with (nil: none),
@@ -72,7 +71,8 @@ func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
 	return max(batch, e.Commit(t, nil))
 }
 
-// number has each message that goes to several sessions in a row stored once.
+// number gives a number to each message that goes to several sessions' queues, so that it is
+// stored once. Its saves follow each other. In a backlog it has a row of its own.
 func (e *Env) number(saves []save) {
 	for i := 0; i < len(saves); {
 		m, n := saves[i].Slot.Message, 0

@@ -8,8 +8,8 @@
 //   - It takes a message of a shared subscription, a [Group], if it has room, and hands
 //     back what it did not send (shared.go).
 //   - [Env.Commit] journals what routing has put into queues (commit.go).
-//   - A [Turn] is the work between two moments at which a goroutine has nothing to do: it
-//     remembers which connections got output, so that each is flushed once.
+//   - A [Turn] is what a goroutine does until it has nothing more to do. It remembers which
+//     connections got output, so that each is flushed once.
 //
 // The broker decides which messages a session gets, when it begins and when it ends.
 package session

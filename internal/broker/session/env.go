@@ -67,14 +67,13 @@ func (e *Env) Now() int64 { return int64(time.Since(e.start) / time.Millisecond)
 // SinceStart is the same clock for what needs a Duration.
 func (e *Env) SinceStart() time.Duration { return time.Since(e.start) }
 
-// Wall is what to add to the broker's clock to get the wall clock, in ms.
-//
-// It stays what it was at the start: the expiry of a message that was published in this
-// run must not move when the wall clock is stepped, wherever the message is meanwhile.
+// Wall is what to add to the broker's clock to get the wall clock, in ms. It stays what it
+// was at the start: the expiry of a message that was published in this run must not move
+// when the wall clock is stepped, wherever the message is meanwhile.
 func (e *Env) Wall() int64 { return e.Epoch }
 
-// WaitDurable blocks until the journal batch is durable. For readers, where
-// something happens once per connection or subscription.
+// WaitDurable blocks until the journal's batch is durable. It is for goroutines that may wait
+// for the disk (readers, replays, operators' requests), and not for the journal's callbacks.
 func (e *Env) WaitDurable(seq journal.Seq) {
 	done := make(signal)
 	if e.Journal.Await(seq, done) {

@@ -9,13 +9,11 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
-// SaveSession journals the session, now that its client is connected, with its
-// will. s.Mu is held. It gives 0 if there is nothing for the disk: of a session that
-// ends with its connection only the will is, as a crash doesn't make up for it.
-//
-// One that has been on disk stays there although it is to end with this
-// connection: part of its queue may be nowhere else. After a crash it has
-// expired.
+// SaveSession journals the session, now that its client is connected, with its will. It gives
+// 0 if there is nothing for the disk: of a session that ends with its connection only the
+// will is on disk, which is published after a crash. A session that has been on disk stays
+// there although it is to end with this connection: part of its queue may be nowhere else.
+// After a crash it has expired. s.Mu is held.
 func (e *Env) SaveSession(s *Session) journal.Seq {
 	if s.SID == 0 {
 		if !s.Persistent() {
@@ -80,10 +78,9 @@ func (e *Env) SaveAway(s *Session, publishing bool) {
 	a.End(nil)
 }
 
-// row gives the session's row, which says that messages before sent may have been
-// sent.
+// row gives the session's row, which says that messages before sent may have been sent.
 func (s *Session) row(sent uint64) []byte {
-	r := rows.Session{SID: s.SID, Expiry: s.Expiry, Away: s.Away, Sent: sent, QueueFull: s.asked, Owner: s.Owner()}
+	r := rows.Session{SID: s.SID, Expiry: s.Expiry, Away: s.Away, Sent: sent, QueueFull: s.queueFull, Owner: s.Owner()}
 	return r.Row()
 }
 
@@ -113,9 +110,8 @@ func (e *Env) DeleteSession(s *Session, keepWill bool) journal.Seq {
 	return batch
 }
 
-// deleteLater deletes messages that are on disk only, of a session or group that
-// has ended, once it has seen what they refer to. Until then their rows are what a
-// crash would leave.
+// deleteLater deletes messages that are on disk only, of a session or group that has ended,
+// once it has seen what they refer to. Until then their rows are what a crash would leave.
 func (e *Env) deleteLater(sid uint64, m queue.OnDisk) {
 	e.Background(func(*Turn) {
 		numbers, err := e.Pages.Numbers(sid, m.From, m.To)

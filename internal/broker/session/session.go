@@ -48,22 +48,22 @@ type Session struct {
 	Judge   func(topic []byte, direct bool) bool
 	Replays *Replays // retained messages that new subscriptions are still owed; nil: none
 
-	FilterBytes  int32  // of the filters in Subs
-	ReceivedRoom int32  // number of entries of Received for which memory is charged
-	Inflight     int32  // slots counted against receiveMax
-	receiveMax   int32  // the client's Receive Maximum, or limits.MaxInflight if that is smaller
-	notices      int32  // notifications in Direct
-	Expiry       uint32 // Session Expiry Interval in seconds; 0: the session ends with its connection
-	AwayByWall   bool   // Away was read from disk: it follows the wall clock forward
-	Ended        bool   // the session is no longer in the registry
-	awaiting     bool   // the journal will call Durable, which calls Pump
-	loading      bool   // a goroutine reads messages back from the disk
-	passedOver   bool   // a message of a shared subscription found no room here
-	Replaying    bool   // a goroutine sends the messages of Replays
-	purging      bool   // a goroutine deletes expired messages
-	asked        byte   // what the client asked the broker to do when its queue is full: an index of limits.QueueFulls; 0: nothing
-	asks         bool   // the client of this connection asks a handler: a place in its Receive Maximum is kept for the responses
-	warned, said bool   // warned: the queue on disk is near its bound; said: the log has a line about it
+	FilterBytes    int32  // of the filters in Subs
+	ReceivedRoom   int32  // number of entries of Received for which memory is charged
+	Inflight       int32  // slots counted against receiveMax
+	receiveMax     int32  // the client's Receive Maximum, or limits.MaxInflight if that is smaller
+	notices        int32  // notifications in Direct
+	Expiry         uint32 // Session Expiry Interval in seconds; 0: the session ends with its connection
+	AwayByWall     bool   // Away was read from disk: it follows the wall clock forward
+	Ended          bool   // the session is no longer in the registry
+	awaiting       bool   // the journal will call Durable, which calls Pump
+	loading        bool   // a goroutine reads messages back from the disk
+	passedOver     bool   // a message of a shared subscription found no room here
+	Replaying      bool   // a goroutine sends the messages of Replays
+	purging        bool   // a goroutine deletes expired messages
+	queueFull      byte   // what the client chose for a full queue: an index of limits.QueueFulls; 0: nothing
+	requests       bool   // the client has sent a request to a handler on this connection: a place in its Receive Maximum is kept for the responses
+	warned, logged bool   // warned: the queue on disk is near its bound; logged: the log has a line about it
 }
 
 // New makes a session for a client ID. It belongs to the principal owner (see
@@ -171,8 +171,8 @@ func (s *Session) sendAtOnce(t *Turn, q *queue.Queue, it *queue.Slot) bool {
 	return true
 }
 
-// Respond is sendAtOnce for a response to a request, on the subscription sub. If it
-// returns true it has taken over the caller's reference to m.
+// Respond is sendAtOnce for a response to a request, on the subscription sub. If it returns
+// true it has taken over the caller's reference to m. Deliver (deliver.go) is for the rest.
 func (s *Session) Respond(t *Turn, sub *Subscription, m *message.Message) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -224,8 +224,7 @@ func (s *Session) Remove(q *queue.Queue, it *queue.Slot) {
 	q.TakeOut(it)
 }
 
-// uncountSlot takes a slot without a message out of everything that counts it; s.Mu is
-// held.
+// uncountSlot takes a slot without a message out of everything that counts it; s.Mu is held.
 func (s *Session) uncountSlot(q *queue.Queue, it *queue.Slot) {
 	if it.Number != 0 {
 		s.Env.Payloads.Release(s.Env.Journal, it.Number)
@@ -270,7 +269,7 @@ func (s *Session) Pump(t *Turn) {
 		case it.Message == nil:
 			t.Feed = append(t.Feed, s)
 			return // ResumeFeed calls Pump again
-		case q == &s.Routed && !s.mayLeave(it):
+		case q == &s.Routed && !s.readyToSend(it):
 			return // Durable calls Pump again
 		case q == &s.Direct:
 			q.Identify(it)
@@ -301,28 +300,28 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 }
 
 // places is how many places of the client's Receive Maximum the messages of a queue may
-// take. A client that asks a handler may acknowledge its messages only when it has the
-// response: they must leave a place for that. s.Mu is held.
+// take. A client that sends requests to a handler may acknowledge messages only after it
+// has got a response, so messages must leave a place for the response. s.Mu is held.
 func (s *Session) places(q *queue.Queue) int32 {
-	if q == &s.Routed && s.asks {
+	if q == &s.Routed && s.requests {
 		return max(1, s.receiveMax-1)
 	}
 	return s.receiveMax
 }
 
-// Asks notes that the client asks a handler on its connection.
-func (s *Session) Asks() {
+// NoteRequests notes that the client sends requests to a handler on this connection.
+func (s *Session) NoteRequests() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	s.asks = true
+	s.requests = true
 }
 
-// mayLeave gives a routed message its packet identifier, and says whether everything is
-// on disk that must be there before the message is sent; s.Mu is held.
+// readyToSend gives a routed message its packet identifier, and says whether all is on disk
+// that must be there before it is sent; if not, the journal will call Durable. s.Mu is held.
 //
 // What must be on disk:
 //
-//   - everything of the transaction by which it was published, if it was by one, also if
+//   - if a transaction has published the message, the batch of the transaction, also where
 //     the session is not on disk;
 //   - at QoS 2 the message itself: otherwise, after a crash, its publisher would send it
 //     again, and the client would get it twice;
@@ -330,7 +329,7 @@ func (s *Session) Asks() {
 //   - the mark, which says that the message may have been sent: after a crash no other
 //     member of a shared subscription may get it [MQTT-4.8.2-5], and DUP is set. The mark
 //     is so far ahead that messages rarely wait for it.
-func (s *Session) mayLeave(it *queue.Slot) bool {
+func (s *Session) readyToSend(it *queue.Slot) bool {
 	for q := &s.Routed; len(q.Cooling) > 0 && s.onDiskBy(q.Cooling[0].Batch); {
 		q.Cooling = q.Cooling[1:]
 	}
@@ -382,8 +381,7 @@ func (s *Session) advanceMark(seq uint64) bool {
 	return seq < q.Marked || !s.awaits(q.MarkBatch)
 }
 
-// mayHaveSent is the sequence number before which messages may have been sent; s.Mu is
-// held.
+// mayHaveSent is the sequence number before which messages may have been sent; s.Mu is held.
 func (s *Session) mayHaveSent() uint64 { return max(s.Routed.Next, s.Routed.SentTo) }
 
 // send appends one PUBLISH to the output. It returns false if the message must not be
@@ -518,7 +516,7 @@ func (s *Session) release(q *queue.Queue, it *queue.Slot) {
 // under the new Receive Maximum. s.Mu is held.
 func (s *Session) Resume(t *Turn, c *peer.Peer) {
 	s.Peer = c
-	s.Inflight, s.asks = 0, false
+	s.Inflight, s.requests = 0, false
 	s.receiveMax = c.ReceiveMax
 	s.Routed.Rewind()
 	s.Direct.Rewind()

@@ -27,9 +27,9 @@ type Group interface {
 	HasMembers() bool
 }
 
-// A member takes a group's messages only as far ahead of what it has been sent:
-// what waits in its queue can't go to another one quickly, and stays in memory. When
-// memory is tight, messages rather stay in the backlog, which is on disk.
+// A member takes a group's messages only so far ahead of what it has been sent: those in its
+// queue stay in memory, and can't go to another member quickly. When memory is tight, more
+// of them stay in the backlog, which is on disk.
 const (
 	sharedAhead           = 128
 	sharedAheadBytes      = 16 << 20 // what it hasn't acknowledged included
@@ -45,7 +45,8 @@ func (s *Session) HasRoom(t *Turn, sub *Subscription) bool {
 	return s.takes(t, sub, sub.QoS)
 }
 
-// Offer delivers to a member if it is connected and has room: others may.
+// Offer delivers the message if the client is connected and the session has room. Otherwise
+// it returns false, and the group may offer the message to another member.
 func (s *Session) Offer(t *Turn, sub *Subscription, o *message.Outgoing) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -94,10 +95,10 @@ func (s *Session) sharedHasRoom() bool {
 	return !q.Long() && q.Waiting() < sharedAhead && q.InMemory < most
 }
 
-// HandBack finishes what came by the shared subscription and was not sent, and gives the
-// messages with a reference each: also what was sent at QoS 1 and isn't acknowledged, if
-// the client won't come back for it or others are there now. At QoS 2 no other member may
-// get that [MQTT-4.8.2-5].
+// HandBack takes out of the queue what came by the shared subscription and was not sent, and
+// gives the messages with a reference each. If the client won't come back, or others are
+// there now, it also takes what was sent at QoS 1 and isn't acknowledged. What was sent at
+// QoS 2 no other member may get [MQTT-4.8.2-5].
 func (s *Session) HandBack(t *Turn, sub *Subscription, others bool) (messages []*message.Message) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -120,9 +121,9 @@ func (s *Session) HandBack(t *Turn, sub *Subscription, others bool) (messages []
 	return messages
 }
 
-// handBack finishes a slot of the routed queue and gives its message, with a
-// reference. Its rows go with the next commit of the turn: the batch that has
-// them elsewhere. Trim is to follow. s.Mu is held.
+// handBack takes a slot out of the routed queue and gives its message, with a reference. The
+// turn's next commit deletes its rows, in the batch that has the message elsewhere. The
+// caller calls Trim. s.Mu is held.
 func (s *Session) handBack(t *Turn, it *queue.Slot) *message.Message {
 	m := it.Message
 	m.Keep()

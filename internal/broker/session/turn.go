@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Turn is the work of one goroutine between two moments at which it has nothing
-// to do: scratch memory that routing needs, and the connections that got output
-// and must be flushed at the end. A reader's turn is what it does with the bytes
-// of one read; it is pooled, so that an idle connection holds none.
+// Turn is what one goroutine does until it has nothing more to do: it has the scratch
+// memory that routing needs, and the connections that got output and must be flushed at
+// the end. A reader's turn is what it does with the bytes of one read. Turns are pooled,
+// so that an idle connection holds none.
 type Turn struct {
 	env      *Env
 	Self     *peer.Peer // the reader's own connection, which it flushes itself; nil for others
@@ -39,8 +39,7 @@ type Turn struct {
 
 	Chain []Link // scratch of route: matches of the same session
 
-	// Scratch is the Handler's: what it leaves here it finds again, or nothing, in
-	// a later turn of any connection.
+	// Scratch is the Handler's: what it leaves here, a later turn of any connection may find.
 	Scratch any
 
 	// Grants is the version of the access.Grants by which the reader checks the PUBLISH in
@@ -61,7 +60,7 @@ type Turn struct {
 
 var turns = sync.Pool{New: func() any { return new(Turn) }}
 
-// NewTurn begins the work of a goroutine that isn't a reader.
+// NewTurn begins a turn. A reader sets Self afterwards. The caller ends the turn by End.
 func (e *Env) NewTurn() *Turn {
 	t := turns.Get().(*Turn)
 	t.env = e
@@ -69,15 +68,15 @@ func (e *Env) NewTurn() *Turn {
 	return t
 }
 
-// Do gives do a turn of its own. The turn isn't ended by a deferred call: after a
-// panic it must not be flushed, which takes locks that may have stayed locked.
+// Do calls do with a turn of its own, and ends the turn. No deferred call ends it: after a
+// panic it must not be flushed, since a flush acquires locks that may have stayed locked.
 func (e *Env) Do(do func(t *Turn)) {
 	t := e.NewTurn()
 	do(t)
 	t.End()
 }
 
-// MarkDirty remembers that c has output to be flushed.
+// MarkDirty notes that c has output, which Flush writes. A reader writes its own.
 func (t *Turn) MarkDirty(c *peer.Peer) {
 	if c == t.Self || len(t.Dirty) > 0 && t.Dirty[len(t.Dirty)-1] == c {
 		return
@@ -85,25 +84,25 @@ func (t *Turn) MarkDirty(c *peer.Peer) {
 	t.Dirty = append(t.Dirty, c)
 }
 
-// fewDirty is how many connections the journal's committer writes to itself after a
-// batch: to wake a flusher takes longer. To more of them several processors write
-// sooner than one.
+// fewDirty is up to how many connections the journal's committer writes itself after a
+// batch, as it takes longer to wake a flusher. More connections are left to the flushers,
+// which write on several processors.
 const fewDirty = 8
 
 // MessageOf gives a Message of what is being routed, with a reference for the caller.
 func (t *Turn) MessageOf(o *message.Outgoing) *message.Message { return o.Message(&t.props) }
 
-// EndSession has a session end that can't go on without a hole in what its client gets,
-// when the turn is flushed.
+// EndSession makes the next Flush end the session: its client would otherwise miss messages
+// without notice.
 func (t *Turn) EndSession(s *Session) { t.ending = append(t.ending, s) }
 
-// WhenFlushed has do called when the turn is flushed: then the outputs have what this turn
-// has written to them.
+// WhenFlushed makes the next Flush call do, before it writes: all that this turn has to
+// write is in the outputs by then.
 func (t *Turn) WhenFlushed(do func(t *Turn)) { t.whenFlushed = append(t.whenFlushed, do) }
 
-// Flush hands the connections with output to the flushers, after it has seen to
-// what could not be done under the locks of routing: sessions whose queue passed
-// its bound end, messages that wait on disk are read.
+// Flush first does what could not be done under the locks of routing: it ends sessions
+// whose queue passed its bound, and reads messages that are on disk only. Then it hands the
+// connections with output to the flushers, or after a batch writes a few of them itself.
 func (t *Turn) Flush() {
 	for len(t.ending)+len(t.Feed)+len(t.Saves)+len(t.nearFull)+len(t.whenFlushed) > 0 {
 		t.env.Commit(t, nil)
@@ -123,7 +122,7 @@ func (t *Turn) Flush() {
 		case len(t.nearFull) > 0:
 			s := t.nearFull[len(t.nearFull)-1]
 			t.nearFull = t.nearFull[:len(t.nearFull)-1]
-			t.env.isNearFull(s)
+			t.env.noteNearFull(s)
 		}
 	}
 	t.count()
@@ -144,8 +143,8 @@ func (t *Turn) Flush() {
 	t.Notified = t.Notified[:0]
 }
 
-// count adds to the broker's counters what this turn has counted: a counter that
-// all processors write to, packet by packet, costs more than the rest of a packet.
+// count adds to the broker's counters what this turn has counted: to write to a shared
+// counter for each packet would cost more than the rest of the packet.
 func (t *Turn) count() {
 	if t.PacketsIn > 0 {
 		t.env.Counters.PacketsIn.Add(t.PacketsIn)
@@ -182,18 +181,19 @@ func (t *Turn) End() {
 	turns.Put(t)
 }
 
-// LockDeferred gives the turn of those who aren't readers: completions, timers.
-// Its connections are flushed when Broker.FlushDeferred is called.
+// LockDeferred locks and returns the turn that all of the journal's callbacks share, whose
+// output FlushDeferred flushes. The caller calls UnlockDeferred. A goroutine calls
+// LockDeferred before it acquires any lock of the broker, the engine or the journal.
 func (e *Env) LockDeferred() *Turn {
 	e.deferredMu.Lock()
 	return e.deferredOutput
 }
 
+// UnlockDeferred unlocks what LockDeferred has locked.
 func (e *Env) UnlockDeferred() { e.deferredMu.Unlock() }
 
-// FlushDeferred flushes the connections that completions wrote to. The journal
-// calls it when it has run the callbacks of a batch, so that each connection
-// gets one write for all of them.
+// FlushDeferred flushes the output of the shared turn. The journal calls it when it has run
+// the callbacks of a batch, so that each connection gets one write for all of them.
 func (e *Env) FlushDeferred() {
 	t := e.LockDeferred()
 	defer e.UnlockDeferred()
@@ -206,6 +206,6 @@ type Link struct {
 	Follows bool // another match leads here
 }
 
-// MaxDirty is how many connections a turn of a reader writes to before it has
-// them flushed, although there is more to read.
+// MaxDirty is to how many connections a reader writes in a turn before it flushes them,
+// although it has more input to handle.
 const MaxDirty = 4096

@@ -27,9 +27,8 @@ func (s *Session) windowHasRoom() bool {
 	return s.Routed.Waiting() < messages && s.Routed.InMemory < bytes
 }
 
-// Evict releases messages that are on disk from memory until the queue is within its
-// window: first from the back, then from the end of the front, then inflight ones. s.Mu
-// is held.
+// Evict releases messages that are on disk from memory until the queue is within its window:
+// first from the back, then from the end of the front, then inflight ones. s.Mu is held.
 func (s *Session) Evict() {
 	q := &s.Routed
 	if s.SID == 0 || s.loading {

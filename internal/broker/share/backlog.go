@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 )
 
-// Backlog is what waits in a shared subscription, in the order of sequence numbers:
+// Backlog has the messages of a shared subscription that no member could take, in the order
+// of sequence numbers:
 //
 //	head                     middle          tail
 //	--|---------------------|---------------|-------------|-->  sequence
@@ -56,12 +57,12 @@ type state struct {
 
 	HeadMessages int    // messages of Head that are in memory
 	headBytes    int64  // of HeadMessages
-	goneTo       uint64 // messages from this sequence number on have not been offered to members
+	offeredTo    uint64 // messages from this sequence number on have not been offered to members
 
 	Attended  bool // a member was connected when the group last checked
 	Loading   bool // a goroutine reads messages back from the disk
 	awaiting  bool // the journal will call the group, which calls OnDisk
-	held      bool // the first message waits for a transaction's batch
+	firstHeld bool // the first message waits for a transaction's batch
 	durableTo journal.Seq
 }
 
@@ -105,7 +106,7 @@ func (b *Backlog) Append(m *message.Message) (seq uint64) {
 	b.count(&w)
 	if len(b.Tail) == 0 && b.Middle.Count == 0 && b.headHasRoom() {
 		b.Head = append(b.Head, w)
-		b.headHolds(&w, 1)
+		b.countHead(&w, 1)
 	} else {
 		b.Tail = append(b.Tail, w)
 	}
@@ -122,7 +123,7 @@ func (b *Backlog) Prepend(messages []*message.Message) (first uint64) {
 	for i, m := range messages {
 		w := waiting{message: m, Seq: b.front + uint64(i), size: uint32(m.Size())}
 		b.count(&w)
-		b.headHolds(&w, 1)
+		b.countHead(&w, 1)
 		head = append(head, w)
 	}
 	b.Head = append(head, b.Head...)
@@ -155,7 +156,7 @@ func (b *Backlog) Peek() (seq uint64, m *message.Message) {
 	}
 	w := &b.Head[0]
 	w.message.Keep()
-	b.goneTo = max(b.goneTo, w.Seq+1) // so that Evict leaves its entry, for Take
+	b.offeredTo = max(b.offeredTo, w.Seq+1) // so that Evict leaves its entry, for Take
 	return w.Seq, w.message
 }
 
@@ -169,7 +170,7 @@ func (b *Backlog) Drop(seq uint64) {
 		w := &(*part)[i]
 		b.level(-1, -int64(w.size))
 		if part == &b.Head {
-			b.headHolds(w, -1)
+			b.countHead(w, -1)
 		}
 		b.letGo(w)
 		*part = slices.Delete(*part, i, i+1)
@@ -221,8 +222,8 @@ func (b *Backlog) charge(w *waiting, sign int64) {
 	}
 }
 
-// headHolds counts a message of the head as in memory, or with a sign of -1 as not.
-func (b *Backlog) headHolds(w *waiting, sign int64) {
+// countHead counts a message of the head as in memory, or with a sign of -1 as not.
+func (b *Backlog) countHead(w *waiting, sign int64) {
 	b.HeadMessages += int(sign)
 	b.headBytes += sign * int64(w.size)
 }
@@ -238,10 +239,10 @@ func (b *Backlog) letGo(w *waiting) {
 func (b *Backlog) remove(deletes *[][]byte, i int) {
 	w := &b.Head[i]
 	*deletes = append(*deletes, rows.QueueKey(b.SID, w.Seq))
-	b.goneTo = max(b.goneTo, w.Seq+1)
+	b.offeredTo = max(b.offeredTo, w.Seq+1)
 	b.level(-1, -int64(w.size))
 	if w.message != nil {
-		b.headHolds(w, -1)
+		b.countHead(w, -1)
 		b.letGo(w)
 	}
 	if i == 0 {
@@ -285,7 +286,7 @@ func (b *Backlog) join() {
 	}
 	b.Head, b.Tail = b.Tail, nil
 	for i := range b.Head {
-		b.headHolds(&b.Head[i], 1)
+		b.countHead(&b.Head[i], 1)
 	}
 }
 
@@ -329,10 +330,10 @@ func (b *Backlog) Evict() {
 			if !b.evictable(w) {
 				continue
 			}
-			b.headHolds(w, -1)
+			b.countHead(w, -1)
 			b.letGo(w)
 		}
-		if i == len(b.Head)-1 && w.Seq >= b.goneTo {
+		if i == len(b.Head)-1 && w.Seq >= b.offeredTo {
 			b.Middle.AddBefore(w.Seq, int64(w.size))
 			b.Head = b.Head[:i]
 		}
@@ -359,35 +360,36 @@ func (b *Backlog) evictable(w *waiting) bool {
 // disk.
 func (b *Backlog) Full() bool {
 	l := &b.env.Limits
-	return b.Messages >= l.MaxQueued || b.Load() >= l.MaxQueuedBytes
+	return b.Messages >= l.MaxQueued || b.DiskBytes() >= l.MaxQueuedBytes
 }
 
 // Overfull says whether the backlog is beyond its bound.
 func (b *Backlog) Overfull() bool {
 	l := &b.env.Limits
-	return b.Messages > l.MaxQueued || b.Load() > l.MaxQueuedBytes
+	return b.Messages > l.MaxQueued || b.DiskBytes() > l.MaxQueuedBytes
 }
 
-// Load is how many bytes the backlog takes on disk.
-func (b *Backlog) Load() int64 { return queue.Load(b.Messages, b.bytes, queue.RowOverhead) }
+// DiskBytes is how many bytes the backlog takes on disk.
+func (b *Backlog) DiskBytes() int64 { return queue.Footprint(b.Messages, b.bytes, queue.RowOverhead) }
 
 // Ready says whether Peek would return a message.
 func (b *Backlog) Ready() bool {
 	b.join()
-	return len(b.Head) > 0 && b.Head[0].saved && b.Head[0].message != nil && !b.holds(b.Head[0].message.AfterBatch)
+	return len(b.Head) > 0 && b.Head[0].saved && b.Head[0].message != nil && !b.mustAwait(b.Head[0].message.AfterBatch)
 }
 
-// holds says whether a message may not go yet, because the batch after which it may is not
-// durable. The journal then calls the group once that, or an earlier batch, is.
-func (b *Backlog) holds(after journal.Seq) bool {
+// mustAwait says whether the first message may not be sent yet, because the batch after
+// which it may is not durable. The journal then calls the group when that batch, or an
+// earlier one, is durable.
+func (b *Backlog) mustAwait(after journal.Seq) bool {
 	if after <= b.durableTo || after <= b.env.Journal.Complete() {
 		return false
 	}
 	if !b.awaiting {
 		b.awaiting = b.env.Journal.Await(after, b.group)
 	}
-	b.held = b.awaiting
-	return b.held
+	b.firstHeld = b.awaiting
+	return b.firstHeld
 }
 
 // Shed drops the oldest messages of a backlog that is beyond its bound, if QueueFull is
@@ -404,10 +406,10 @@ func (b *Backlog) Shed(deletes *[][]byte) {
 }
 
 // OnDisk notes that rows up to the batch are on disk, and evicts. It is called within the
-// batch's callbacks, when Journal.Complete does not include the batch yet. held: the first
-// message has waited for it, or waits for a later one.
+// batch's callbacks, when Journal.Complete does not include the batch yet. held: a
+// transaction's batch held the first message back, this one or a later one.
 func (b *Backlog) OnDisk(batch journal.Seq) (held bool) {
-	held, b.held = b.held, false
+	held, b.firstHeld = b.firstHeld, false
 	b.awaiting = false
 	b.durableTo = batch
 	b.Evict()
@@ -469,7 +471,7 @@ func (b *Backlog) Fill(p *queue.Page, found []queue.Loaded, whole bool) (hole st
 		}
 		w.message, l.It.Message = l.It.Message, nil
 		b.charge(w, 1)
-		b.headHolds(w, 1)
+		b.countHead(w, 1)
 	}
 	for _, seq := range p.Seqs {
 		if at, there := findIn(b.Head, seq); there && b.Head[at].message == nil {

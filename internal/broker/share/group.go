@@ -13,12 +13,12 @@ import (
 // Group is a shared subscription, $share/{name}/{filter}: each message goes
 // to one member [MQTT-4.8.2-4].
 //
-// A message goes to the next member in turn that is connected and whose queue has
-// room. When there is none it waits in the group's own backlog, once, for the
-// first that comes back or has acknowledged something. The backlog is a queue on
-// disk, of which hardly more than the ends are in memory (package share). What
-// a member had not been sent when it left goes back to the group, and so does
-// what it had been sent at QoS 1 and not acknowledged, if another member can take it.
+// A message goes to the next member in turn that is connected and whose queue has room. If
+// no member has, the message waits in the group's own backlog for the first member that
+// connects again or has acknowledged something. The backlog is a queue on disk, of which
+// hardly more than the ends are in memory (Backlog). When a member leaves, the messages that
+// it had not been sent go back to the group, and so do those that it had been sent at QoS 1
+// and not acknowledged, if another member can take them.
 type Group struct {
 	Filter string
 	Proxy  *session.Subscription // stands for the group in the index of filters
@@ -28,8 +28,8 @@ type Group struct {
 
 	Mu lockrank.Mutex[lockrank.Group]
 	Backlog
-	Dispatching bool // a goroutine empties the backlog
-	again       bool // and is to look once more before it stops
+	Dispatching bool // a goroutine passes on the messages of the backlog
+	again       bool // that goroutine is to look once more before it stops
 }
 
 // New is a shared subscription without members.
@@ -62,7 +62,8 @@ func (g *Group) Leave(sub *session.Subscription) (left int) {
 	return len(members)
 }
 
-// Deliver gives the message to one member, or keeps it until one is there.
+// Deliver gives the message to one member, or keeps it in the backlog until a member takes
+// it. At QoS 0 a message that no member takes is dropped.
 func (g *Group) Deliver(t *session.Turn, o *message.Outgoing) {
 	g.Mu.Lock()
 	waiting := g.Messages > 0 || g.Dispatching
@@ -74,7 +75,7 @@ func (g *Group) Deliver(t *session.Turn, o *message.Outgoing) {
 		g.env.Counters.Dropped.Add(1)
 		return
 	}
-	g.Add(t, t.MessageOf(o)) // dispatched when it is saved
+	g.Add(t, t.MessageOf(o)) // Committed passes it on
 }
 
 // Offer tries the members in turn until one that is connected takes it.
@@ -99,11 +100,12 @@ func (g *Group) anyTaker() bool {
 	return g.any(func(s *session.Session) bool { return !s.Ended && (s.Persistent() || s.Peer != nil) })
 }
 
+// AnyDurable says whether a member has a session that outlives its connection.
 func (g *Group) AnyDurable() bool {
 	return g.any(func(s *session.Session) bool { return !s.Ended && s.Persistent() })
 }
 
-// any says whether a member's session is as is asks, with its lock held.
+// any says whether is returns true for a member's session, which is locked meanwhile.
 func (g *Group) any(is func(*session.Session) bool) bool {
 	for _, m := range *g.members.Load() {
 		m.Session.Mu.Lock()
@@ -116,26 +118,26 @@ func (g *Group) any(is func(*session.Session) bool) bool {
 	return false
 }
 
-// Refuses says whether a publish to the group is to be refused, if those are that hold
-// more than level.
+// Refuses says whether a publish to the group must be refused: the backlog's weight is above
+// level, or it is full and QueueFull is Reject.
 func (g *Group) Refuses(level int64) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	return g.env.Weight(g.Messages, g.Load()) > level || g.env.Limits.QueueFull == limits.Reject && g.Full()
+	return g.env.Weight(g.Messages, g.DiskBytes()) > level || g.env.Limits.QueueFull == limits.Reject && g.Full()
 }
 
 // HasMembers says whether there is a member left for messages that are handed back.
 func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 
-// makeRoom deals with a backlog at its bound: it says whether a message more may
-// come. g.Mu is held.
+// makeRoom does what QueueFull says when the backlog is at its bound, and says whether one
+// more message may come nevertheless. g.Mu is held.
 func (g *Group) makeRoom(t *session.Turn) bool {
 	if g.mayDrop() {
 		return true // Shed follows
 	}
 	if g.env.Limits.QueueFull == limits.DropOldest {
-		// Shed can't drop messages that are not saved yet, and that many of them are
-		// in front: the new message is dropped in their place.
+		// Shed can't drop messages whose rows are not journaled yet, and here these come
+		// first: the new message is dropped in their place.
 		g.env.Counters.Dropped.Add(1)
 		return false
 	}
@@ -149,7 +151,7 @@ func (g *Group) makeRoom(t *session.Turn) bool {
 // afterwards. g.Mu is held.
 func (g *Group) mayDrop() bool {
 	l := &g.env.Limits
-	return l.QueueFull == limits.DropOldest && g.Load() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
+	return l.QueueFull == limits.DropOldest && g.DiskBytes() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
 }
 
 // Add puts a message, of which it takes over the reference, behind the backlog.
@@ -171,7 +173,8 @@ func (g *Group) save(t *session.Turn, seq uint64, m *message.Message) {
 	t.SaveBacklog(g, g.Number(), seq, m)
 }
 
-// Committed notes that a message's row is in the batch, and passes on what can be.
+// Committed notes that a message's row is in the batch, and passes on the messages that
+// members take.
 func (g *Group) Committed(t *session.Turn, seq uint64, batch journal.Seq) {
 	g.Mu.Lock()
 	g.Saved(seq, batch)
@@ -180,8 +183,9 @@ func (g *Group) Committed(t *session.Turn, seq uint64, batch journal.Seq) {
 	g.passOn(t)
 }
 
-// passOn passes on what can be. No lock is held, but those that must not wait for the disk
-// may be.
+// passOn passes on the messages that members take, and leaves reading from the disk to
+// another goroutine. The stripe of a key, and the turn of the journal's callbacks, may be
+// locked; no group and no session is.
 func (g *Group) passOn(t *session.Turn) {
 	if g.pass(t) && g.mayLoad(t) {
 		g.loadInBackground()
@@ -199,9 +203,8 @@ func (g *Group) First() (seq uint64, m *message.Message) {
 	return g.Peek()
 }
 
-// Pop takes the message that first gave out of the backlog, if it is still there: it
-// is the first, unless others were handed back meanwhile. Its row goes with the
-// turn's next commit.
+// Pop takes the message that First gave out of the backlog, if it is still there. Others may
+// have been handed back before it meanwhile. The turn's next commit deletes its row.
 func (g *Group) Pop(t *session.Turn, seq uint64) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
@@ -225,8 +228,8 @@ func (g *Group) Requeue(t *session.Turn, messages ...*message.Message) {
 	}
 }
 
-// Dispatch empties the backlog as long as a member takes it, and reads it back from
-// the disk for that. No lock is held.
+// Dispatch passes on the messages of the backlog as long as a member takes them, and reads
+// them from the disk for that. No lock is held.
 func (g *Group) Dispatch(t *session.Turn) {
 	for g.pass(t) && g.mayLoad(t) {
 		if t.MustNotBlock {
@@ -242,12 +245,11 @@ func (g *Group) Dispatch(t *session.Turn) {
 	g.Evict() // what has been read and no member took
 }
 
-// pass passes on what is in memory of the first messages, as long as a member takes
-// them, and says whether it has come to one that is on disk only. One goroutine does
-// it at a time, so that the order holds; it looks once more if another came while it
-// found no taker.
+// pass passes on the first messages that are in memory, as long as a member takes them, and
+// says whether it has come to one that is on disk only. One goroutine does this at a time,
+// to keep the order. If another one calls pass meanwhile, the first looks once more.
 func (g *Group) pass(t *session.Turn) (lacks bool) {
-	g.Mu.Lock() // and no Unlock is deferred: a panic of dispatchOne would come upon it without the lock
+	g.Mu.Lock() // no Unlock is deferred: if dispatchOne panics, the lock is not held
 	if g.Dispatching {
 		g.again = true
 		g.Mu.Unlock()
@@ -267,8 +269,8 @@ func (g *Group) pass(t *session.Turn) (lacks bool) {
 	return lacks
 }
 
-// dispatchOne passes the first message on: its row in the member's queue and the
-// end of the one that it had are in the same batch.
+// dispatchOne passes the first message on: one batch has its row in the member's queue and
+// the deletion of its row in the backlog.
 func (g *Group) dispatchOne(t *session.Turn) bool {
 	seq, m := g.First()
 	if m == nil {

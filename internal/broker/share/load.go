@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Durable implements journal.Waiter: what is on disk needn't be in memory, and what a
-// transaction has published may go.
+// Durable implements journal.Waiter: it evicts messages that are on disk now, and passes on
+// those that had to wait for a transaction's batch.
 func (g *Group) Durable(batch journal.Seq) {
 	g.Mu.Lock()
 	held := g.OnDisk(batch)
@@ -25,8 +25,8 @@ func (g *Group) Durable(batch journal.Seq) {
 	g.passOn(t)
 }
 
-// mayLoad says whether the caller is to read messages back from the disk: a member
-// would take them, or the oldest are to be dropped, and no other goroutine does it.
+// mayLoad says whether the caller is to read messages from the disk: a member would take
+// them, or the oldest are to be dropped, and no other goroutine reads them.
 func (g *Group) mayLoad(t *session.Turn) bool {
 	taken := g.anyWithRoom(t)
 	g.Mu.Lock()
@@ -48,8 +48,8 @@ func (g *Group) loadInBackground() {
 	}
 }
 
-// anyWithRoom says whether a connected member has room. One that has none goes on
-// with the backlog when it has some again.
+// anyWithRoom says whether a connected member has room. A member without room calls Dispatch
+// when it has some again (session.Env.DispatchTo).
 func (g *Group) anyWithRoom(t *session.Turn) bool {
 	return slices.ContainsFunc(*g.members.Load(), func(m *session.Subscription) bool { return m.Session.HasRoom(t, m) })
 }
@@ -101,9 +101,9 @@ func (g *Group) notLoaded(err error) {
 	}
 }
 
-// fill puts loaded messages where they belong. A message that is missing, or that
-// makes no sense, ends the sessions of all members: a hole must not be silent. It says
-// whether there was none.
+// fill adds loaded messages to the backlog. If one is missing or cannot be decoded, it ends
+// the sessions of all members, whose clients must not miss a message without notice, and
+// returns false.
 func (g *Group) fill(t *session.Turn, p *queue.Page, found []queue.Loaded, whole bool) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
