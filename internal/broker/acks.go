@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Answer acknowledges p now, in its order, with a response to follow (nil:
-// none), which it takes over. Called by a Handler within Handle.
+// Answer acknowledges p in its order, without waiting for the disk itself, and routes the
+// response after that (nil: none), which it takes over. Called by a Handler within Handle.
 func (c *Conn) Answer(t *session.Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason string, response *message.Message) {
 	typ := mqtt.PUBACK
 	if p.QoS == 2 {
@@ -26,10 +26,10 @@ func (c *Conn) AnswerAndDisconnect(t *session.Turn, p *mqtt.Publish, code mqtt.R
 	c.Disconnect(code, reason)
 }
 
-// AnswerWhenDurable is Answer for a QoS 1 publish whose answer holds as soon as the
-// journal's batch is durable. asked: the Handler has asked the journal with the
-// connection as the waiter, or will have that done by a waiter of its own, so that the
-// answer comes in its place among the journal's callbacks.
+// AnswerWhenDurable is Answer for a QoS 1 publish whose answer may leave as soon as the
+// journal's batch is durable. asked: the Handler has registered the connection as a waiter
+// of the journal for this answer, or a waiter of the Handler's own calls it; so the answer
+// has its place among the journal's callbacks.
 func (c *Conn) AnswerWhenDurable(t *session.Turn, p *mqtt.Publish, batch journal.Seq, asked bool, response *message.Message) {
 	a := acks.Ack{Type: mqtt.PUBACK, ID: p.PacketID, Response: response}
 	if !asked {
@@ -41,8 +41,8 @@ func (c *Conn) AnswerWhenDurable(t *session.Turn, p *mqtt.Publish, batch journal
 	c.acks.PutWaiting(t, (*ackOutput)(c), a)
 }
 
-// AnswerWhenBothDurable is AnswerWhenDurable for an answer that waits for a later batch,
-// too, if then is not 0.
+// AnswerWhenBothDurable is AnswerWhenDurable for an answer that also waits for then, a later
+// batch; 0: for none.
 func (c *Conn) AnswerWhenBothDurable(t *session.Turn, p *mqtt.Publish, batch journal.Seq, asked bool, then journal.Seq, response *message.Message) {
 	if then == 0 {
 		c.AnswerWhenDurable(t, p, batch, asked, response)
@@ -90,7 +90,7 @@ func (c *Conn) count(a *acks.Ack) {
 	}
 }
 
-// Durable implements journal.Waiter: the journal answers once more.
+// Durable implements journal.Waiter: a batch that acknowledgements wait for is durable.
 func (c *Conn) Durable(journal.Seq) {
 	t := c.b.LockDeferred()
 	defer c.b.UnlockDeferred()
@@ -127,8 +127,8 @@ func (c *Conn) write(t *session.Turn, a *acks.Ack) {
 	t.MarkDirty(&c.Peer)
 }
 
-// respond routes the response, if there is one. It follows the session and not
-// the connection: it goes out although the connection may be gone.
+// respond routes the response, if there is one, also after the connection has ended: other
+// connections and sessions may subscribe to its topic.
 func (c *Conn) respond(t *session.Turn, a *acks.Ack) {
 	if a.Response == nil {
 		return

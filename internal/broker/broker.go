@@ -40,8 +40,8 @@ type Handler interface {
 type Endpoint interface {
 	// Handle takes one publish, on the reader's goroutine; p is a view that is
 	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer within the
-	// call: Conn.Answer, or Conn.AnswerWhenDurable (QoS 1 only). Of a connection that is
-	// gone (Conn.Gone) it may be left without.
+	// call: Conn.Answer, or Conn.AnswerWhenDurable (QoS 1 only). If the connection is gone
+	// (Conn.Gone), it needs none.
 	Handle(t *session.Turn, p *mqtt.Publish)
 	// Close says that the connection is gone.
 	Close()
@@ -50,7 +50,7 @@ type Endpoint interface {
 // Limits bound what clients can make the broker hold.
 type Limits = limits.Limits
 
-// Turn is the work of one goroutine between two moments at which it has nothing to do.
+// Turn is what a goroutine does until it has nothing more to do.
 type Turn = session.Turn
 
 // Stats counts what the broker did since it started.
@@ -235,7 +235,7 @@ func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
 }
 
 // mayFilter says whether the client may subscribe, with the part of the filter behind the
-// group if it is shared. What is protected every client may subscribe to: nothing is ever
+// group if it is shared. Every client may subscribe to a protected topic: nothing is ever
 // routed there.
 func (b *Broker) mayFilter(c *Conn, filter string) bool {
 	if b.may == nil || b.may.MaySubscribe(c.Identity(), viewOf(filter)) {
@@ -249,9 +249,9 @@ func (b *Broker) mayFilter(c *Conn, filter string) bool {
 	return false
 }
 
-// mayBeAnswered says whether a Response Topic, if there is one, is one that the client may
-// subscribe to itself. Otherwise it could have others, who may publish where it may not,
-// answer to where it may not listen.
+// mayBeAnswered says whether the client may subscribe to the Response Topic, if there is one.
+// Otherwise it could make other clients, which may publish where it may not, send answers to
+// a topic that it may not read.
 func (b *Broker) mayBeAnswered(c *Conn, responseTopic []byte) bool {
 	return b.may == nil || len(responseTopic) == 0 || b.may.MaySubscribe(c.Identity(), responseTopic)
 }

@@ -45,9 +45,9 @@ type Conn struct {
 	unfinishedSeen  uint32        // sweep: the value of unfinished that it saw last
 	unfinished      atomic.Uint32 // identifies the packet of which the reader has read only a part (handled<<1|1); 0: none
 	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
-	reads           atomic.Uint32 // a readerState
+	readerState     atomic.Uint32 // a readerState
 	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
-	wantsPlace      atomic.Bool   // the reader waits for receiving to fall
+	wantsPlace      atomic.Bool   // the reader waits for receiving to fall (waitForPlace)
 
 	requests *requests    // reader: nil: no request to the handler yet
 	aliases  alias.Topics // reader: of what the client publishes
@@ -78,7 +78,7 @@ const (
 	readerWaitsForClient // until the client has taken output
 )
 
-// drained is the output's Drained callback: the output was full and has become empty.
+// drained is the output's Drained callback: it sends more, as the full output has become empty.
 func (c *Conn) drained() {
 	defer failstop.End(c.b.Log, "feeding a drained output")
 	s := c.session
@@ -156,9 +156,9 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		c.noteUnfinished(before > 0, c.handled != handled)
 		handled = c.handled
 		c.decoding = c.origin.TLS == nil // a panic while TLS is read must end the process: it may leave a lock of the transport locked
-		c.reads.Store(uint32(readerListens))
+		c.readerState.Store(uint32(readerListens))
 		err := c.Transport.Fill(need)
-		c.reads.Store(uint32(readerWorks))
+		c.readerState.Store(uint32(readerWorks))
 		c.decoding = false
 		if err != nil {
 			if errors.Is(err, transport.ErrClosed) {
@@ -324,9 +324,9 @@ func (c *Conn) waitForRoom(t *session.Turn) error {
 		t.Flush()
 		c.Transport.Flush()
 		t.LeaveGate()
-		c.reads.Store(uint32(readerWaitsForClient))
+		c.readerState.Store(uint32(readerWaitsForClient))
 		err := c.Transport.WaitOutput(most)
-		c.reads.Store(uint32(readerWorks))
+		c.readerState.Store(uint32(readerWorks))
 		if err != nil {
 			return errGone
 		}
@@ -369,7 +369,7 @@ func (c *Conn) maxIncoming() int {
 // maxConnect bounds a CONNECT in bytes: its sender is not authenticated yet.
 const maxConnect = 64 << 10
 
-// errPacketMemory ends a connection when the pool has no memory for its packet.
+// errPacketMemory ends a connection when the pool of memory has no room for its packet.
 var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}
 
 // errGone ends the reader without a DISCONNECT to the client.
@@ -449,7 +449,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	}
 }
 
-// asks says whether the client awaits an acknowledgement or another answer to a packet.
+// asks says whether the client awaits an answer to a packet: an acknowledgement or PINGRESP.
 func asks(typ mqtt.Type, header byte) bool {
 	switch typ {
 	case mqtt.PUBLISH:

@@ -15,8 +15,8 @@
 //     registry.Registry has all of them, and says when one begins and ends.
 //   - Acknowledgements leave in the order of the packets that they answer
 //     (acks.Ring), some of them only when the journal has made something durable.
-//   - A session.Turn is the work between two moments at which a goroutine has nothing to
-//     do: it remembers which connections got output, so that each is flushed once.
+//   - A session.Turn is what a goroutine does until it has nothing more to do, for a reader
+//     with the bytes of one read. It notes which connections got output, to flush each once.
 //
 // The broker knows nothing of the state store. It has a Handler that takes the
 // publishes to some exact topics in place of routing them: it makes the response at once,

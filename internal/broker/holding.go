@@ -45,7 +45,7 @@ func (h *holder) Unfinished() int64 { return int64(h.Transport.HeldInput()) }
 // reader doesn't read, because it works or waits for memory, the client can't send.
 func (h *holder) Progressed() bool {
 	heard := h.heard.And(^heardRelief)&heardRelief != 0
-	return heard || h.Transport.AwaitsMemory() || readerState(h.reads.Load()) != readerListens
+	return heard || h.Transport.AwaitsMemory() || readerState(h.readerState.Load()) != readerListens
 }
 
 // Relieve closes the connection.

@@ -182,12 +182,12 @@ func TestUnfinishedPacketsProgress(t *testing.T) {
 	conn.Progressed()
 	c.Write(packet[:2000]) // the reader gets it in one piece, and waits for the rest
 	until(t, "the reader to wait for the rest", func() bool {
-		return conn.unfinished.Load() != 0 && readerState(conn.reads.Load()) == readerListens && conn.Unfinished() > 0
+		return conn.unfinished.Load() != 0 && readerState(conn.readerState.Load()) == readerListens && conn.Unfinished() > 0
 	})
 	if first, second := conn.Progressed(), conn.Progressed(); !first || second {
 		t.Errorf("the packet has progressed: %v, and once more without another byte: %v", first, second)
 	}
-	conn.reads.Store(uint32(readerWorks))
+	conn.readerState.Store(uint32(readerWorks))
 	if !conn.Progressed() {
 		t.Error("it has not progressed although the reader is at work")
 	}

@@ -64,9 +64,9 @@ func (c *Conn) recheck() (ended []*session.Subscription) {
 	return ended
 }
 
-// takeDenied takes the subscriptions out of a session that c's client, which it belongs to,
-// may not have, and has what is queued for it judged when it is sent. The caller calls
-// Conn.endDenied with them; s.Mu is held.
+// takeDenied takes out of a session the subscriptions that its client, that of connection c,
+// may not have any more. Messages in its queue are judged when they are sent. The caller
+// calls Conn.endDenied with the subscriptions; s.Mu is held.
 func (b *Broker) takeDenied(s *session.Session, c *Conn) (ended []*session.Subscription) {
 	for _, sub := range s.Subs {
 		if _, rest := session.SplitShare(sub.Filter); b.mayFilter(c, rest) {
@@ -81,9 +81,9 @@ func (b *Broker) takeDenied(s *session.Session, c *Conn) (ended []*session.Subsc
 	return ended
 }
 
-// judgeSession judges what the client left, when it connects again and gets session s: what
-// it was allowed before it went, it may be no more. The caller calls endDenied with the
-// subscriptions that it returns; s.Mu is held.
+// judgeSession judges session s when its client connects again: the policy may deny what it
+// allowed before the client went away. The caller calls endDenied with the subscriptions
+// that judgeSession returns; s.Mu is held.
 func (c *Conn) judgeSession(s *session.Session, present bool) (ended []*session.Subscription) {
 	s.Judge = nil
 	if c.b.may == nil || !present {

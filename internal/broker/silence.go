@@ -51,7 +51,7 @@ func (c *Conn) checkSilence(now int64) {
 	if heard || c.heldUp() {
 		c.active.Store(now)
 	}
-	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen || readerState(c.reads.Load()) != readerListens {
+	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen || readerState(c.readerState.Load()) != readerListens {
 		c.unfinishedSeen, c.unfinishedSince = n, now
 	}
 	silent := time.Duration(now-c.active.Load()) * time.Millisecond
@@ -74,7 +74,7 @@ func (c *Conn) checkSilence(now int64) {
 // A reader that waits for its own client to take output is held up as long as the client
 // takes some. The sweep's.
 func (c *Conn) heldUp() bool {
-	switch readerState(c.reads.Load()) {
+	switch readerState(c.readerState.Load()) {
 	case readerWorks:
 		return true
 	case readerWaitsForClient:

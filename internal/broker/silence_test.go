@@ -86,7 +86,7 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 		n := run(t, vfs.NewMem(), Limits{OutputBuffer: 4 << 10})
 		n.connect(mqtttest.ClientID("c"), mqtttest.KeepAlive(1)).Ping()
 		c := n.connOf("c")
-		c.reads.Store(uint32(readerWaitsForClient)) // as the reader does before it waits
+		c.readerState.Store(uint32(readerWaitsForClient)) // as the reader does before it waits
 		if takes {
 			c.untaken.Store(100)
 		}

@@ -23,9 +23,9 @@ type Ack struct {
 	Reason   string
 	Codes    []mqtt.ReasonCode // of SUBACK and UNSUBACK
 	Response *message.Message  // nil: none
-	ask      uint32            // which of the journal's answers it waits for, if it waits
-	waits    bool
-	Counted  bool // has a place in our Receive Maximum, to be given back
+	ask      uint32            // with waits: until the journal has called so many times, see Ring
+	waits    bool              // for the disk, not only for those before it
+	Counted  bool              // has a place in our Receive Maximum, to be given back
 }
 
 // Waited says whether the acknowledgement has waited for the disk.
@@ -50,10 +50,10 @@ type Output interface {
 // the journal's committer. Only the reader puts, so what it reads of Pending can only fall
 // meanwhile.
 //
-// A place waits for an answer of the journal. The connection asks once for each batch that
-// a place waits for (journal.Await), and a Handler may ask in its name. Each ask is for the
-// batch of the one before or a later batch, so the answers come in the order of asking, and
-// it is enough to count both.
+// A place may wait for a batch of the journal. The connection asks the journal once for each
+// such batch (journal.Await), and a Handler may ask in its name; the journal's answer is the
+// call of Durable. Each ask is for the same batch as the one before or for a later one, so
+// the answers come in the order of the asks, and it is enough to count both.
 type Ring struct {
 	pending atomic.Int32 // places taken
 	closed  bool         // the connection is gone: acknowledgements are dropped, responses are routed; guarded by mu
@@ -111,8 +111,8 @@ func (r *Ring) Put(t *session.Turn, out Output, a Ack) {
 	r.emit(t, out) // those before it may have been released since the look
 }
 
-// PutWaiting has the acknowledgement wait until the journal has answered all that it was
-// asked, and for those before it. The reader's.
+// PutWaiting has the acknowledgement wait for those before it, and until the journal has
+// answered everything that it has been asked so far. The reader's.
 func (r *Ring) PutWaiting(t *session.Turn, out Output, a Ack) {
 	a.ask, a.waits = r.asked, true
 	r.Put(t, out, a)

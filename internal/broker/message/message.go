@@ -79,8 +79,8 @@ func NewKept(size int) *Message {
 // Keep counts one more reference.
 func (m *Message) Keep() { atomic.AddInt32(&m.refs, 1) }
 
-// Release gives one reference back. Who has the only one to a pooled message needs
-// no atomic operation for that: no other goroutine can get one.
+// Release gives one reference back. The only reference to a pooled message takes no atomic
+// operation: no other goroutine can get one meanwhile.
 func (m *Message) Release() {
 	if m.pooled && atomic.LoadInt32(&m.refs) == 1 {
 		m.refs = 0
@@ -231,7 +231,7 @@ func (o *Outgoing) Forwardable(scratch *[]byte) []byte {
 }
 
 // Message gives a Message of the contents with a reference for the caller;
-// the outgoing keeps one of its own until done is called.
+// the Outgoing keeps one of its own until Done is called.
 func (o *Outgoing) Message(scratch *[]byte) *Message {
 	if o.Msg == nil {
 		props := o.Forwardable(scratch)
@@ -243,8 +243,8 @@ func (o *Outgoing) Message(scratch *[]byte) *Message {
 	return o.Msg
 }
 
-// Kept gives the unpooled Message of the contents, which further calls of
-// message share.
+// Kept gives the unpooled Message of the contents, which further calls of Message
+// return, too.
 func (o *Outgoing) Kept() *Message {
 	if o.Msg == nil || o.Msg.pooled {
 		props := o.props

@@ -8,9 +8,9 @@ import (
 
 // A retained message belongs to the principal whose client published it, also after a
 // restart; of a client that has not proven who it is, to its client ID. What one principal
-// holds may be bounded (its quota, Bounds). Without that, the bounds of the store still bear
-// on the principal that fills it: one that holds less than a lightShare of them may go as
-// much beyond them, and so is not locked out by another that has come first.
+// holds may be bounded (its quota, Bounds). Where no such bound is set, the bounds of the store
+// count. A principal that holds less than a lightShare of these may go as much beyond them,
+// so that it is not locked out by another one that has filled the store.
 const lightShare = 16
 
 // owners counts what each principal holds.

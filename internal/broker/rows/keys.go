@@ -6,7 +6,7 @@ import "encoding/binary"
 //
 //	s|{client ID}        → a session that outlives its connection, and its sid
 //	u|{sid}|{filter}     → a subscription
-//	q|{sid}|{seq}        → a message in a session's queue, or in a shared group's
+//	q|{sid}|{seq}        → a message in a session's queue, or in the backlog of a shared subscription
 //	p|{message number}   → a message that is in several queues
 //	i|{sid}|{packet id}  → a QoS 2 publish received, between PUBREC and PUBCOMP
 //	t|{topic}            → a retained message
@@ -91,7 +91,7 @@ func OwedKey(sid, n uint64) []byte {
 // WillKey is the key of a will.
 func WillKey(n uint64) []byte { return WillKind.numbered(n) }
 
-// GroupKey is the key of a shared group, {name}/{filter}.
+// GroupKey is the key of a shared subscription, {name}/{filter}, with a backlog.
 func GroupKey(group string) []byte { return GroupKind.named(group) }
 
 // number reads the number that a key or row begins with.

@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// version is the first byte of rows in their first form.
+// version is the first byte of a row in the first form of its kind. Later forms of a kind
+// have constants of their own.
 const version = 1
 
 var errRow = errors.New("a row on disk has an unknown form; was it written by a newer version?")
@@ -271,7 +272,8 @@ func decodeSubscription(key, row []byte) (sid uint64, s Subscription, err error)
 	}, nil
 }
 
-// GroupRow is the row of a shared group: version (1 byte) and sid (8).
+// GroupRow is the row of a shared subscription with a backlog: version (1 byte), and the sid
+// (8) that the keys of the backlog's messages have.
 func GroupRow(sid uint64) []byte { return binary.BigEndian.AppendUint64([]byte{version}, sid) }
 
 func decodeGroup(row []byte) (sid uint64, err error) {
@@ -360,7 +362,7 @@ type Owed struct {
 	Since  uint64   // the subscription is owed no message with a higher stamp: such a message is routed to it
 	Routed []uint64 // stamps up to Since of messages that were routed to the subscription, and are therefore not owed
 	After  string   // all messages of topics up to this one have been sent
-	Again  uint64   // how many more times the replay starts from the beginning
+	Again  uint64   // how many more times the replay is to start from the first topic
 }
 
 // Row is version (1 byte), since (8), again (varint), filter, after, and the stamps of
@@ -404,7 +406,7 @@ type Will struct {
 	Retain   bool
 	Due      int64  // when it is to be published, on the wall clock in ms; 0: the client was connected
 	Delay    uint32 // seconds
-	Identity []byte // the identity of the client as JSON; empty: it had none, or the row is of version 1
+	Identity []byte // the client's access.Identity as JSON; empty: it had none, or the row is of version 1
 	Message  Message
 }
 
