@@ -62,22 +62,22 @@ const maxLines = 100
 // Target is the server under attack, as the attackers see it.
 type Target struct {
 	Addr      string // where ordinary clients connect
-	WebSocket string
+	WebSocket string // where they connect over WebSocket
 	Size      Size
 
-	overTLS              string // where ordinary clients connect, of an attack that Negotiates
-	attacked, attackedWS string // where attackers connect
-	attackedTLS          string // likewise
-	attackedProxy        string // likewise: the listener behind a balancer
+	overTLS              string // where ordinary clients connect over TLS, if the attack Negotiates
+	attacked, attackedWS string // where attackers connect, the second over WebSocket
+	attackedTLS          string // where attackers connect over TLS, if the attack Negotiates
+	attackedProxy        string // where attackers connect to the listener behind a balancer, likewise
 
 	ctx  context.Context // ends when the attack must stop
 	mu   sync.Mutex
 	open []*link // guarded by mu: the attackers' connections
 	left bool    // guarded by mu: the attackers have left
-	hall *hall   // a publisher and its subscribers, some of which stop reading; nil: another attack
+	hall *hall   // of the attack with slow consumers: a publisher and its subscribers, some of which stop reading; nil: another attack
 }
 
-// pick returns the value for the target's size.
+// pick returns small or full, as the target's Size is.
 func pick[T any](t *Target, small, full T) T {
 	if t.Size == Full {
 		return full
@@ -200,8 +200,8 @@ type Result struct {
 	Attacked    Service       // of the bystander, during the attack
 	Idle        int64         // bytes of resident memory before the attack
 	Peak        int64         // the most bytes of resident memory during the attack
-	Left        int64         // bytes of resident memory after the attackers had left and the server had come to rest
-	Rest        time.Duration // from the attackers' leaving until the server was at rest
+	Left        int64         // bytes of resident memory when the wait for rest ended, after the attackers had left
+	Rest        time.Duration // from the attackers' leaving until the server was at rest, or until restIn if it did not come to rest
 	AtRest      bool          // the server came to rest within restIn
 	Charged     [2]int64      // bytes that clients were charged with, from $SYS: before the attack, and after the attackers had left
 	Took        time.Duration // duration of the attack
@@ -367,9 +367,9 @@ func (r *Result) startVisits(a *Attack, t *Target, s *server) (end func()) {
 // restIn is the time limit within which the server must come to rest, by size.
 var restIn = [2]time.Duration{3 * time.Second, 20 * time.Second}
 
-// rest waits, for restIn at most, until the server has come to rest: it uses less than a
-// fifth of a processor, clients are charged with what they were before the attack, and, at
-// full size, its resident memory is at most half above what it was.
+// rest waits, for restIn at most, until the server has come to rest: it uses at most a fifth
+// of a processor. Then it waits, within the same limit, until clients are charged with as much
+// as before the attack, and at full size until its resident memory is at most half above.
 func (r *Result) rest(t *Target, s *server) {
 	const interval = 250 * time.Millisecond
 	begun := time.Now()

@@ -33,8 +33,9 @@ type Options struct {
 	// Patience is the time limit of a life, and of each wait of an actor; 0: 30 s.
 	Patience time.Duration
 
-	// Between is called with the broker's directory after each kill, while the broker does
-	// not run. Tests of this package use it to remove data, which the run must notice.
+	// Between is called with the broker's directory after each kill, before the next start.
+	// Tests of this package use it to remove data, which the run must notice; nil: nothing is
+	// called.
 	Between func(dir string)
 	// Log gets lines of progress; nil: they are dropped.
 	Log func(format string, args ...any)
@@ -79,10 +80,10 @@ type run struct {
 	store      []*store.Client
 	watchers   []*store.Watcher
 	holders    []*store.LockHolder
-	archivist  *store.Archivist // keeps keys for the whole run, over all chapters
+	archivist  *store.Archivist // keeps keys for the whole run, over all chapters; nil: Options.Store is false
 	processors []*store.Processor
-	books      *transfers.Books
-	bank       []lives.Actor // the clerk and the auditor of books
+	books      *transfers.Books // nil: Options.Store is false
+	bank       []lives.Actor    // the clerk and the auditor of books
 	roamers    []*sessions.Roamer
 	publishers []*messages.Publisher
 	subs       []*messages.Subscriber
@@ -165,9 +166,9 @@ func (r *run) makeActors() {
 			r.holders = append(r.holders, store.NewLockHolder(i, r.actorRand(), r.chapter))
 		}
 		r.archivist = store.NewArchivist(r.actorRand())
-		books := store.NewLedger()
+		ledger := store.NewLedger()
 		for i := range store.Processors {
-			r.processors = append(r.processors, store.NewProcessor(i, r.actorRand(), books))
+			r.processors = append(r.processors, store.NewProcessor(i, r.actorRand(), ledger))
 		}
 		r.books = transfers.NewBooks()
 		r.bank = []lives.Actor{transfers.NewClerk(r.books, r.actorRand()), transfers.NewAuditor(r.books)}
@@ -191,16 +192,16 @@ func (r *run) makeMessageActors() {
 		r.retainers = append(r.retainers, messages.NewRetainer(i, r.actorRand()))
 	}
 	for _, offline := range []bool{false, true} {
-		for qos := range byte(2) {
-			name := fmt.Sprintf("online%d", 1+qos)
+		for _, qos := range []byte{1, 2} {
+			name := fmt.Sprintf("online%d", qos)
 			if offline {
-				name = fmt.Sprintf("offline%d", 1+qos)
+				name = fmt.Sprintf("offline%d", qos)
 			}
-			r.subs = append(r.subs, messages.NewSubscriber(name, 1+qos, offline, r.actorRand(), r.publishers))
+			r.subs = append(r.subs, messages.NewSubscriber(name, qos, offline, r.actorRand(), r.publishers))
 		}
 	}
-	for qos := range byte(2) {
-		r.subs = append(r.subs, messages.NewGroup(1+qos, r.publishers, r.actorRand)...)
+	for _, qos := range []byte{1, 2} {
+		r.subs = append(r.subs, messages.NewGroup(qos, r.publishers, r.actorRand)...)
 	}
 	var heir *messages.Subscriber // subscribes to the wills of the testators
 	r.testators, heir = messages.NewTestators(testators, r.actorRand)

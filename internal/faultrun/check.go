@@ -41,7 +41,7 @@ func (e *evidence) check() (differences []string) {
 		say("7: %s", e.late)
 	}
 	if len(e.published) == 0 {
-		say("%v", errNothing)
+		say("nothing was published at all")
 	}
 	committed := e.commits(say)
 	first := e.same(say)

@@ -3,7 +3,6 @@ package faultrun
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -27,8 +26,8 @@ type Options struct {
 	Broker   string // path of the built holdfast
 	Seed     uint64
 	Messages int           // different messages; default 5,000
-	Keys     int           // default one for every 50 messages
-	Window   int           // messages that are sent and not settled; default 500
+	Keys     int           // different keys; default one for every 50 messages, and at least 10
+	Window   int           // at most this many messages are sent and not settled; default 500
 	Pause    time.Duration // mean time between two signals to processes; default 400 ms
 	Log      func(format string, args ...any)
 }
@@ -66,8 +65,8 @@ type run struct {
 	evidence  evidence
 
 	mu      sync.Mutex
-	changed sync.Cond           // on mu
-	settled map[string]progress // guarded by mu: by message ID
+	changed sync.Cond           // on mu: one of the fields below has changed
+	outputs map[string]progress // guarded by mu: what has come of each message, by its ID
 	open    int                 // guarded by mu: messages that were sent and are not settled
 	ready   map[string]bool     // guarded by mu: instances that get messages, by their topic
 	ended   bool                // guarded by mu: the context has ended
@@ -98,7 +97,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
-	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), settled: make(map[string]progress), ready: make(map[string]bool)}
+	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), outputs: make(map[string]progress), ready: make(map[string]bool)}
 	r.changed.L = &r.mu
 	r.summary = Summary{Summary: harness.Summary{Broker: harness.Holdfast(o.Broker).Name, Seed: o.Seed}, Messages: o.Messages, DeadLetters: make(map[string]int)}
 	start := time.Now()
@@ -167,7 +166,7 @@ func (r *run) startBroker() (err error) {
 func (r *run) startInstance(i int) (err error) {
 	in := *r.instances[i]
 	in.Seed, in.ClockOffset = r.rng.Uint64(), time.Duration(r.rng.IntN(121)-60)*time.Second
-	in.StampOffset = time.Duration(r.rng.IntN(241)-120) * time.Second // beyond what the server takes
+	in.StampOffset = time.Duration(r.rng.IntN(241)-120) * time.Second // up to 2 minutes, of which the server accepts 1
 	r.workers[i], err = in.start()
 	return err
 }
@@ -385,7 +384,7 @@ func (r *run) watch(d client.Delivery) {
 		r.evidence.unreadable = append(r.evidence.unreadable, err.Error())
 		return
 	}
-	before := r.settled[id]
+	before := r.outputs[id]
 	now := before
 	if d.Topic == deadLetters {
 		reason, _ := d.UserProperties.Get(consistent.DeadLetterReason)
@@ -397,7 +396,7 @@ func (r *run) watch(d client.Delivery) {
 		now.first = now.first || which == 0
 		now.second = now.second || which == 1
 	}
-	r.settled[id] = now
+	r.outputs[id] = now
 	if now.settled() && !before.settled() {
 		r.open--
 	}
@@ -425,6 +424,3 @@ func kindOf(reason string) string {
 	}
 	return reason
 }
-
-// errNothing is the violation of a run in which no output was received.
-var errNothing = errors.New("nothing was published at all")

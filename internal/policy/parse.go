@@ -59,15 +59,15 @@ func Parse(file string, content []byte) (*Policy, error) {
 	return p, nil
 }
 
-// file parses the whole document: a list of rules, a mapping with rules and groups, or a
-// resource of the kind BrokerAuthorization that contains them.
+// file parses the whole document. It is a list of rules, a mapping with rules and groups, or
+// a resource of the kind BrokerAuthorization, which has the mapping in its spec.
 func (c *checker) file(p *Policy, root *yaml.Node) {
 	if root.Kind == yaml.SequenceNode { // the form of Azure's portal
 		c.rules(p, root)
 		return
 	}
-	rulesLine := 0 // 0: no rules yet
-	first := func(at *yaml.Node) bool {
+	rulesLine := 0                      // 0: no rules yet
+	first := func(at *yaml.Node) bool { // false, and a mistake, if the file has rules already
 		if rulesLine != 0 {
 			c.fail(at.Line, "line %d has rules already; write all rules of a file in one list", rulesLine)
 			return false
@@ -225,7 +225,7 @@ func (c *checker) principals(n *yaml.Node, what string, ofGroup func(key string,
 			}
 			p.groups = c.texts(value, key)
 		default:
-			return ofGroup != nil && ofGroup(key, value) // which names no clients
+			return ofGroup != nil && ofGroup(key, value) // these keys name no clients, so any stays as it is
 		}
 		any = true
 		return true
@@ -241,7 +241,7 @@ func (c *checker) principals(n *yaml.Node, what string, ofGroup func(key string,
 }
 
 // attributes parses a list of sets of attributes. A client matches the list if it has all
-// attributes of one set.
+// attributes of at least one set.
 func (c *checker) attributes(n *yaml.Node) (list []attributes) {
 	for _, one := range c.sequence(n, "attributes") {
 		a := attributes{line: one.Line}
@@ -447,7 +447,7 @@ func (c *checker) groups(p *Policy, n *yaml.Node) {
 				return false
 			}
 			g.quotas = c.quotas(value, "the quotas of "+what)
-			g.used = true // also if no rule refers to it
+			g.used = true // a group with quotas needs no rule
 			return true
 		})
 		p.groups = append(p.groups, g)
