@@ -219,8 +219,8 @@ func meant(name string) string {
 	return "; did you mean " + name + "?"
 }
 
-// distance is how many letters must be changed, added or taken away (Levenshtein); for
-// long names, which are no one's mistake, only that it is many.
+// distance is how many letters must be changed, added or taken away (Levenshtein). For a
+// name that is too long to be a mistyped setting it is longest, without a look at it.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {

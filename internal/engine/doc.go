@@ -3,16 +3,16 @@
 // watches, scans, and messages remembered on disk.
 //
 // The service opens a session for each connection and gives it commands, one after the
-// other. Do leaves the reply in the Call and says what it waits for: the caller gives it
-// to the client when that is so. Notifications of changes go to the session's Sink. The
+// other. Do leaves the reply in the Call and says what it waits for: the caller sends it
+// to the client when that has happened. Notifications of changes go to the session's Sink. The
 // engine knows nothing of MQTT, topics, or payloads; it does not decide anything that
 // package statestore decides; it never waits for a client.
 //
 // # The way of a command
 //
-// A GET locks its key's shard, copies the entry into the Call, and says in which batch of
-// the journal the entry rides, if that is not complete: no reply shows what could still
-// be lost (protocol, section 6, Order). A key that was deleted stays as a tombstone until
+// A GET locks its key's shard, copies the entry into the Call, and says which batch of
+// the journal has the entry's row, if that batch is not complete: no reply shows what could
+// still be lost (protocol, section 6, Order). A key that was deleted stays as a tombstone until
 // its batch is complete, so that a miss waits as well.
 //
 // A SET or DEL runs the rules under the shard's lock and, inside it, Local.mu (call.go,

@@ -43,7 +43,7 @@ func (s *session) Do(c *Call) Wait {
 	}
 }
 
-// gone says whether a reply can't reach the client any more.
+// gone says whether no reply can reach the client any more.
 func (s *session) gone() bool {
 	return s.closed.Load() || s.origin.Gone != nil && s.origin.Gone()
 }
@@ -60,8 +60,8 @@ func (s *session) after(batch journal.Seq, key []byte) Wait {
 	return s.ask()
 }
 
-// ask asks the journal for all that was appended so far, on behalf of the reply: it comes
-// after the callbacks of all these changes. No lock is held.
+// ask registers the origin's Waiter for everything that was appended so far, so that the reply
+// comes after the callbacks of all these changes. No lock is held.
 func (s *session) ask() Wait {
 	j, last := s.e.journal, s.e.journal.Last()
 	switch {
@@ -74,8 +74,7 @@ func (s *session) ask() Wait {
 	return Wait{Batch: last, Asked: true}
 }
 
-// get is the short way: nothing here allocates, and the clock is only read for
-// a key that has a deadline.
+// get runs GET: nothing here allocates, and the clock is read for a key with a deadline only.
 func (s *session) get(c *Call) Wait {
 	var cell statestore.Cell
 	d, key := &c.decision, c.Command.Key

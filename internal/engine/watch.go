@@ -16,7 +16,8 @@ type watch struct {
 	index    int       // in watchers.All; guarded by the shard's lock
 }
 
-// watchers are those who are told of a key's changes; guarded by the shard's lock.
+// watchers are the watches of one key, to be notified of its changes; guarded by the shard's
+// lock.
 type watchers = watchlist.List[*watch]
 
 // Place implements watchlist.Element.

@@ -7,11 +7,12 @@
 // server for good, or left memory in a state that the disk does not have. A start
 // takes less than a second and loses nothing that was acknowledged.
 //
-// The goroutines of the server defer [End] after all else, so that it runs first.
-// What functions defer that they call runs before, in a process that has failed: it
-// must neither acquire a lock that the panic may have left locked, nor write to a
-// client. Goroutines that are not ours (Pebble's, the HTTP server's) and the callbacks
-// of timers end the process by Go's own means, with the same status.
+// Each goroutine of the server defers [End] in its outermost function, last, so that End
+// runs before the other calls that this function has deferred. What inner functions have
+// deferred runs even before End, in a process that has failed already: it must neither
+// acquire a lock that the panic may have left locked, nor write to a client. Goroutines
+// that are not ours (Pebble's, the HTTP server's) and the callbacks of timers end the
+// process by Go's own means, with the same status.
 package failstop
 
 import (

@@ -46,15 +46,15 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 		ep.refuse(t, p, "the request has no Correlation Data")
 	case forbidden(p.Props.ResponseTopic):
 		const reason = "the Response Topic is one of the state store's own"
-		ep.refused(reason)
+		ep.noteRefusal(reason)
 		ep.conn.AnswerAndDisconnect(t, p, mqtt.TopicNameInvalid, reason)
 	case ep.conn.TooManyLevels(p.Props.ResponseTopic):
 		const reason = "the Response Topic has too many levels"
-		ep.refused(reason)
+		ep.noteRefusal(reason)
 		ep.conn.Answer(t, p, mqtt.TopicNameInvalid, reason, nil)
 	case !ep.conn.MayBeAnswered(t, p.Props.ResponseTopic):
 		const reason = "the Response Topic must be one that the client may subscribe to"
-		ep.refused(reason)
+		ep.noteRefusal(reason)
 		ep.conn.Answer(t, p, mqtt.NotAuthorized, reason, nil)
 	case p.Props.HasMessageExpiry && p.Props.MessageExpiry == 0:
 		ep.sv.stats.Expired.Add(1)
@@ -62,7 +62,7 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 		ep.conn.Answer(t, p, mqtt.Success, "", nil)
 	case p.Props.PayloadFormat == 1 && !utf8.Valid(p.Payload):
 		const reason = "the payload is not UTF-8 as its Payload Format Indicator says"
-		ep.refused(reason)
+		ep.noteRefusal(reason)
 		ep.conn.Answer(t, p, mqtt.PayloadFormatInvalid, reason, nil)
 	default:
 		ep.execute(t, p)
@@ -75,12 +75,12 @@ func (ep *endpoint) ignore(p *mqtt.Publish, why string) {
 }
 
 func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
-	ep.refused(reason)
+	ep.noteRefusal(reason)
 	ep.conn.Answer(t, p, mqtt.ImplementationSpecificError, reason, nil)
 }
 
-// refused counts and logs a request that is refused in its PUBACK.
-func (ep *endpoint) refused(reason string) {
+// noteRefusal counts and logs a request that is refused in its PUBACK.
+func (ep *endpoint) noteRefusal(reason string) {
 	ep.sv.stats.Malformed.Add(1)
 	ep.sv.log.Debug("refusing a request", "client", ep.conn.ClientID(), "reason", reason)
 }

@@ -52,7 +52,7 @@ const (
 	// Drained callback refills it; after that, the connection's own goroutine writes.
 	pushRounds = 4
 	// plainChunk bounds one blocking write of the plain path, so that Size falls
-	// as the peer reads.
+	// as the peer reads. On either path it bounds the buffer with which learn begins.
 	plainChunk = 64 << 10
 	// freeOutput is how many bytes of a connection's output are not charged on the
 	// plain path, which cannot tell a peer that stalls from one that reads.

@@ -9,10 +9,9 @@
 //
 // A client is whatever Origin.ID says in package engine: the principal that it has proven
 // to be. What a client holds may be bounded (Bounds, Limits.ClientKeys, ClientBytes).
-// Without that, the
-// bounds of the store still bear on the client that fills it: one that holds less than a
-// lightShare of them may go as much beyond them, and so is not locked out by another that
-// has come first.
+// Where no such bound is set, the bounds of the store count. A client that holds less than a
+// lightShare of these may go as much beyond them, so that it is not locked out by another
+// client that has filled the store.
 package quota
 
 import (

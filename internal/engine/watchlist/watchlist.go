@@ -11,7 +11,7 @@ type Element interface {
 	Place() *int
 }
 
-// List are those who are told of a key's changes. The caller locks it.
+// List has the watchers of one key. The caller locks it.
 //
 // A change keeps the list as it was, until it is durable, without a copy: a key
 // may have 100,000 watchers and change often. So elements that a change can see
