@@ -106,7 +106,7 @@ func (x *Txn) payload() []byte {
 }
 
 // ReadTransacted fills in what the reply to a TXN says, if it is no error; ok is false if it
-// is none that the protocol knows (section 12).
+// is none that the protocol (section 12) knows.
 func (a *Answer) ReadTransacted(r *protocol.Response) (ok bool) {
 	if r.Kind != protocol.Array || len(r.Array) < 2 || r.Array[0].Kind != protocol.Int {
 		return false
