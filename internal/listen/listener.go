@@ -320,7 +320,7 @@ func (c *Conn) Stream() net.Conn { return c.Conn }
 // NetConn is the connection below.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Close closes the connection, with a goodbye if that is due.
+// Close closes the connection, over TLS with the alert that ends the stream.
 func (c *Conn) Close() error {
 	c.leave()
 	return c.Conn.Close()

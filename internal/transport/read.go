@@ -10,7 +10,7 @@ import (
 )
 
 // parkedInput is the most that a peer may have sent of a packet and still be
-// kept in the smallest buffer while it makes us wait for the rest: a crowd of
+// kept in the smallest buffer while it makes us wait for the rest: many
 // clients that each send one byte must not cost a full read buffer each.
 const parkedInput = 512
 

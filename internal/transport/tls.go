@@ -45,8 +45,8 @@ const (
 // is made of a socket; otherwise it is a usual net.Conn.
 type TLSConn struct {
 	*tls.Conn
-	wire     *wire
-	goodbyed bool // Conn.mu: the alert that ends the stream was sealed
+	wire          *wire
+	closeNotified bool // Conn.mu: the alert that ends the stream (close_notify) was encrypted
 }
 
 // NewTLSConn makes a TLSConn of nc, which it owns. Its config should disable dynamic
@@ -83,8 +83,8 @@ func (t *TLSConn) Accept(turns Turns, most int) error {
 	return err
 }
 
-// Close says goodbye and closes, where that can wait for the peer; after NewConn it
-// closes the socket, and Shut says goodbye.
+// Close sends the alert that ends the stream and closes, where that can wait for the peer;
+// after NewConn it closes the socket, and Shut sends the alert.
 func (t *TLSConn) Close() error {
 	if t.wire.conn != nil {
 		return t.wire.Conn.Close()
@@ -210,7 +210,7 @@ func (w *wire) room(n int) {
 }
 
 // SetWriteDeadline does nothing on the raw path, where no write waits but the writer's,
-// which Conn bounds. crypto/tls sets a deadline when it says goodbye.
+// which Conn bounds. crypto/tls sets a deadline for the alert that ends the stream.
 func (w *wire) SetWriteDeadline(t time.Time) error {
 	if w.conn != nil {
 		return nil
@@ -271,13 +271,14 @@ func (c *Conn) flushSealed() {
 	c.write(false)
 }
 
-// sayGoodbye seals the alert that ends the stream, and reports whether it has: once.
-// Conn.mu is held, and the caller is the writer.
-func (t *TLSConn) sayGoodbye() bool {
-	if t.goodbyed {
+// sealCloseNotify encrypts the alert that ends the stream (close_notify), at the first call
+// only, and reports whether there is something to write. Conn.mu is held, and the caller is
+// the writer.
+func (t *TLSConn) sealCloseNotify() bool {
+	if t.closeNotified {
 		return false
 	}
-	t.goodbyed = true
+	t.closeNotified = true
 	_ = t.CloseWrite() // fails if the stream has failed
 	return t.wire.pending()
 }

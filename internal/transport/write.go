@@ -405,7 +405,7 @@ func (c *Conn) take(mayDrain bool) bool {
 			c.mu.Unlock()
 			return true
 		}
-		if c.shut && !c.closed && c.tls != nil && c.tls.sayGoodbye() {
+		if c.shut && !c.closed && c.tls != nil && c.tls.sealCloseNotify() {
 			continue
 		}
 		if c.shut || c.drained == nil || !c.armed.Load() {

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
-// Detach ends the connection's part in the session; a second call does nothing. The will
-// is withdrawn if the client has said goodbye.
-func (r *Registry) Detach(t *session.Turn, s *session.Session, c *peer.Peer, goodbye bool) {
+// Detach ends the connection's part in the session; a second call does nothing. graceful: the
+// client has sent a DISCONNECT with reason code 0, which withdraws its will.
+func (r *Registry) Detach(t *session.Turn, s *session.Session, c *peer.Peer, graceful bool) {
 	s.Mu.Lock()
 	if s.Peer != c {
 		s.Mu.Unlock()
@@ -20,7 +20,7 @@ func (r *Registry) Detach(t *session.Turn, s *session.Session, c *peer.Peer, goo
 	var now *will.Will
 	switch {
 	case s.Will == nil:
-	case goodbye: // [MQTT-3.1.2-10]
+	case graceful: // [MQTT-3.1.2-10]
 		r.WithdrawWill(s)
 	case s.Will.Delay == 0 || !s.Persistent():
 		now, s.Will = s.Will, nil

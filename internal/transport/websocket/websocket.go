@@ -259,7 +259,7 @@ func (l *handshakeListener) Accept() (net.Conn, error) {
 type handshakeConn struct {
 	net.Conn
 	handshake *sockets.Handshake
-	silent    atomic.Int64 // bytes read since there were data in them, by the reader or by Close, which awaits the peer's goodbye
+	silent    atomic.Int64 // bytes read since the last data, by the reader or by Close, which awaits the peer's close frame
 }
 
 // NetConn is the connection below.
@@ -357,7 +357,7 @@ func (p *idleFrames) tooFast(now time.Time) bool {
 	return p.owed > idleBurst
 }
 
-// endOfStream is io.EOF for a peer that said goodbye.
+// endOfStream is io.EOF for a peer that has sent a close frame, otherwise err.
 func endOfStream(err error) error {
 	switch websocket.CloseStatus(err) {
 	case websocket.StatusNormalClosure, websocket.StatusGoingAway, websocket.StatusNoStatusRcvd:
@@ -373,7 +373,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close says goodbye and closes; bounded by the library to a few seconds.
+// Close sends a close frame and closes; the library bounds this to a few seconds.
 func (c *conn) Close() error { return c.ws.Close(websocket.StatusNormalClosure, "") }
 
 // CloseNow closes the socket. The library must be told as well, on a goroutine because it
