@@ -16,7 +16,7 @@ func proxyHeader(command, family byte, rest []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(h, uint16(len(rest))), rest...)
 }
 
-// proxyTo4 is a header for a client with an IPv4 address, followed by TLVs.
+// proxyFrom is the header for a client with an IPv4 or IPv6 address, with TLVs at its end.
 func proxyFrom(client string, tlvs ...byte) []byte {
 	a := netip.MustParseAddrPort(client)
 	family, local := byte(proxyTCP4), netip.MustParseAddr("10.0.0.1")
