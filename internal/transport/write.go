@@ -325,8 +325,8 @@ func (c *Conn) FlushSoon() {
 	c.flushers.soon.push(c)
 }
 
-// FlushBulk is FlushSoon for one of very many connections that are notified at once. It
-// uses a queue of its own, so that connections queued by FlushSoon do not wait for them.
+// FlushBulk is FlushSoon for a notification, which may go to very many connections at once.
+// It uses a queue of its own, so that connections queued by FlushSoon do not wait for them.
 func (c *Conn) FlushBulk() {
 	if c.flushers == nil {
 		c.Flush()
