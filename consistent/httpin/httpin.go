@@ -41,6 +41,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -102,8 +103,8 @@ func WithSource(source string) Option { return func(o *options) { o.source = sou
 func WithType(eventType string) Option { return func(o *options) { o.eventType = eventType } }
 
 // WithScope separates the keys of several clients: scope returns whose a request is, for example
-// the user that was authenticated. It becomes part of the message's ID, before a slash. Its
-// error is answered with 400 and the error's text.
+// the user that was authenticated. It becomes part of the message's ID: percent-encoded, before a
+// slash. Its error is answered with 400 and the error's text.
 func WithScope(scope func(*http.Request) (string, error)) Option {
 	return func(o *options) { o.scope = scope }
 }
@@ -267,11 +268,7 @@ func (h *Handler) id(r *http.Request) (string, error) {
 	if err != nil {
 		return "", failed(http.StatusBadRequest, "%v", err)
 	}
-	id := scope + "/" + key
-	if !event.ValidText(id) {
-		return "", fmt.Errorf("the scope of the request is %.100q: it must be a text of MQTT", scope)
-	}
-	return id, nil
+	return url.PathEscape(scope) + "/" + key, nil // the first slash ends the scope, as keys may have slashes, too
 }
 
 // message reads a request.

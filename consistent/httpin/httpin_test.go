@@ -247,6 +247,11 @@ func TestBadRequests(t *testing.T) {
 	if status, answer := post(t, paths.URL+"/a/b", "1", "something else", "User", "bob"); status != 202 {
 		t.Errorf("the same key of another user: %d %s", status, answer)
 	}
+	for _, r := range []struct{ user, key, id string }{{"ann/x", "1", "ann%2Fx/1"}, {"ann", "x/1", "ann/x/1"}} {
+		if status, answer := post(t, paths.URL+"/a/b", r.key, r.user, "User", r.user); status != 202 || !strings.Contains(answer, r.id) {
+			t.Errorf("the key %s of %s: %d %s, want the ID %s", r.key, r.user, status, answer, r.id)
+		}
+	}
 	if status, answer := post(t, paths.URL+"/a/b", "1", "a"); status != 400 || !strings.Contains(answer, "who are you?") {
 		t.Errorf("without a user: %d %s", status, answer)
 	}
