@@ -1,12 +1,10 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -17,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/relief"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
@@ -26,7 +25,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
@@ -77,15 +75,14 @@ type Options struct {
 // Broker is an MQTT broker. Its methods are safe for concurrent use.
 type Broker struct {
 	*routing.Router
-	Sessions    *registry.Registry
-	peers       peer.Env
-	auth        access.Authenticator
-	audit       *audit.Log         // nil: none
-	may         access.Permissions // nil: every client may do everything
-	handler     Handler
-	handledIn   []string // topics of the handler: two, so that comparing is faster than a map
-	protectedIn []string
-	flushers    *transport.Flushers
+	Sessions       *registry.Registry
+	peers          peer.Env
+	auth           access.Authenticator
+	audit          *audit.Log         // nil: none
+	may            access.Permissions // nil: every client may do everything
+	handler        Handler
+	reservedTopics reserved.Topics
+	flushers       *transport.Flushers
 
 	mu        lockrank.Mutex[lockrank.Connections]
 	conns     map[*Conn]struct{} // guarded by mu, as all below
@@ -113,22 +110,21 @@ func New(o Options) (*Broker, error) {
 	l := &env.Limits
 	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
-		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, protectedIn: o.Protected, flushers: transport.NewFlushers(0),
+		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0),
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	env.Background = b.background
 	b.peers = peer.Env{Memory: env.Memory, Accounts: env.Accounts, Stats: &env.Counters, Log: env.Log, MaxAliasBytes: l.MaxAliasBytes, TakeoverWait: l.TakeoverWait}
 	if o.Handler != nil {
-		b.handledIn = o.Handled
+		b.reservedTopics.Handlers = o.Handled
 	}
-	b.Sessions = registry.New(env, kept)
+	b.Sessions = registry.New(env, kept, b.may)
 	b.Router = b.Sessions.Router
-	b.Sessions.May = b.may
 	if err := b.Sessions.Restore(); err != nil {
 		b.flushers.Close()
 		return nil, err
 	}
-	b.loops.Add(4)
+	b.loops.Add(5)
 	go func() {
 		defer failstop.End(b.Log, "the relief of memory")
 		relief.Serve(b.Memory, (*memorySource)(b), b.stop)
@@ -142,6 +138,11 @@ func New(o Options) (*Broker, error) {
 	go func() {
 		defer failstop.End(b.Log, "the broker's timers")
 		b.Sessions.Serve(b.stop)
+		b.loops.Done()
+	}()
+	go func() {
+		defer failstop.End(b.Log, "messages that are published later")
+		b.Timers.Serve(b.stop)
 		b.loops.Done()
 	}()
 	go func() {
@@ -206,30 +207,6 @@ func (b *Broker) Close(ctx context.Context) error {
 	return err
 }
 
-// handled says whether publishes to the topic go to the handler.
-func (b *Broker) handled(topic []byte) bool {
-	for _, name := range b.handledIn {
-		if string(topic) == name {
-			return true
-		}
-	}
-	return false
-}
-
-// protected says whether clients must not publish to the topic. $SYS is the
-// broker's own, but for the state of bridges, which they publish.
-func (b *Broker) protected(name []byte) bool {
-	if topic.OwnSys(name) {
-		return true
-	}
-	for _, prefix := range b.protectedIn {
-		if len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix && (len(name) == len(prefix) || name[len(prefix)] == '/') {
-			return true
-		}
-	}
-	return false
-}
-
 func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
 	return b.may == nil || b.may.MayPublish(c.Identity(), topic)
 }
@@ -238,15 +215,7 @@ func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
 // group if it is shared. Every client may subscribe to a protected topic: nothing is ever
 // routed there.
 func (b *Broker) mayFilter(c *Conn, filter string) bool {
-	if b.may == nil || b.may.MaySubscribe(c.Identity(), viewOf(filter)) {
-		return true
-	}
-	for _, prefix := range b.protectedIn {
-		if strings.HasPrefix(filter, prefix+"/") {
-			return true
-		}
-	}
-	return false
+	return b.may == nil || b.may.MaySubscribe(c.Identity(), viewOf(filter)) || b.reservedTopics.Below(filter)
 }
 
 // mayBeAnswered says whether the client may subscribe to the Response Topic, if there is one.
@@ -254,12 +223,6 @@ func (b *Broker) mayFilter(c *Conn, filter string) bool {
 // a topic that it may not read.
 func (b *Broker) mayBeAnswered(c *Conn, responseTopic []byte) bool {
 	return b.may == nil || len(responseTopic) == 0 || b.may.MaySubscribe(c.Identity(), responseTopic)
-}
-
-// tooManyLevels says whether a topic name has more levels than limit; most are too short
-// to, and needn't be looked at.
-func tooManyLevels(name []byte, limit int) bool {
-	return len(name) >= limit && bytes.Count(name, []byte{'/'}) >= limit
 }
 
 // viewOf gives the bytes of a string, not to be written to.

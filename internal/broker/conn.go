@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -551,7 +552,7 @@ func (c *Conn) leaveSession() {
 
 // TooManyLevels says whether a topic name has more levels than the broker takes.
 func (c *Conn) TooManyLevels(topic []byte) bool {
-	return tooManyLevels(topic, c.b.Limits.MaxTopicLevels)
+	return reserved.TooManyLevels(topic, c.b.Limits.MaxTopicLevels)
 }
 
 // ClientID is the client's identifier, given or assigned.

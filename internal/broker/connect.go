@@ -128,7 +128,7 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 	switch {
 	case !topic.ValidName(w.Topic) || topic.Levels(string(w.Topic)) > c.b.Limits.MaxTopicLevels:
 		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
-	case c.b.handled(w.Topic) || c.b.protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
+	case c.b.reservedTopics.Handled(w.Topic) || c.b.reservedTopics.Protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
 		return mqtt.NotAuthorized, "not authorized for the will's topic"
 	case !c.b.mayBeAnswered(c, w.Props.ResponseTopic):
 		return mqtt.NotAuthorized, "the will's response topic must be one that the client may subscribe to"

@@ -127,7 +127,7 @@ func (c *Conn) reauthenticate(t *session.Turn, p *mqtt.Auth) error {
 			AuthMethod: []byte(id.AuthMethod), HasAuthMethod: true, AuthData: v.Data, HasAuthData: v.Data != nil,
 		})
 	})
-	if c.b.may != nil && !sameClaims(id.Attributes, v.Identity.Attributes) {
+	if c.b.may != nil && !id.SameClaims(v.Identity) {
 		c.b.Sessions.LeaveWillAs(c.session, &c.Peer, v.Identity)
 		if ended := c.recheck(); len(ended) > 0 {
 			c.endDenied(t, ended)
@@ -135,29 +135,6 @@ func (c *Conn) reauthenticate(t *session.Turn, p *mqtt.Auth) error {
 		c.b.recheckHandler()
 	}
 	return nil
-}
-
-// sameClaims says whether attributes are the same but for those that are new in each token
-// (RFC 7519, section 4.1).
-func sameClaims(a, b map[string]string) bool {
-	count := func(m map[string]string) (n int) {
-		for name := range m {
-			if !perToken(name) {
-				n++
-			}
-		}
-		return n
-	}
-	for name, value := range a {
-		if other, has := b[name]; !perToken(name) && (!has || other != value) {
-			return false
-		}
-	}
-	return count(a) == count(b)
-}
-
-func perToken(claim string) bool {
-	return claim == "exp" || claim == "nbf" || claim == "iat" || claim == "jti"
 }
 
 // checkExpiry closes the connection if what its client has proven does not hold any

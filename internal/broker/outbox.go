@@ -2,10 +2,12 @@ package broker
 
 import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/delayed"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/settle"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
@@ -20,22 +22,46 @@ const (
 	NotUnderWay  = routing.NotUnderWay
 
 	TooManyDeliveries = routing.TooManyDeliveries
+
+	TimersFull         = routing.TimersFull
+	TimersOfClientFull = routing.TimersOfClientFull
+	TimerTwice         = routing.TimerTwice
+	TimerUnreadable    = routing.TimerUnreadable
 )
 
 // Reserved says whether no client may publish to the topic within a transaction: it is a
 // Handler's, or only the server publishes to it.
-func (c *Conn) Reserved(topic []byte) bool { return c.b.handled(topic) || c.b.protected(topic) }
+func (c *Conn) Reserved(topic []byte) bool {
+	return c.b.reservedTopics.Handled(topic) || c.b.reservedTopics.Protected(topic)
+}
 
-// NewOutbox takes what the client publishes within a transaction, each of which Judge has
+// Timers keeps what is to be published later, for a Handler that lists and cancels timers.
+func (c *Conn) Timers() *delayed.Store { return c.b.Timers }
+
+// Timed is what a client publishes, and when.
+type Timed struct {
+	mqtt.Publish
+	When delay.Request
+}
+
+// NewOutbox takes what the client publishes within a transaction, each of which JudgeTimed has
 // allowed, and the packet identifiers of the deliveries to it that the transaction
 // acknowledges. The bytes are used until it is prepared. Within Handle.
-func (c *Conn) NewOutbox(t *session.Turn, publishes []mqtt.Publish, settles []uint16) *Outbox {
-	messages := make([]message.Outgoing, len(publishes))
+func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16) *Outbox {
+	var messages []message.Outgoing
+	var timers []delayed.Timer
+	var places, later []int
 	for i := range publishes {
-		messages[i] = c.outgoing(&publishes[i])
+		if p := &publishes[i]; p.When.Asked {
+			timers, later = append(timers, c.timer(&p.Publish, p.When)), append(later, i)
+		} else {
+			messages, places = append(messages, c.outgoing(&p.Publish)), append(places, i)
+		}
 	}
 	if q := access.QuotaOf(c.b.may, c.Identity()); q.Limited() {
-		c.seat.Rates().Add(q, len(messages), c.b.SinceStart())
+		c.seat.Rates().Add(q, len(publishes), c.b.SinceStart())
 	}
-	return c.b.NewOutbox(t, messages, settles, func(id uint16) (settle.Delivery, bool) { return settle.Find(c.session, &c.Peer, id) })
+	x := c.b.NewOutbox(t, messages, settles, func(id uint16) (settle.Delivery, bool) { return settle.Find(c.session, &c.Peer, id) })
+	x.Later(timers, append(places, later...))
+	return x
 }

@@ -28,7 +28,7 @@ func (c *Conn) handlePublish(t *session.Turn, header byte, body []byte) error {
 	if err := c.aliases.Resolve(p, &c.b.Limits, c.b.Memory); err != nil {
 		return err
 	}
-	if p.Props.EmptyResponseTopic() && !c.b.handled(p.Topic) { // a handler has an answer of its own
+	if p.Props.EmptyResponseTopic() && !c.b.reservedTopics.Handled(p.Topic) { // a handler has an answer of its own
 		return errResponseTopic
 	}
 	t.In.Add(p.QoS, len(p.Payload))
@@ -134,8 +134,13 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		c.requests.endpoint.Handle(t, p)
 		return acks.Ack{}, 0, true
 	}
-	if code, reason := c.Judge(p); code != mqtt.Success {
+	when, code, reason := c.JudgeTimed(p)
+	if code != mqtt.Success {
 		return acks.Ack{Code: code, Reason: reason}, 0, false
+	}
+	if when.Asked {
+		answer, batch = c.publishLater(p, when)
+		return answer, batch, false
 	}
 	o := &t.Out
 	*o = c.outgoing(p)
@@ -181,7 +186,7 @@ func (c *Conn) mayRequest(t *session.Turn, topic []byte) bool {
 	if c.requests != nil && c.requests.topic.Is(t.Grants, topic) {
 		return true
 	}
-	if !c.b.handled(topic) || !c.b.mayPublish(c, topic) {
+	if !c.b.reservedTopics.Handled(topic) || !c.b.mayPublish(c, topic) {
 		return false
 	}
 	if c.requests == nil {
@@ -227,7 +232,7 @@ func (c *Conn) Judge(p *mqtt.Publish) (code mqtt.ReasonCode, reason string) {
 		return mqtt.TopicNameInvalid, "the response topic has too many levels"
 	case p.Props.NotAsFormatted(p.Payload):
 		return mqtt.PayloadFormatInvalid, errPayloadFormat.Reason
-	case b.protected(p.Topic) || !b.mayPublish(c, p.Topic):
+	case b.reservedTopics.Protected(p.Topic) || !b.mayPublish(c, p.Topic):
 		b.Counters.Unauthorized.Add(1)
 		return mqtt.NotAuthorized, "not authorized for this topic"
 	case !b.mayBeAnswered(c, p.Props.ResponseTopic):

@@ -24,7 +24,7 @@ func (b *Broker) routeResponse(t *session.Turn, c *Conn, m *message.Message) {
 	o := m.Outgoing()
 	o.Direct = true
 	defer o.Done()
-	if allowed && !b.protected(o.Topic) {
+	if allowed && !b.reservedTopics.Protected(o.Topic) {
 		if sub != nil {
 			b.DeliverOne(t, sub, &o)
 		} else {
@@ -67,7 +67,7 @@ func (r *responseRoute) find(t *session.Turn, c *Conn, topic []byte) (sub *sessi
 	if filters := b.Filters.Generation(); r.filters != filters || !bytes.Equal(r.topic, topic) {
 		r.filters, r.topic, r.sub, r.grants = filters, append(r.topic[:0], topic...), nil, 0
 		t.Matches = b.Filters.Match(topic, t.Matches[:0])
-		if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.protected(topic) {
+		if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.reservedTopics.Protected(topic) {
 			r.sub = t.Matches[0]
 		}
 	}

@@ -1,5 +1,7 @@
 package broker
 
+import "github.com/holdfast-mqtt/holdfast/internal/broker/delayed"
+
 // Stats gives the broker's counters.
 func (b *Broker) Stats() *Stats { return &b.Counters }
 
@@ -9,6 +11,7 @@ type Levels struct {
 	Sessions      int // connected and away
 	Retained      int // retained messages, without those on $SYS
 	RetainedBytes int64
+	Timers        delayed.Levels
 }
 
 // Levels gives the current figures.
@@ -16,5 +19,5 @@ func (b *Broker) Levels() Levels {
 	b.mu.Lock()
 	conns := len(b.conns)
 	b.mu.Unlock()
-	return Levels{Connections: conns, Sessions: b.Sessions.Len(), Retained: b.Retained.Len(), RetainedBytes: b.Retained.Bytes()}
+	return Levels{Connections: conns, Sessions: b.Sessions.Len(), Retained: b.Retained.Len(), RetainedBytes: b.Retained.Bytes(), Timers: b.Timers.Levels()}
 }

@@ -71,7 +71,7 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subsc
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
 	case topic.Levels(rest) > c.b.Limits.MaxTopicLevels:
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
-	case c.b.handled(viewOf(rest)):
+	case c.b.reservedTopics.Handled(viewOf(rest)):
 		return nil, nil, mqtt.NotAuthorized, "this topic is served by the broker itself"
 	}
 	s := c.session

@@ -35,6 +35,8 @@
 //	o|sid|number      broker: retained messages that a new subscription is still owed
 //	w|sid             broker: a will
 //	g|group           broker: a shared subscription with a backlog
+//	d|due number      broker: a message to be published later
+//	e|principal id    broker: which of them has this timer ID
 //
 // Pebble's on-disk format is pinned (see format.go); a database written by a
 // newer program is refused.

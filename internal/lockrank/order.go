@@ -6,6 +6,7 @@ type (
 	DeferredOutput struct{}
 	Leaving        struct{}
 	KeyStripe      struct{}
+	TimerStripe    struct{}
 	Shard          struct{}
 	StoreSession   struct{}
 	Settling       struct{}
@@ -25,6 +26,7 @@ type (
 	Deadlines      struct{}
 	Payloads       struct{}
 	Timers         struct{}
+	Delayed        struct{}
 	Registry       struct{}
 	Connections    struct{}
 	Principals     struct{}
@@ -51,7 +53,7 @@ type (
 
 // several are the places of which a goroutine may hold more than one lock: those are the
 // elements of one array, and are acquired in its order.
-var several = []any{KeyStripe{}, TopicStripe{}, Shard{}}
+var several = []any{KeyStripe{}, TimerStripe{}, TopicStripe{}, Shard{}}
 
 // order lists every lock of the server, outermost first.
 //
@@ -74,6 +76,9 @@ var order = []entry{
 	// Held by LOAD, STORE, DONE and TXN over a look-up on disk, and by a TXN while its
 	// messages are routed. Neither the committer nor a GET or SET takes it.
 	lock[KeyStripe]("engine.stripe.mu"),
+	// Held over a look-up on disk of the timer that has an ID, while a message that is due is
+	// published, and by a TXN while its messages are routed. The committer does not take it.
+	lock[TimerStripe]("delayed.Store.stripes"),
 	// Held while a retained message is stored, routed and appended to the journal. A TXN
 	// holds those of its retained messages while it locks the shards of its keys.
 	lock[TopicStripe]("retained.Store.stripes"),
@@ -101,6 +106,7 @@ var order = []entry{
 	lock[Deadlines]("retained.deadlines.mu"),
 	lock[Payloads]("queue.Payloads.mu"),
 	lock[Timers]("timers.Timers.mu"),
+	lock[Delayed]("delayed.Store.mu"),
 	lock[Registry]("registry.Registry.mu"),
 	lock[Connections]("broker.Broker.mu"),
 	lock[Principals]("principals.Table.mu"),

@@ -110,6 +110,21 @@ var families = []family{
 	{name: "holdfast_retained_messages_max", kind: gauge, help: "bound of them (--max-retained-messages)", values: one(func(m *moment) int64 { return int64(m.Broker.Retained.Bounds().Messages) })},
 	{name: "holdfast_retained_bytes", kind: gauge, help: "bytes of retained messages", azure: "aio_broker_store_retained_bytes", values: one(func(m *moment) int64 { return m.levels.RetainedBytes })},
 	{name: "holdfast_retained_bytes_max", kind: gauge, help: "bound of them (--max-retained-bytes)", values: one(func(m *moment) int64 { return m.Broker.Retained.Bounds().Bytes })},
+	{name: "holdfast_timers", kind: gauge, help: "messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Timers })},
+	{name: "holdfast_timers_max", kind: gauge, help: "bound of them (--max-timers)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits.MaxTimers) })},
+	{name: "holdfast_timer_bytes", kind: gauge, help: "their bytes on disk", values: one(func(m *moment) int64 { return m.levels.Timers.Bytes })},
+	{name: "holdfast_timer_bytes_max", kind: gauge, help: "bound of them (--max-timer-bytes)", values: one(func(m *moment) int64 { return m.Broker.Limits.MaxTimerBytes })},
+	{name: "holdfast_timers_late_seconds", kind: gauge, help: "how late the message was that was due last",
+		values: func(m *moment, emit func(float64, ...string)) { emit(float64(m.levels.Timers.LagMs) / 1000) }},
+	{name: "holdfast_timers_total", kind: counter, labels: []string{"event"}, help: "messages that were set to be delivered later; cancelled; delivered; retried (due, and found no room); denied (due, and the policy did not allow them any more); refused (at a bound)",
+		values: func(m *moment, emit func(float64, ...string)) {
+			emit(float64(m.stats.TimersSet.Load()), "set")
+			emit(float64(m.stats.TimersCancelled.Load()), "cancelled")
+			emit(float64(m.stats.TimersPublished.Load()), "delivered")
+			emit(float64(m.stats.TimersRetried.Load()), "retried")
+			emit(float64(m.stats.TimersDenied.Load()), "denied")
+			emit(float64(m.stats.TimersRefused.Load()), "refused")
+		}},
 
 	// The state store.
 	{name: "holdfast_store_keys", kind: gauge, help: "keys in the store", values: one(func(m *moment) int64 { return m.store.Keys })},

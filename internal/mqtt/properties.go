@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 )
@@ -305,6 +306,26 @@ func AppendForwardProps(dst, raw []byte) []byte {
 		i = end
 	}
 	return append(dst, raw[start:]...)
+}
+
+// AppendWithoutUserProps appends a validated property block without the user properties of these names.
+func AppendWithoutUserProps(dst, raw []byte, names ...string) []byte {
+	for i := 0; i < len(raw); {
+		end := propEnd(raw, i)
+		if end < 0 {
+			return dst
+		}
+		keep := true
+		if PropertyID(raw[i]) == PropUser {
+			name, _ := pairAt(raw[i:end])
+			keep = !slices.Contains(names, string(name))
+		}
+		if keep {
+			dst = append(dst, raw[i:end]...)
+		}
+		i = end
+	}
+	return dst
 }
 
 // appendUserProps appends only the user properties of a property block.

@@ -160,3 +160,12 @@ func TestTypeNames(t *testing.T) {
 		}
 	}
 }
+
+// Of the user properties those that are named go, and nothing else.
+func TestAppendWithoutUserProps(t *testing.T) {
+	t.Parallel()
+	raw := AppendUserProp(AppendStringProp(AppendUserProp(nil, "a", "1"), PropContentType, "a"), "b", "2")
+	if got, want := AppendWithoutUserProps([]byte("x"), raw, "a", "c"), AppendUserProp(AppendStringProp([]byte("x"), PropContentType, "a"), "b", "2"); !bytes.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

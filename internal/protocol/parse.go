@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore/glob"
 )
@@ -61,6 +62,10 @@ func Parse(payload []byte, d *Dialect, maxKey int, cmd *statestore.Command) stat
 		return parseDone(cmd, &args)
 	case statestore.Store:
 		return parseStore(cmd, &args)
+	case statestore.Timers:
+		return parseTimers(cmd, &args)
+	case statestore.Cancel:
+		return parseCancel(cmd, &args)
 	case statestore.Txn: // ParseTxn reads the rest
 		if args.count < 2 {
 			return statestore.WrongArgumentCount
@@ -99,6 +104,13 @@ func verb(word []byte, d *Dialect) statestore.Verb {
 	case 5:
 		if d.Current && isWord(word, "store") {
 			return statestore.Store
+		}
+	case 6:
+		switch {
+		case d.Current && isWord(word, "timers"):
+			return statestore.Timers
+		case d.Current && isWord(word, "cancel"):
+			return statestore.Cancel
 		}
 	case 9:
 		if d.Current && isWord(word, "keynotify") {
@@ -313,6 +325,31 @@ func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
 	}
 	return statestore.None
 }
+
+// parseTimers reads TIMERS prefix [id].
+func parseTimers(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if args.count < 2 || args.count > 3 {
+		return statestore.WrongArgumentCount
+	}
+	cmd.Key, cmd.Value, cmd.HasToken = args.blob[1], args.blob[2], args.count == 3
+	if len(cmd.Key) > delay.MaxID || cmd.HasToken && !validTimerID(cmd.Value) {
+		return statestore.Syntax
+	}
+	return statestore.None
+}
+
+// parseCancel reads CANCEL id.
+func parseCancel(cmd *statestore.Command, args *arguments) statestore.Fault {
+	if args.count != 2 {
+		return statestore.WrongArgumentCount
+	}
+	if cmd.Key = args.blob[1]; !validTimerID(cmd.Key) {
+		return statestore.Syntax
+	}
+	return statestore.None
+}
+
+func validTimerID(id []byte) bool { return len(id) > 0 && len(id) <= delay.MaxID }
 
 func validPattern(cmd *statestore.Command) bool {
 	if cmd.Binary {

@@ -31,6 +31,8 @@ func AppendReply(dst []byte, w Wire, r *statestore.Reply) []byte {
 		return appendTransacted(dst, r)
 	case statestore.Page:
 		return appendPage(dst, r)
+	case statestore.TimerPage:
+		return appendTimers(dst, r)
 	default:
 		dst = append(dst, "-ERR "...)
 		if r.Op != 0 {
@@ -75,6 +77,28 @@ func appendPage(dst []byte, r *statestore.Reply) []byte {
 		if r.Values != nil {
 			dst = appendPageValue(dst, &r.Values[i])
 		}
+	}
+	if len(r.Next) > 0 {
+		dst = appendBlob(dst, r.Next)
+	}
+	return dst
+}
+
+// appendTimers appends the page of TIMERS: an array of ID, time and topic for each timer and,
+// if there may be more, the last ID (protocol, section 14).
+func appendTimers(dst []byte, r *statestore.Reply) []byte {
+	size := 1
+	if len(r.Next) > 0 {
+		size = 2
+	}
+	dst = appendHead(dst, '*', size)
+	dst = appendHead(dst, '*', len(r.Timers))
+	var text [20]byte
+	for i := range r.Timers {
+		dst = appendHead(dst, '*', 3)
+		dst = appendBlob(dst, r.Timers[i].ID)
+		dst = appendBlob(dst, strconv.AppendInt(text[:0], r.Timers[i].DueMs, 10))
+		dst = appendBlob(dst, []byte(r.Timers[i].Topic))
 	}
 	if len(r.Next) > 0 {
 		dst = appendBlob(dst, r.Next)

@@ -56,6 +56,11 @@ var replies = []struct {
 			{Version: hlc.Timestamp{Wall: 9, Counter: 3, Node: "n"}},
 		},
 	}, "*2\r\n*3\r\n*3\r\n$2\r\nk1\r\n$2\r\nv\xff\r\n$5\r\n7:1:n\r\n*3\r\n$2\r\nk2\r\n$0\r\n\r\n$5\r\n8:2:n\r\n*3\r\n$2\r\nk3\r\n$-1\r\n$5\r\n9:3:n\r\n$5\r\ntoken\r\n", ""},
+	{"TIMERS, nothing", statestore.Reply{Kind: statestore.TimerPage}, "*1\r\n*0\r\n", ""},
+	{"TIMERS, more to come", statestore.Reply{
+		Kind: statestore.TimerPage, Next: []byte("b"),
+		Timers: []statestore.TimerEntry{{ID: []byte("a"), DueMs: 0, Topic: "t"}, {ID: []byte("b"), DueMs: 1700000000000, Topic: "t/u"}},
+	}, "*2\r\n*2\r\n*3\r\n$1\r\na\r\n$1\r\n0\r\n$1\r\nt\r\n*3\r\n$1\r\nb\r\n$13\r\n1700000000000\r\n$3\r\nt/u\r\n$1\r\nb\r\n", ""},
 	{"SCAN, nothing", statestore.Reply{Kind: statestore.Page}, "*1\r\n*0\r\n", ""},
 	{"SCAN, an empty page with a token", statestore.Reply{Kind: statestore.Page, Next: []byte("t")}, "*2\r\n*0\r\n$1\r\nt\r\n", ""},
 }

@@ -47,6 +47,9 @@ func (r *Report) String() string {
 	if b.Received > 0 {
 		s += fmt.Sprintf(", %d inflight QoS 2 publishes", b.Received)
 	}
+	if b.Timers > 0 {
+		s += fmt.Sprintf(", %d messages to be delivered later", b.Timers)
+	}
 	if b.Orphans > 0 {
 		s += fmt.Sprintf("; %d rows belong to no session and will be deleted at the next start", b.Orphans)
 	}

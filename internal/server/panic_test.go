@@ -277,6 +277,14 @@ func (p *promised) work(t *testing.T, addr string) *sync.WaitGroup {
 		p.note(&p.queued, payload)
 		c.Publish(mqtttest.Message{Topic: "shared", QoS: 1, Payload: payload})
 	})
+	each("delayer", func(c *mqtttest.Client, i int) {
+		later := func(ms, id string) {
+			c.Publish(mqtttest.Message{Topic: "shared", QoS: 1, User: [][2]string{{"holdfast-deliver-after", ms}, {"holdfast-timer-id", id}}})
+		}
+		later("1", fmt.Sprint(i))
+		later("60000", "far")
+		ask(c, "delayer", "CANCEL", "far")
+	})
 	working.Go(func() { // clients that come and go
 		tb := untilEnd{t}
 		for i := 0; ; i++ {

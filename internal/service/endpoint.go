@@ -107,8 +107,12 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 		ep.count(t, cmd.Verb, &reply, 0)
 		return
 	}
-	if cmd.Verb == statestore.Txn {
+	switch cmd.Verb {
+	case statestore.Txn:
 		ep.transact(t, p, &q)
+		return
+	case statestore.Timers, statestore.Cancel:
+		ep.timers(t, p, &q, cmd)
 		return
 	}
 	if !cmd.Verb.Writes() && ep.conn.Gone() {
@@ -177,7 +181,7 @@ func (ep *endpoint) parse(cmd *statestore.Command, dialect *protocol.Dialect, p 
 	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
 		return statestore.Syntax
 	}
-	if cmd.Verb != statestore.Get && cmd.Verb != statestore.Txn { // the rules judge neither for a GET; a TXN gives them to its writes
+	if cmd.Verb != statestore.Get && cmd.Verb < statestore.Txn { // the rules judge neither for a GET; a TXN gives them to its writes
 		cmd.Time = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TimeProperty))
 		cmd.Token = protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, dialect.TokenProperty))
 	}

@@ -12,12 +12,12 @@ import (
 
 // Stats counts requests since the start.
 type Stats struct {
-	Commands  [statestore.Txn + 1][outcomes]atomic.Int64 // executed, by verb and Outcome; verb 0: none could be read
-	Ignored   atomic.Int64                               // requests at QoS 0 or from MQTT 3.1.1, which can't be answered
-	Malformed atomic.Int64                               // requests refused in their PUBACK
-	Expired   atomic.Int64                               // requests that expired before they were executed
-	Exceeded  atomic.Int64                               // requests answered with the quota error
-	Notices   atomic.Int64                               // notifications given to connections
+	Commands  [statestore.Verbs][outcomes]atomic.Int64 // executed, by verb and Outcome; verb 0: none could be read
+	Ignored   atomic.Int64                             // requests at QoS 0 or from MQTT 3.1.1, which can't be answered
+	Malformed atomic.Int64                             // requests refused in their PUBACK
+	Expired   atomic.Int64                             // requests that expired before they were executed
+	Exceeded  atomic.Int64                             // requests answered with the quota error
+	Notices   atomic.Int64                             // notifications given to connections
 
 	TxnCommitted atomic.Int64 // TXNs that were carried out
 	TxnRepeated  atomic.Int64 // TXNs whose ONCE was remembered already
@@ -26,7 +26,7 @@ type Stats struct {
 
 	// Latency is the time in ns from a command to its answer, of a write until it is
 	// durable, by verb; of each sampleEvery-th command of a connection.
-	Latency [statestore.Txn + 1]*histogram.Histogram
+	Latency [statestore.Verbs]*histogram.Histogram
 }
 
 // Requests is how many commands were executed.

@@ -27,6 +27,14 @@ func (c *companion) Prepare() (rows bool, refused statestore.Reply) {
 		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxRetained}
 	case broker.TooManyDeliveries:
 		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxTxnDeliveries}
+	case broker.TimersFull:
+		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxTimers}
+	case broker.TimersOfClientFull:
+		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxTimersOfClient}
+	case broker.TimerTwice:
+		refused = statestore.Reply{Fault: statestore.InvalidProperty}
+	case broker.TimerUnreadable:
+		refused = statestore.Reply{Fault: statestore.Unreadable}
 	case broker.DiskLow:
 		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.DiskReserve}
 	case broker.NotUnderWay:
@@ -53,11 +61,11 @@ func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.T
 	if len(x.Publishes)+len(x.Settles) == 0 {
 		return protocol.TxnFault{}
 	}
-	publishes := make([]mqtt.Publish, len(x.Publishes))
+	publishes := make([]broker.Timed, len(x.Publishes))
 	for i := range x.Publishes {
 		publishes[i].Bounds = t.Publish.Bounds
-		if f := ep.compose(&publishes[i], &x.Publishes[i]); f != statestore.None {
-			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f}
+		if f, b := ep.compose(&publishes[i], &x.Publishes[i]); f != statestore.None {
+			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f, Bound: b}
 		}
 	}
 	ids := make([]uint16, len(x.Settles))
@@ -70,7 +78,8 @@ func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.T
 
 // compose makes the PUBLISH that a message would be if its client sent it by itself, and
 // judges it as such.
-func (ep *endpoint) compose(p *mqtt.Publish, of *txn.Publish) statestore.Fault {
+func (ep *endpoint) compose(timed *broker.Timed, of *txn.Publish) (f statestore.Fault, b statestore.Bound) {
+	p := &timed.Publish
 	props := mqtt.PublishProps{
 		HasPayloadFormat: of.Format.Given, PayloadFormat: byte(of.Format.Value),
 		HasMessageExpiry: of.Expiry.Given, MessageExpiry: of.Expiry.Value,
@@ -83,25 +92,30 @@ func (ep *endpoint) compose(p *mqtt.Publish, of *txn.Publish) statestore.Fault {
 	}
 	if decode(p, of, props) != nil {
 		if decode(p, of, mqtt.PublishProps{}) != nil {
-			return statestore.InvalidTopic
+			return statestore.InvalidTopic, b
 		}
-		return statestore.InvalidProperty
+		return statestore.InvalidProperty, b
 	}
 	if ep.conn.Reserved(p.Topic) {
-		return statestore.ReservedTopic
+		return statestore.ReservedTopic, b
 	}
 	if p.Props.EmptyResponseTopic() {
-		return statestore.InvalidProperty
+		return statestore.InvalidProperty, b
 	}
-	switch code, _ := ep.conn.Judge(p); code {
+	var code mqtt.ReasonCode
+	switch timed.When, code, _ = ep.conn.JudgeTimed(p); code {
 	case mqtt.Success:
-		return statestore.None
+		return statestore.None, b
 	case mqtt.PayloadFormatInvalid:
-		return statestore.NotAsFormatted
+		return statestore.NotAsFormatted, b
 	case mqtt.NotAuthorized:
-		return statestore.NotAuthorized
+		return statestore.NotAuthorized, b
+	case mqtt.QuotaExceeded:
+		return statestore.QuotaExceeded, statestore.MaxDelay
+	case mqtt.ImplementationSpecificError:
+		return statestore.InvalidProperty, b
 	}
-	return statestore.InvalidTopic
+	return statestore.InvalidTopic, b
 }
 
 // decode writes the packet and reads it back: so it is checked as one that came.

@@ -104,6 +104,9 @@ const (
 	MaxTxnOperations
 	MaxTxnDeliveries
 	MaxRetained
+	MaxTimers
+	MaxTimersOfClient
+	MaxDelay
 )
 
 var boundNames = [...]string{
@@ -120,6 +123,10 @@ var boundNames = [...]string{
 	MaxTxnOperations: "max-txn-operations",
 	MaxTxnDeliveries: "max-txn-deliveries",
 	MaxRetained:      "max-retained-messages",
+
+	MaxTimers:         "max-timers",
+	MaxTimersOfClient: "max-timers-per-client",
+	MaxDelay:          "max-delay",
 }
 
 // String returns the name of the setting, for example "max-keys".
@@ -152,6 +159,7 @@ const (
 	Conflict             // STORE: the key's version is another
 	Loaded               // LOAD
 	Transacted           // TXN
+	TimerPage            // TIMERS
 )
 
 // What a Loaded reply's Count says of the message.
@@ -183,7 +191,15 @@ type Reply struct {
 	Keys    [][]byte      // of a Page
 	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; of a Transacted: versions, one for each write; else nil
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
-	Next    []byte        // of a Page: the token of the next one; empty: this is the last
+	Next    []byte        // of a Page: the token of the next one; of a TimerPage the last ID; empty: this is the last
+	Timers  []TimerEntry  // of a TimerPage
+}
+
+// TimerEntry is a timer in a TimerPage.
+type TimerEntry struct {
+	ID    []byte
+	DueMs int64 // when it is due, by the wall clock
+	Topic string
 }
 
 // PageValue is what a Page says of a key besides its name.

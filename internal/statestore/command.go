@@ -16,12 +16,16 @@ const (
 	Load
 	Store
 	Done
-	Txn // decided by package txn
+	Txn    // decided by package txn
+	Timers // it and CANCEL are the broker's to carry out: they have no key
+	Cancel
+
+	Verbs = iota + 1 // how many there are, the zero value included
 )
 
 var verbNames = [...]string{
 	Set: "SET", Get: "GET", Del: "DEL", VDel: "VDEL", KeyNotify: "KEYNOTIFY", Scan: "SCAN",
-	Load: "LOAD", Store: "STORE", Done: "DONE", Txn: "TXN",
+	Load: "LOAD", Store: "STORE", Done: "DONE", Txn: "TXN", Timers: "TIMERS", Cancel: "CANCEL",
 }
 
 // String returns the verb as it is sent, for example "SET".
@@ -80,7 +84,7 @@ type Command struct {
 	Verb      Verb
 	Condition Condition
 	Stop      bool // KEYNOTIFY … STOP
-	HasToken  bool // SCAN with a token, which is in Value then
+	HasToken  bool // SCAN with a token, or TIMERS with an ID, which is in Value then
 	Values    bool // SCAN … VALUES: the page has values and versions
 	Binary    bool // SCAN … BINARY: keys that are not UTF-8 count, and all are matched byte by byte
 
@@ -88,7 +92,7 @@ type Command struct {
 	// is after the options and before the timestamps.
 	Denied bool
 
-	Key     []byte // SCAN: the pattern
+	Key     []byte // SCAN: the pattern; TIMERS: how IDs begin; CANCEL: the ID
 	Value   []byte // SET, STORE: the new value; VDEL: the expected one; SCAN: the token
 	Compare []byte // the operand of NEX; of NEX alone it is the same as Value
 

@@ -61,6 +61,11 @@ type Limits struct {
 	MaxClientRetained      int           // retained messages that one principal has published last, unless its quota says otherwise; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
 	MaxClientRetainedBytes int64         // their bytes; default 0: no bound but MaxRetainedBytes
 	MaxTxnDeliveries       int           // deliveries of one transaction's messages: one for each message and session or shared subscription that gets it; default 100,000. Beyond: refused
+	MaxDelay               time.Duration // how far off a timer may be; default 366 days. Beyond: PUBACK 0x83
+	MaxTimers              int           // messages that are kept to be published later; default 10,000,000. Beyond: PUBACK 0x97
+	MaxTimerBytes          int64         // their bytes on disk; default 4 GiB
+	MaxClientTimers        int           // those of one principal; default 0: no bound but MaxTimers. Beyond: PUBACK 0x97
+	MaxClientTimerBytes    int64         // their bytes on disk; default 0: no bound but MaxTimerBytes
 	OutputBuffer           int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
 	QueueFull              QueueFull     // default EndSession
 	KeepQueueFull          bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
@@ -98,6 +103,9 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.MaxRetained, 1_000_000)
 	setDefault(&l.MaxRetainedBytes, 1<<30)
 	setDefault(&l.MaxTxnDeliveries, 100_000)
+	setDefault(&l.MaxDelay, 366*24*time.Hour)
+	setDefault(&l.MaxTimers, 10_000_000)
+	setDefault(&l.MaxTimerBytes, 4<<30)
 	setDefault(&l.OutputBuffer, 64<<10)
 	setDefault(&l.QueueFull, EndSession)
 	return l

@@ -18,9 +18,7 @@ import (
 // Registry holds the sessions of a broker. Its methods are safe for concurrent use.
 type Registry struct {
 	*routing.Router
-	// May judges a will that is due, and says what a principal may hold; nil: everything. It
-	// is set before the first session begins.
-	May        access.Permissions
+	May        access.Permissions // judges a will that is due, and says what a principal may hold; nil: everything is allowed
 	Principals *principals.Table
 
 	timers    *timers.Timers
@@ -47,13 +45,13 @@ func (r *Registry) MaxSessions() int {
 }
 
 // New makes a Registry without sessions, and the Router that finds them.
-func New(env *session.Env, kept *retained.Store) *Registry {
+func New(env *session.Env, kept *retained.Store, may access.Permissions) *Registry {
 	r := &Registry{
-		timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
+		May: may, timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
 		sessions:   byID{seed: maphash.MakeSeed()},
 		Principals: principals.New(principals.Options{Connections: env.Limits.MaxConnections, Reserve: env.Limits.ReservedConnections, Memory: env.Memory, Now: env.SinceStart}),
 	}
-	r.Router = routing.New(env, kept, r.All)
+	r.Router = routing.New(env, kept, r.All, may)
 	env.EndOverflowed = r.endOverflowed
 	return r
 }
@@ -67,7 +65,7 @@ func (r *Registry) Restore() error {
 	}
 	r.take(loaded)
 	r.FitQueues()
-	return nil
+	return r.Timers.Load()
 }
 
 // Serve ends sessions and publishes delayed wills when they are due, until stop is

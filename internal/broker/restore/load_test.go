@@ -32,7 +32,7 @@ func on(t *testing.T, write func(journal.Append)) *routing.Router {
 	l := limits.Limits{MaxTotalQueuedBytes: 1 << 20}
 	env := session.NewEnv(j, memory.NewPool(1<<30), l.WithDefaults(), slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixMilli() })
 	kept := retained.New(retained.Options{Journal: j, Memory: env.Memory, Now: env.Now, Bounds: retained.Bounds{Messages: 10, Bytes: 1 << 20}})
-	return routing.New(env, kept, func() []*session.Session { return nil })
+	return routing.New(env, kept, func() []*session.Session { return nil }, nil)
 }
 
 // withMessage appends a message with a topic and no payload.

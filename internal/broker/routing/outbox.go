@@ -3,6 +3,7 @@ package routing
 import (
 	"slices"
 
+	"github.com/holdfast-mqtt/holdfast/internal/broker/delayed"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
@@ -20,7 +21,8 @@ import (
 // Prepare puts the messages into queues and into the store of retained messages, where no
 // client is sent them: the slots of queues are unsaved, which also holds back what comes
 // behind them, and the locks of the topics under which messages are retained stay locked.
-// Nothing else is needed to take everything out again: Withdraw.
+// Nothing else is needed to take everything out again: Withdraw. Messages that are to be
+// published later become timers (package delayed) by the same batch.
 //
 // Commit makes the messages like any others, but for their AfterBatch: sessions, backlogs of
 // shared subscriptions and replays send them when that batch is durable, and not before. What
@@ -35,6 +37,11 @@ type Outbox struct {
 	retained []retained.Change // in the order of the messages
 	matched  int               // subscriptions
 
+	timers []delayed.Timer
+	places []int           // of messages and then of timers, the number by which a refusal names them; nil: as they are
+	change *delayed.Change // nil: no timer is set
+	timer  [2][]byte       // keys of the rows of the timer whose message this is; nil: it is none's
+
 	ids      []uint16 // packet identifiers of the deliveries to be acknowledged
 	find     func(id uint16) (settle.Delivery, bool)
 	settling []settle.Delivery
@@ -44,13 +51,22 @@ type Outbox struct {
 type Refusal uint8
 
 const (
-	NotRefused        Refusal = iota
-	QueueFull                 // of a session or shared subscription that would get the message
-	RetainedFull              // it can't be retained
-	DiskLow                   // it would need the disk
-	TooManyDeliveries         // with it, the transaction has more than MaxTxnDeliveries
-	NotUnderWay               // the refused delivery, not message, is none that can be acknowledged
+	NotRefused         Refusal = iota
+	QueueFull                  // of a session or shared subscription that would get the message
+	RetainedFull               // it can't be retained
+	DiskLow                    // it would need the disk
+	TooManyDeliveries          // with it, the transaction has more than MaxTxnDeliveries
+	NotUnderWay                // the refused delivery, not message, is none that can be acknowledged
+	TimersFull                 // there are as many timers as there may be
+	TimersOfClientFull         // or as its client may have
+	TimerTwice                 // an earlier message of the transaction sets a timer with the same ID
+	TimerUnreadable            // the disk can't be read
 )
+
+// refusals are what Refusals of package delayed mean here.
+var refusals = [...]Refusal{
+	delayed.TooMany: TimersFull, delayed.TooManyOfClient: TimersOfClientFull, delayed.Twice: TimerTwice, delayed.Unreadable: TimerUnreadable,
+}
 
 // NewOutbox takes messages, which it completes, and packet identifiers of deliveries to be
 // acknowledged, with a function that finds these. The bytes of the messages are used until
@@ -58,6 +74,18 @@ const (
 // Withdraw.
 func (rt *Router) NewOutbox(t *session.Turn, messages []message.Outgoing, settles []uint16, find func(id uint16) (settle.Delivery, bool)) *Outbox {
 	return &Outbox{rt: rt, t: t, messages: messages, held: rt.NewHeld(), ids: settles, find: find}
+}
+
+// Later adds messages that are to be published later. places are the numbers by which Prepare
+// names a message that is refused, of those that go at once and then of these.
+func (x *Outbox) Later(timers []delayed.Timer, places []int) { x.timers, x.places = timers, places }
+
+// place is the number by which the caller knows a message, or a timer behind the messages.
+func (x *Outbox) place(i int) int {
+	if x.places == nil {
+		return i
+	}
+	return x.places[i]
 }
 
 // Prepare routes and stores the messages, as yet without effect. If one is refused it says
@@ -73,6 +101,9 @@ func (x *Outbox) Prepare() (hasRows bool, refused int, why Refusal) {
 		hasRows = hasRows || st.HasRow()
 	}
 	x.rt.Commit(x.t, nil) // what the turn has left of other messages gets a batch of its own
+	if refused, why = x.setTimers(); why != NotRefused {
+		return false, x.place(len(x.messages) + refused), why
+	}
 	x.lock()
 	refused, why = x.store()
 	if why == RetainedFull {
@@ -90,11 +121,25 @@ func (x *Outbox) Prepare() (hasRows bool, refused int, why Refusal) {
 	}
 	x.t.Worked += x.matched / session.MatchesPerUnit
 	if why != NotRefused {
+		refused = x.place(refused)
 		x.Withdraw()
 		return false, refused, why
 	}
-	hasRows = x.held.Number() || hasRows || len(x.retained) > 0
+	hasRows = x.held.Number() || hasRows || len(x.retained) > 0 || x.change != nil || x.timer[0] != nil
 	return hasRows, 0, NotRefused
+}
+
+// setTimers sets the timers, as yet without effect.
+func (x *Outbox) setTimers() (refused int, why Refusal) {
+	if len(x.timers) == 0 {
+		return 0, NotRefused
+	}
+	if x.rt.Journal.Low() {
+		return 0, DiskLow
+	}
+	var unset delayed.Refusal
+	x.change, refused, unset = x.rt.Timers.Prepare(x.timers, nil)
+	return refused, refusals[unset]
 }
 
 // lock locks the topics under which messages are to be retained.
@@ -197,6 +242,13 @@ func (x *Outbox) Append(a journal.Append) {
 		x.settling[i].Append(a)
 	}
 	x.held.Append(x.t, a)
+	if x.change != nil {
+		x.change.Append(a)
+	}
+	if x.timer[0] != nil {
+		a.Delete(x.timer[0])
+		a.Delete(x.timer[1])
+	}
 	var row []byte
 	for _, c := range x.retained {
 		key := rows.RetainedKey(c.Message.Topic())
@@ -219,6 +271,9 @@ func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
 		}
 	}
 	x.unlock()
+	if x.change != nil {
+		x.change.Commit(batch)
+	}
 	for i := range x.settling {
 		x.settling[i].Commit(x.t, batch)
 	}
@@ -246,6 +301,9 @@ func (x *Outbox) done() {
 func (x *Outbox) Withdraw() {
 	x.undoStore()
 	x.unlock()
+	if x.change != nil {
+		x.change.Withdraw()
+	}
 	x.held.Withdraw(x.t)
 	x.done()
 }

@@ -26,7 +26,7 @@ func router(t *testing.T, l limits.Limits) *Router {
 	t.Cleanup(func() { j.Close() })
 	env := session.NewEnv(j, memory.NewPool(1<<30), l.WithDefaults(), slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixMilli() })
 	kept := retained.New(retained.Options{Journal: j, Memory: env.Memory, Now: env.Now, Bounds: retained.Bounds{Messages: 1, Bytes: 1 << 20}})
-	rt := New(env, kept, func() []*session.Session { return nil })
+	rt := New(env, kept, func() []*session.Session { return nil }, nil)
 	rt.FitQueues()
 	return rt
 }

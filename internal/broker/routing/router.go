@@ -3,6 +3,8 @@ package routing
 import (
 	"sync/atomic"
 
+	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/delayed"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
@@ -14,6 +16,7 @@ import (
 type Router struct {
 	*session.Env
 	Retained *retained.Store
+	Timers   *delayed.Store
 	sessions func() []*session.Session // all that there are at this moment
 
 	Filters topic.Index[*session.Subscription]
@@ -27,9 +30,11 @@ type Router struct {
 	fairAt    int64 // when fair was counted, on the broker's clock in ms
 }
 
-// New makes a Router without subscriptions. The Router also feeds sessions again.
-func New(env *session.Env, kept *retained.Store, sessions func() []*session.Session) *Router {
+// New makes a Router without subscriptions. The Router also feeds sessions again. may judges
+// messages that are published later; nil: everything is allowed.
+func New(env *session.Env, kept *retained.Store, sessions func() []*session.Session, may access.Permissions) *Router {
 	rt := &Router{Env: env, Retained: kept, sessions: sessions, Groups: make(map[string]*share.Group)}
 	env.ResumeFeed = rt.ResumeFeed
+	rt.Timers = delayed.New(env, delayed.Options{May: may, Publish: rt.publishTimer})
 	return rt
 }

@@ -16,6 +16,7 @@ type Inventory struct {
 	Shared                          int // messages that are in several of them
 	Received                        int // QoS 2 publishes received, until their PUBREL
 	Retained, Wills                 int
+	Timers                          int // messages to be published later
 	Owed                            int // replays of retained messages to subscriptions, not over
 	Orphans                         int
 }
@@ -63,6 +64,7 @@ func check(j *journal.Journal, report func(row []byte, what string)) (Inventory,
 		report(key, what)
 		return true
 	})
+	errs = append(errs, c.checkTimers(j.Iterate, report)...)
 	for _, refs := range c.payloads {
 		if refs == 0 {
 			c.inv.Orphans++

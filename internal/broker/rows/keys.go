@@ -17,6 +17,8 @@ import "encoding/binary"
 //	                       that ends with its connection, which has no other row, has
 //	                       a number of its own
 //	g|{name}/{filter}    → a shared group with a backlog, and its sid
+//	d|{due}{number}      → a message to be published later (timers.go)
+//	e|{principal}{id}    → which one that is
 //
 // with big-endian numbers. The sid is new for each session, so that what an earlier
 // session of the client left can't come back. Rows whose sid belongs to no session

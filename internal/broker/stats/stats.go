@@ -62,6 +62,12 @@ type Counters struct {
 	WillsUnauthorized  atomic.Int64 // wills not published for lack of permission
 	SubscriptionsEnded atomic.Int64 // subscriptions ended because they were allowed no more
 	Wills              atomic.Int64 // wills published
+	TimersSet          atomic.Int64 // messages that were kept to be published later, or put in the place of another
+	TimersCancelled    atomic.Int64
+	TimersPublished    atomic.Int64 // of these messages, those that became due and were published
+	TimersRetried      atomic.Int64 // times that one was due, found no room, and waits
+	TimersDenied       atomic.Int64 // those dropped for lack of permission when they were due
+	TimersRefused      atomic.Int64 // publishes and transactions refused at a bound of timers
 	Relieved           atomic.Int64 // connections closed because they held most when memory was at its bound
 	Panics             atomic.Int64 // connections closed because of a defect
 	Queued             atomic.Int64 // QoS 1 and 2 messages kept in sessions' queues: not those that were sent and would not be sent again
