@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 )
 
 // Connection is the [Conn] to a server: one connection for the store, and one with a
@@ -72,6 +73,12 @@ func (c *Connection) Store(ctx context.Context, r StoreRequest) (client.StoreRes
 // Done implements Conn.
 func (c *Connection) Done(ctx context.Context, r DoneRequest) (bool, error) {
 	return c.store.Done(ctx, r.Key, r.MessageID, client.OfVersion(r.Version), client.Leave(r.Digest))
+}
+
+// Transact implements Conn. It goes over the connection of the messages, so that it can
+// acknowledge them.
+func (c *Connection) Transact(ctx context.Context, r TxnRequest) (TxnResult, error) {
+	return commit.Send(ctx, c.messages.Client(), &r)
 }
 
 // Set implements Conn.

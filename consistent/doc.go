@@ -14,38 +14,27 @@
 //
 // # How it works
 //
-// A handler is a function of a state and a message, which returns the next state and
-// the messages to send. One message goes this way, in this order:
+// A handler is a function of a state and a message, which returns the next state and the
+// messages to send. There are two paths from one to the other.
 //
-//	 message ──► LOAD key, message ID
-//	               │
-//	  ┌────────────┼──────────────────────────┐
-//	 new       duplicate                 confirmed
-//	  │            │                          │
-//	handle       handle again, on the state   │
-//	  │          before the message, with     │
-//	  │          what the first run took      │
-//	  │          from outside                 │
-//	STORE          │                          │
-//	  │ version    │ the digest of the        │
-//	  │ as loaded? │ outputs is the same?     │
-//	  ▼            ▼                          │
-//	publish the outputs, wait for PUBACKs     │
-//	  │                                       │
-//	DONE, acknowledge ◄───────────────────────┘
+// The transactional path is the default. The state, the outputs, the memory of the message and
+// its acknowledgement are one transaction (protocol, section 12), on the condition that the state
+// is still the one that was handled: all of it is on disk, or nothing. A duplicate changes nothing
+// and sends nothing. Messages that wait for one key share a transaction. States are kept at hand
+// ([WithStatesAtHand]), so that the usual message takes one request.
 //
-// A message that has waited behind another one of its key starts from what that one has
-// stored, without a LOAD; STORE tells if that was not right, and then it is loaded.
-//
-// Nothing is visible before the STORE, which sets the state and remembers the message
-// in one commit, and only if no other instance has changed the state since the LOAD. A
-// processor that dies after it leaves a message that comes again, is found to be a
-// duplicate, and is handled again on the state of that moment: that publishes exact
-// copies of what the first processing sent (docs/consistent-messaging.md).
+// The state-based path ([Replay]) is for outputs that leave the broker, and for handlers that
+// must not depend on transactions. LOAD tells whether a message is new; STORE sets the state and
+// remembers the message, with the state before it, in one commit; then the outputs are published;
+// DONE says that they are, and the message is acknowledged. A duplicate that comes between STORE
+// and DONE is handled again, on the state of the first time, and publishes exact copies of what
+// that has sent (docs/consistent-messaging.md).
 //
 // # What a handler must be
 //
-// Deterministic: its results depend on nothing but the [Context], the state and the
+// On the transactional path, no more than a function without effects of its own: it may run
+// several times for one message, and what it returned counts once. On the state-based path,
+// deterministic: its results depend on nothing but the [Context], the state and the
 // message. Time, identifiers, random numbers and other values from outside, it takes
 // from the Context, which gives a replay what the first run got. A handler that isn't
 // deterministic is caught: see [NonDeterministicError].

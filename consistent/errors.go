@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 )
 
 // Why a message became a dead letter, beside errors of its handler and
@@ -36,8 +37,9 @@ var (
 	ErrInvalidOutput = errors.New("the handler returned a message that cannot be published")
 )
 
-// ErrUnsupported: the server doesn't have LOAD, STORE and DONE. [Processor.Run] returns it.
-var ErrUnsupported = errors.New("the server does not have the commands LOAD, STORE and DONE that processing each message once needs")
+// ErrUnsupported: the server doesn't have LOAD, STORE and DONE, or it doesn't have TXN and there
+// is a handler without the option [Replay]. [Processor.Run] returns it.
+var ErrUnsupported = errors.New("the server does not have the commands that processing each message once needs: TXN, LOAD, STORE and DONE; the last three are enough for handlers with the option Replay")
 
 // ErrKeepTooShort: the server does not remember messages as long as [WithKeep] asks for.
 // [Processor.Run] returns it, with both durations in its text.
@@ -114,6 +116,8 @@ func judge(err error) verdict {
 		return giveUp
 	case errors.As(err, &fromHandler):
 		return retryBounded
+	case commit.RefusesOutput(err):
+		return giveUp
 	case errors.Is(err, client.ErrTooLarge), errors.Is(err, ErrInvalidOutput), errors.Is(err, ErrStateUndecodable),
 		errors.Is(err, ErrIdentityReused), errors.Is(err, ErrTooOld), errors.Is(err, ErrTimeAhead),
 		errors.Is(err, client.ErrSyntax), errors.Is(err, client.ErrTokenRequired), errors.Is(err, client.ErrTokenTooLow):

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -23,6 +24,7 @@ type handlerOptions struct {
 	messageCodec any // Codec[M]
 	version      uint32
 	deadLetter   string
+	replay       bool
 }
 
 type handlerFunc func(*handlerOptions)
@@ -63,11 +65,30 @@ func WithVersion(version uint32) HandlerOption {
 	return handlerFunc(func(o *handlerOptions) { o.version = version })
 }
 
+// Replay has messages processed on the state-based path, those of one handler, or given to [New],
+// of all: LOAD, the handler, STORE, then publishing the outputs through [Conn.Publish], then DONE. A duplicate whose outputs may
+// not all be out is handled again, on the state of the first time, and publishes the same again;
+// so the handler must be deterministic (see the package comment). It is for outputs that leave
+// the broker, and for servers without transactions. A handler may change its path at any time.
+func Replay() ReplayOption { return replayOption{} }
+
+// ReplayOption is an option of a processor, or of one handler: see [Replay].
+type ReplayOption interface {
+	Option
+	HandlerOption
+}
+
+type replayOption struct{}
+
+func (replayOption) applyProcessor(o *options)      { o.replay = true }
+func (replayOption) applyHandler(o *handlerOptions) { o.replay = true }
+
 // handler is a registered handler without its types.
 type handler struct {
 	name, filter, deadLetter string
 	qualified                string // the name, behind the namespace if there is one
 	version                  uint32
+	replay                   bool
 	state                    reflect.Type
 	messageID                func(*Message) string
 	decode                   func(*Message) (any, error)
@@ -113,7 +134,7 @@ func handle[S, M any](p *Processor, filter string, key func(*Message, any) strin
 }
 
 func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) string, h HandlerFunc[S, M], o *handlerOptions) (*handler, error) {
-	r := &handler{name: o.name, filter: filter, key: key, version: o.version, messageID: o.messageID, deadLetter: o.deadLetter, state: reflect.TypeFor[S]()}
+	r := &handler{name: o.name, filter: filter, key: key, version: o.version, replay: o.replay || p.o.replay, messageID: o.messageID, deadLetter: o.deadLetter, state: reflect.TypeFor[S]()}
 	if r.name == "" {
 		r.name = p.o.name
 	}
@@ -168,27 +189,17 @@ func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) s
 // check looks at what one handler can get wrong by itself.
 func (h *handler) check() error {
 	switch {
-	case !validHandlerName(h.name):
-		return fmt.Errorf("WithName(%q): %s", h.name, handlerNameRule)
+	case !event.ValidName(h.name):
+		return fmt.Errorf("WithName(%q): %s", h.name, event.NameRule)
 	case !utf8.ValidString(h.filter) || !topic.ValidFilter(h.filter):
 		return errors.New("that is not a topic filter: it must be UTF-8 and not empty, and a level may be '+' or, the last one, '#'")
 	case strings.HasPrefix(h.filter, "$share/"):
 		return errors.New("give the filter without $share, and the group with WithShare")
-	case !validTopic(h.deadLetter):
-		return fmt.Errorf("WithDeadLetterTopic(%q): %s", h.deadLetter, topicRule)
+	case !event.ValidTopic(h.deadLetter):
+		return fmt.Errorf("WithDeadLetterTopic(%q): %s", h.deadLetter, event.TopicRule)
 	}
 	return nil
 }
-
-const handlerNameRule = "it begins the keys of the store, so it must be UTF-8, not empty, without '/' and NUL"
-
-func validHandlerName(name string) bool {
-	return name != "" && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
-}
-
-const topicRule = "it must be the name of a topic: UTF-8, not empty, without '+', '#' and NUL"
-
-func validTopic(name string) bool { return utf8.ValidString(name) && topic.ValidName([]byte(name)) }
 
 // guarded calls a function of the application's and makes an error of its panic.
 func guarded(f func() error) (err error) {

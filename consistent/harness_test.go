@@ -68,7 +68,14 @@ func bank(t testing.TB, conn consistent.Conn, opts ...consistent.Option) *consis
 	return p
 }
 
+// newProcessor is a processor on the state-based path.
 func newProcessor(t testing.TB, conn consistent.Conn, name string, opts ...consistent.Option) *consistent.Processor {
+	t.Helper()
+	return transactional(t, conn, name, append([]consistent.Option{consistent.Replay()}, opts...)...)
+}
+
+// transactional is a processor on the transactional path.
+func transactional(t testing.TB, conn consistent.Conn, name string, opts ...consistent.Option) *consistent.Processor {
 	t.Helper()
 	quiet := consistent.WithLogger(slog.New(slog.DiscardHandler))
 	p, err := consistent.New(conn, name, append([]consistent.Option{quiet}, opts...)...)
@@ -171,6 +178,7 @@ type conn struct {
 	load    func() error
 	store   func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error)
 	done    func() error
+	txn     func(r consistent.TxnRequest, carryOut func() (consistent.TxnResult, error)) (consistent.TxnResult, error)
 	publish func(ms []consistent.Message, carryOut func() error) error
 }
 
@@ -208,6 +216,18 @@ func (c *conn) Store(ctx context.Context, r consistent.StoreRequest) (client.Sto
 	carryOut := func() (client.StoreResult, error) { return c.Connection.Store(ctx, r) }
 	if c.store != nil {
 		return c.store(r, carryOut)
+	}
+	return carryOut()
+}
+
+func (c *conn) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
+	if r.Messages[0].ID == "keep" { // the processor asks whether there is such a command
+		return c.Connection.Transact(ctx, r)
+	}
+	c.count("txn")
+	carryOut := func() (consistent.TxnResult, error) { return c.Connection.Transact(ctx, r) }
+	if c.txn != nil {
+		return c.txn(r, carryOut)
 	}
 	return carryOut()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -22,7 +23,8 @@ import (
 // the skew.
 
 // askKeep finds out whether the server remembers messages for as long as is needed. It
-// asks with a STORE on the version that no key has: that changes nothing.
+// asks with a STORE on the version that no key has: that changes nothing. In the same way it
+// finds out whether the server has transactions, if a handler needs them.
 func (p *Processor) askKeep(ctx context.Context) error {
 	expiry := p.conn.SessionExpiry()
 	if expiry < p.o.keep {
@@ -32,12 +34,17 @@ func (p *Processor) askKeep(ctx context.Context) error {
 	p.remember = max(p.o.keep, expiry) + p.o.skew
 	never := hlc.Timestamp{Wall: 1, Node: "none"}
 	key := storeKey(p.handlers[0], "holdfast-keep")
-	pause := pause{p.o.minBackoff, p.o.maxBackoff}
+	pause := p.newPause()
 	for {
 		var r client.StoreResult
 		err := func() (err error) {
 			ctx, cancel := context.WithTimeout(ctx, p.o.timeout)
 			defer cancel()
+			if slices.ContainsFunc(p.handlers, func(h *handler) bool { return !h.replay }) {
+				if _, err := p.conn.Transact(ctx, TxnRequest{Key: key, Messages: []TxnMessage{{ID: "keep"}}, Version: never, Keep: p.remember}); err != nil {
+					return err
+				}
+			}
 			r, err = p.conn.Store(ctx, StoreRequest{Key: key, MessageID: "keep", Version: never, Keep: p.remember})
 			return err
 		}()
@@ -54,11 +61,7 @@ func (p *Processor) askKeep(ctx context.Context) error {
 			return fmt.Errorf("asking for how long the server remembers messages: %w", err)
 		}
 		p.o.logger.Warn("the server does not say for how long it remembers messages, trying again", "processor", p.o.name, "error", err)
-		t := time.NewTimer(pause.take())
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.Rest(ctx.Done(), nil) {
 			return ctx.Err()
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/deadletter"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
 // errNotKept says that a dead letter can't be kept in the store, so it is published only.
@@ -19,7 +20,7 @@ func (p *Processor) keepLetter(ctx context.Context, f *task) error {
 	if p.o.letters == 0 {
 		return nil
 	}
-	l := deadletter.Letter{Processor: strings.TrimPrefix(p.o.qualified(p.o.name), "/"), Code: codeOf(f.refused), Reason: text(f.refused.Error()),
+	l := deadletter.Letter{Processor: strings.TrimPrefix(p.o.qualified(p.o.name), "/"), Code: codeOf(f.refused), Reason: event.Text(f.refused.Error()),
 		Handler: f.Handler, Key: f.Key, MessageID: f.MessageID, Time: p.now().UTC().Round(0), Message: *f.Message}
 	l.ID = l.MakeID()
 	value, err := l.Encode(true)

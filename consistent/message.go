@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -21,8 +22,8 @@ type UserProperty = client.UserProperty
 // Delivery is a message that was received, and its acknowledgement.
 type Delivery = client.Delivery
 
-// Conn is what a [Processor] stands on: the three commands of the store (protocol,
-// section 8), and messages at QoS 1. [Dial] makes the real one; package
+// Conn is what a [Processor] stands on: transactions and the three commands of the store
+// (protocol, sections 12 and 8), and messages at QoS 1. [Dial] makes the real one; package
 // consistenttest has one in memory. It is safe for concurrent use.
 type Conn interface {
 	// Load is [client.Client.Load].
@@ -31,6 +32,10 @@ type Conn interface {
 	Store(ctx context.Context, r StoreRequest) (client.StoreResult, error)
 	// Done is [client.Client.Done].
 	Done(ctx context.Context, r DoneRequest) (remembered bool, err error)
+	// Transact carries out a transaction, all of it or nothing (protocol, section 12). After an
+	// error it may or may not have been carried out, unless the error says that the server has
+	// refused it.
+	Transact(ctx context.Context, r TxnRequest) (TxnResult, error)
 	// Set sets a key, which expires after expiry.
 	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
 	// Usage counts the keys that begin with prefix, and the bytes of their values.
@@ -51,6 +56,15 @@ type Conn interface {
 	// MaxPacketSize is the largest packet, in bytes, that the server takes; 0: any.
 	MaxPacketSize() uint32
 }
+
+// TxnRequest asks for what messages of one key lead to.
+type TxnRequest = commit.Request
+
+// TxnMessage is a message that a transaction remembers.
+type TxnMessage = commit.Message
+
+// TxnResult is the outcome of a transaction.
+type TxnResult = commit.Result
 
 // StoreRequest asks for a STORE.
 type StoreRequest struct {

@@ -25,7 +25,7 @@ const (
 	CountReplayed
 	// CountConfirmed: a duplicate came after all of its outputs were published.
 	CountConfirmed
-	// CountConflict: a STORE was too late, because another instance had changed the state.
+	// CountConflict: a STORE or a transaction was too late, because another instance had changed the state.
 	CountConflict
 	// CountRetry: an attempt failed, and is made again.
 	CountRetry
@@ -40,9 +40,15 @@ const (
 	// were being processed, so the server queues those that come; once its queue is full,
 	// it refuses publishes to the processor's topics. The handler is empty.
 	CountBackpressure
+	// CountLoaded: the state of a key was not at hand, or not known to be that which a message
+	// is to be processed on, and was loaded.
+	CountLoaded
+	// CountEvicted: the state of a key was at hand, and had to make room for others. See
+	// [WithStatesAtHand].
+	CountEvicted
 )
 
-var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic", "unkept dead letter", "backpressure"}
+var counterNames = [...]string{"processed", "replayed", "confirmed", "conflict", "retry", "dead letter", "non-deterministic", "unkept dead letter", "backpressure", "loaded", "evicted"}
 
 // String names the counter, for example "processed".
 func (c Counter) String() string {
@@ -60,11 +66,12 @@ const (
 	StepHandle              // the handler
 	StepStore               // STORE
 	StepPublish             // publishing the outputs, until the last PUBACK
+	StepCommit              // the transaction with the state and the outputs of one message, or of several
 )
 
-var stepNames = [...]string{"load", "handle", "store", "publish"}
+var stepNames = [...]string{"load", "handle", "store", "publish", "commit"}
 
-// String names the step: "load", "handle", "store" or "publish".
+// String names the step: "load", "handle", "store", "publish" or "commit".
 func (s Step) String() string {
 	if int(s) < len(stepNames) {
 		return stepNames[s]

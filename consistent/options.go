@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/internal/quietlog"
 )
 
@@ -33,6 +34,7 @@ const (
 	defaultDrainTimeout = 30 * time.Second
 	defaultSkew         = 5 * time.Minute
 
+	defaultStateBytes   = 64 << 20
 	defaultLetters      = 10_000
 	defaultLetterBytes  = 64 << 20
 	defaultLetterExpiry = 30 * 24 * time.Hour
@@ -45,6 +47,8 @@ type options struct {
 	namespace              string
 	share                  string
 	concurrency            int
+	replay                 bool
+	stateBytes             int64
 	keep                   time.Duration
 	skew                   time.Duration
 	acceptLate             bool
@@ -77,6 +81,15 @@ func WithShare(group string) Option { return optionFunc(func(o *options) { o.sha
 // default is 256.
 func WithConcurrency(messages int) Option {
 	return optionFunc(func(o *options) { o.concurrency = messages })
+}
+
+// WithStatesAtHand bounds the states that the processor keeps at hand, in bytes with their keys
+// and about 200 bytes for each; the default is 64 MiB. A message of a key whose state is at hand
+// takes one request, and one more otherwise ([CountLoaded]); [CountEvicted] counts states that had
+// to make room. 0: none is kept, and messages of a key do not share transactions. Handlers with the
+// option [Replay] use none.
+func WithStatesAtHand(bytes int64) Option {
+	return optionFunc(func(o *options) { o.stateBytes = bytes })
 }
 
 // WithNamespace puts name and a slash, behind a slash, before the store's keys of all
@@ -174,6 +187,7 @@ func newOptions(name string, opts []Option) (options, error) {
 	o := options{
 		name:         name,
 		concurrency:  defaultConcurrency,
+		stateBytes:   defaultStateBytes,
 		keep:         defaultKeep,
 		attempts:     defaultAttempts,
 		minBackoff:   defaultMinBackoff,
@@ -210,24 +224,26 @@ func (o *options) check() error {
 		return fmt.Errorf("%w: %s", client.ErrInvalidOption, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case !validHandlerName(o.name):
-		return bad("processor name %q: %s", o.name, handlerNameRule)
+	case !event.ValidName(o.name):
+		return bad("processor name %q: %s", o.name, event.NameRule)
 	case !utf8.ValidString(o.share) || strings.ContainsAny(o.share, "/+#\x00"):
 		return bad("WithShare(%q): a group has no '/', '+', '#' and NUL [MQTT-4.8.2-2]", o.share)
 	case o.concurrency < 1:
 		return bad("WithConcurrency(%d): it must be at least 1", o.concurrency)
-	case o.namespace != "" && !validHandlerName(o.namespace):
-		return bad("WithNamespace(%q): %s", o.namespace, handlerNameRule)
+	case o.namespace != "" && !event.ValidName(o.namespace):
+		return bad("WithNamespace(%q): %s", o.namespace, event.NameRule)
 	case o.skew < 0:
 		return bad("WithMaxSkew(%v): it must not be negative", o.skew)
+	case o.stateBytes < 0:
+		return bad("WithStatesAtHand(%d): it must not be negative", o.stateBytes)
 	case o.keep <= 0:
 		return bad("WithKeep(%v): it must be positive", o.keep)
 	case o.attempts < 1:
 		return bad("WithAttempts(%d): it must be at least 1", o.attempts)
 	case o.minBackoff <= 0 || o.maxBackoff < o.minBackoff:
 		return bad("WithBackoff(%v, %v): the first must be positive and the second no smaller", o.minBackoff, o.maxBackoff)
-	case !validTopic(o.deadLetter):
-		return bad("WithDeadLetterTopic(%q): %s", o.deadLetter, topicRule)
+	case !event.ValidTopic(o.deadLetter):
+		return bad("WithDeadLetterTopic(%q): %s", o.deadLetter, event.TopicRule)
 	case o.letters < 0 || o.letters > 0 && (o.letterBytes <= 0 || o.letterExpiry <= 0):
 		return bad("WithKeptDeadLetters(%d, %d, %v): the first must not be negative, and the others must be positive unless it is 0", o.letters, o.letterBytes, o.letterExpiry)
 	case o.timeout <= 0:

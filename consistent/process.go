@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
@@ -17,16 +16,24 @@ import (
 // faster. After that it counts as failed, and is made again after a longer pause.
 const conflictsBound = 8
 
+// work works on tasks of one lane.
+func (p *Processor) work(tasks []*task) []lanes.Outcome {
+	if len(tasks) > 1 {
+		return p.settleTogether(tasks)
+	}
+	return []lanes.Outcome{p.settle(tasks[0])}
+}
+
 // settle makes one attempt to process a message, or to make a dead letter of it.
-func (p *Processor) settle(f *task) outcome {
+func (p *Processor) settle(f *task) lanes.Outcome {
 	ctx := p.working
 	if f.refused == nil {
 		err := p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
 		if err == nil {
-			return outcome{settled: true}
+			return lanes.Outcome{Settled: true}
 		}
 		if ctx.Err() != nil {
-			return outcome{}
+			return lanes.Outcome{}
 		}
 		next := judge(err)
 		if next == retryBounded {
@@ -37,54 +44,81 @@ func (p *Processor) settle(f *task) outcome {
 		switch next {
 		case stopAll:
 			p.fail(fmt.Errorf("%w: %w", ErrUnsupported, err))
-			return outcome{}
+			return lanes.Outcome{}
 		case waitAndRetry, retryBounded:
 			p.log(f).Warn("a message could not be processed, trying again", "error", err)
 			p.count(f, CountRetry)
-			return outcome{again: f.pause.take(), aside: next == retryBounded || errors.Is(err, client.ErrQuotaExceeded)}
+			aside := next == retryBounded || errors.Is(err, client.ErrQuotaExceeded) || errors.Is(err, client.ErrQueueFull)
+			return lanes.Outcome{Again: f.pause.Take(), Aside: aside}
 		}
-		f.refused, f.pause = err, pause{p.o.minBackoff, p.o.maxBackoff}
+		f.refused, f.pause = err, p.newPause()
 	}
 	if err := p.sendDeadLetter(ctx, f); err != nil {
 		p.log(f).Error("a dead letter cannot be published, trying again", "dead_letter_topic", f.handler.deadLetter, "error", err)
-		return outcome{again: f.pause.take()}
+		return lanes.Outcome{Again: f.pause.Take()}
 	}
-	return outcome{settled: true}
+	return lanes.Outcome{Settled: true}
 }
 
 // taskKey finds the task in the context of an attempt. Middleware may pass on another
 // Incoming, but cannot change which message is processed.
 type taskKey struct{}
 
-// process makes one attempt: load, handle, store, publish, confirm.
+// process makes one attempt, on the path of the handler.
 func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 	f := ctx.Value(taskKey{}).(*task)
+	if f.handler.replay {
+		return p.store(ctx, f)
+	}
+	return p.transact(ctx, f)
+}
+
+func newConflictPause() lanes.Pause {
+	return lanes.Pause{Next: time.Millisecond, Longest: 100 * time.Millisecond}
+}
+
+func conflictError(f *task) error {
+	return fmt.Errorf("the state of key %q was changed by other instances %d times in a row", f.Key, conflictsBound)
+}
+
+// confirmed ends the processing of a duplicate whose outputs were published.
+func (p *Processor) confirmed(f *task, known *client.LoadResult) error {
+	if f.digest.IsOther(known.Captured) {
+		return ErrIdentityReused
+	}
+	p.count(f, CountConfirmed)
+	return nil
+}
+
+// replayed processes a duplicate that was stored, and whose outputs may not all be published.
+func (p *Processor) replayed(ctx context.Context, f *task, key string, known *client.LoadResult) error {
+	outputs, err := p.replay(ctx, f, known)
+	if err != nil {
+		return err
+	}
+	p.count(f, CountReplayed)
+	return p.finish(ctx, f, key, known.Version, outputs)
+}
+
+// store makes one attempt on the state-based path: load, handle, store, publish, confirm.
+func (p *Processor) store(ctx context.Context, f *task) error {
 	key := storeKey(f.handler, f.Key)
-	conflict := pause{time.Millisecond, 100 * time.Millisecond}
+	conflict := newConflictPause()
 	for range conflictsBound {
-		known, guessed, err := p.load(ctx, f, key)
+		known, guessed, err := p.guessOrLoad(ctx, f, key)
 		if err != nil {
 			return err
 		}
 		switch known.Status {
 		case client.Confirmed:
-			if f.digest.IsOther(known.Captured) {
-				return ErrIdentityReused
-			}
-			p.count(f, CountConfirmed)
-			return nil
+			return p.confirmed(f, known)
 		case client.Duplicate:
-			outputs, err := p.replay(ctx, f, known)
-			if err != nil {
-				return err
-			}
-			p.count(f, CountReplayed)
-			return p.finish(ctx, f, key, known.Version, outputs)
+			return p.replayed(ctx, f, key, known)
 		}
 		if err := p.tooOld(f.Message); err != nil {
 			return err
 		}
-		outputs, left, stored, err := p.commit(ctx, f, key, known, guessed)
+		outputs, left, stored, err := p.commitState(ctx, f, key, known, guessed)
 		switch {
 		case err != nil && guessed:
 			// The message may be a duplicate, which was handled on a state that is not
@@ -96,7 +130,7 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 			if err := p.finish(ctx, f, key, stored.Version, outputs); err != nil {
 				return err
 			}
-			f.from.state = left
+			*f.Next() = left
 			return nil
 		case stored.Outcome == client.VersionConflict:
 			p.count(f, CountConflict)
@@ -107,25 +141,29 @@ func (p *Processor) process(ctx context.Context, _ *Incoming) error {
 		// AlreadyStored: an earlier attempt, or another instance, has stored it. The LOAD
 		// of the next round returns that attempt's state and captured values.
 	}
-	return fmt.Errorf("the state of key %q was changed by other instances %d times in a row", f.Key, conflictsBound)
+	return conflictError(f)
 }
 
-// load returns the state to process the message on. If the message waited behind another
+// guessOrLoad returns the state to process the message on. If the message waited behind another
 // one, that is what the other one has stored; guessed is true then, because this message
 // may be a duplicate. Otherwise it is what LOAD returns.
-func (p *Processor) load(ctx context.Context, f *task, key string) (known *client.LoadResult, guessed bool, err error) {
-	if known := f.from.state; known != nil {
-		f.from.state = nil
+func (p *Processor) guessOrLoad(ctx context.Context, f *task, key string) (known *client.LoadResult, guessed bool, err error) {
+	if known, _ := (*f.Next()).(*client.LoadResult); known != nil {
+		*f.Next() = nil
 		if p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
 			return known, true, nil
 		}
 	}
-	known = &client.LoadResult{}
-	err = p.bounded(ctx, f, StepLoad, func(ctx context.Context) (err error) {
+	known, err = p.load(ctx, f, key)
+	return known, false, err
+}
+
+func (p *Processor) load(ctx context.Context, f *task, key string) (*client.LoadResult, error) {
+	known := &client.LoadResult{}
+	return known, p.bounded(ctx, f, StepLoad, func(ctx context.Context) (err error) {
 		*known, err = p.conn.Load(ctx, key, f.MessageID)
 		return err
 	})
-	return known, false, err
 }
 
 var errStopped = errors.New("the processor is stopping")
@@ -136,25 +174,21 @@ var errInVain = errors.New("the message is loaded again")
 
 // checkGuess asks the store whether a message is new and the state that it is processed on
 // is the key's: what comes from outside is taken for a new message only.
-func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess *client.LoadResult) error {
-	var now client.LoadResult
-	err := p.bounded(ctx, f, StepLoad, func(ctx context.Context) (err error) {
-		now, err = p.conn.Load(ctx, key, f.MessageID)
-		return err
-	})
-	if err != nil || now.Status != client.NewMessage || now.Version != guess.Version {
+func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess hlc.Timestamp) error {
+	now, err := p.load(ctx, f, key)
+	if err != nil || now.Status != client.NewMessage || now.Version != guess {
 		return errInVain
 	}
 	return nil
 }
 
-// commit handles a new message and stores the result. left is what is in the store then;
+// commitState handles a new message and stores the result. left is what is in the store then;
 // the next message of the key starts from it.
-func (p *Processor) commit(ctx context.Context, f *task, key string, known *client.LoadResult, guessed bool) (outputs []Message, left *client.LoadResult, stored client.StoreResult, err error) {
+func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed bool) (outputs []Message, left *client.LoadResult, stored client.StoreResult, err error) {
 	c := p.newContext(ctx, f)
 	c.now, c.version = p.now().UTC().Round(0), f.handler.version
 	if guessed {
-		c.isNew = func() error { return p.checkGuess(ctx, f, key, known) }
+		c.isNew = func() error { return p.checkGuess(ctx, f, key, known.Version) }
 	}
 	state, outputs, err := p.handle(c, f, known.State)
 	if err == nil {
@@ -216,11 +250,6 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	return outputs, nil
 }
 
-func (p *Processor) newContext(ctx context.Context, f *task) *Context {
-	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message,
-		logger: func() *slog.Logger { return p.log(f) }}
-}
-
 // handle runs the handler, and completes and checks its outputs.
 func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, outputs []Message, err error) {
 	m := f.decoded
@@ -271,26 +300,7 @@ func (p *Processor) bounded(ctx context.Context, f *task, s Step, do func(contex
 	return p.timed(f, s, func() error { return do(ctx) })
 }
 
-// pause is the time before the next attempt.
-type pause struct{ next, longest time.Duration }
-
-// take returns the pause, spread at random by half, and doubles it.
-func (d *pause) take() time.Duration {
-	t := d.next/2 + rand.N(d.next/2+1)
-	d.next = min(2*d.next, d.longest)
-	return max(t, 1)
-}
-
-// rest waits for the pause. It returns false if the processor stops.
-func (p *Processor) rest(d *pause) bool {
-	t := time.NewTimer(d.take())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-p.draining:
-		return false
-	case <-p.working.Done():
-		return false
-	}
+// rest waits for a pause. It returns false if the processor stops.
+func (p *Processor) rest(d *lanes.Pause) bool {
+	return d.Rest(p.draining, p.working.Done())
 }

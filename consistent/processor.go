@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -43,11 +45,13 @@ type Processor struct {
 	conn     Conn
 	o        options
 	handlers []*handler
-	lanes    *lanes
+	lanes    *lanes.Lanes[*task]
+	states   *states.Cache // of the transactional path
 	letters  budget.Budget // the dead letters in the store
-	backlog  backlog
+	backlog  backlog.Backlog
 	attempt  Process // with the middleware around it
 
+	operations   atomic.Int64  // of a transaction that messages share, at most
 	unregistered []error       // of registrations; Run returns them
 	remember     time.Duration // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
@@ -60,6 +64,9 @@ type Processor struct {
 	confirms     sync.WaitGroup
 }
 
+// maxTogether is how many messages of a key share a transaction at most.
+const maxTogether = 64
+
 // New makes a processor. Its name appears in metrics and logs, and is the name of its
 // handlers unless they have names of their own ([WithName]). The error is
 // [client.ErrInvalidOption] and says what would be right.
@@ -69,7 +76,12 @@ func New(conn Conn, name string, opts ...Option) (*Processor, error) {
 		return nil, err
 	}
 	p := &Processor{conn: conn, o: o, subscribed: make(chan struct{}), draining: make(chan struct{})}
-	p.lanes = newLanes(o.concurrency, p.settle)
+	p.lanes = lanes.New(o.concurrency, maxTogether, p.work)
+	p.states = states.New(o.stateBytes)
+	p.backlog.Full, p.backlog.Over = p.behind, func() {
+		p.o.logger.Info("this processor has caught up with half of the messages that the server sends without an acknowledgement", "processor", p.o.name)
+	}
+	p.operations.Store(transactBound)
 	p.confirming = make(chan struct{}, o.concurrency)
 	p.attempt = p.process
 	for _, m := range slices.Backward(o.middleware) {
@@ -97,7 +109,7 @@ func (p *Processor) register(h *handler) error {
 	}
 	for _, other := range append(slices.Clone(p.handlers), h) {
 		switch {
-		case other != h && other.name == h.name && (other.state != h.state || overlap(other.filter, h.filter)):
+		case other != h && other.name == h.name && (other.state != h.state || topic.Overlap(other.filter, h.filter)):
 			return fmt.Errorf("there is another handler with the name %q, for %q: name one of them WithName, unless they take different messages to the same state", h.name, other.filter)
 		case topic.Matches(other.filter, []byte(h.deadLetter)):
 			return fmt.Errorf("its dead-letter topic %q is matched by the filter %q: dead letters would be processed", h.deadLetter, other.filter)
@@ -107,21 +119,6 @@ func (p *Processor) register(h *handler) error {
 	}
 	p.handlers = append(p.handlers, h)
 	return nil
-}
-
-// overlap tells whether a topic can match both filters.
-func overlap(a, b string) bool {
-	x, restA, moreA := strings.Cut(a, "/")
-	y, restB, moreB := strings.Cut(b, "/")
-	switch {
-	case x == "#" || y == "#":
-		return true
-	case x != y && x != "+" && y != "+":
-		return false
-	case moreA && moreB:
-		return overlap(restA, restB)
-	}
-	return moreA == moreB || restA == "#" || restB == "#"
 }
 
 // Run processes messages until ctx ends, waits for those that are being processed, and
@@ -197,10 +194,10 @@ func (p *Processor) filters() []string {
 // run, up to the time of WithDrainTimeout.
 func (p *Processor) drain(stop context.CancelFunc) {
 	close(p.draining)
-	p.lanes.close()
+	p.lanes.Close()
 	timer := time.AfterFunc(p.o.drainTimeout, stop)
 	defer timer.Stop()
-	p.lanes.running.Wait()
+	p.lanes.Wait()
 	p.confirms.Wait()
 }
 
@@ -213,30 +210,75 @@ func (p *Processor) deliver(d Delivery) {
 			wanted = append(wanted, h)
 		}
 	}
+	whole := &ack{give: p.backlog.Add(d.Ack)}
 	if len(wanted) == 0 {
-		p.lanes.add(p.refusedTask(&d.Message, p.backlog.add(p, d.Ack), ErrNoHandler))
+		p.lanes.Add(p.refusedTask(&d.Message, ErrNoHandler), whole)
 		return
 	}
-	ack := p.backlog.add(p, d.Ack)
-	if len(wanted) > 1 {
-		left, whole := atomic.Int64{}, ack
+	part := whole
+	if len(wanted) == 1 {
+		whole.delivery = &d
+	} else {
+		var left atomic.Int64
 		left.Store(int64(len(wanted)))
-		ack = func() {
+		part = &ack{give: func() {
 			if left.Add(-1) == 0 {
-				whole()
+				whole.Ack()
 			}
-		}
+		}}
 	}
 	for _, h := range wanted {
-		p.lanes.add(p.newTask(h, &d.Message, ack))
+		p.lanes.Add(p.newTask(h, &d.Message), part)
 	}
+}
+
+// behind says that the processor holds up the server.
+func (p *Processor) behind() {
+	p.o.metrics.Count(p.o.name, "", CountBackpressure)
+	p.o.logger.Warn("this processor has as many messages as the server sends without an acknowledgement; others wait at the server, which refuses publishes to the processor's topics when its queue is full (0x97)",
+		"processor", p.o.name, "messages", backlog.ReceiveMaximum)
+}
+
+// newPause is before the second attempt.
+func (p *Processor) newPause() lanes.Pause {
+	return lanes.Pause{Next: p.o.minBackoff, Longest: p.o.maxBackoff}
+}
+
+// ack is the acknowledgement of a delivery, or a part of it.
+type ack struct {
+	give     func()
+	delivery *Delivery // nil: it is a part, of which no transaction can acknowledge the whole
+}
+
+// Ack implements lanes.Ack.
+func (a *ack) Ack() { a.give() }
+
+// task is a message that a handler is to process, from its arrival to its acknowledgement.
+type task struct {
+	lanes.Place
+	Incoming
+	decoded  any
+	digest   record.Digest // of the payload
+	handled  bool          // the handler has seen decoded
+	refused  error         // the message becomes a dead letter, because of this
+	calls    int           // of the handler that have failed
+	pause    lanes.Pause   // before the next attempt
+	kept     bool          // the dead letter is in the store, or cannot be
+	together bool          // it may share a transaction with others of its key
+	alone    bool          // … but may not any more
+}
+
+// Same implements lanes.Task. A message with another payload is another one, although it has
+// the same ID.
+func (f *task) Same(other *task) bool {
+	return f.MessageID == other.MessageID && f.digest == other.digest
 }
 
 // newTask makes the task of a message for one of its handlers: it finds out the message's
 // identity, decodes it, and finds out its key.
-func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
-	f := &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload),
-		Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
+func (p *Processor) newTask(h *handler, m *Message) *task {
+	f := &task{pause: p.newPause(), digest: record.DigestOf(m.Payload),
+		together: !h.replay && len(p.o.middleware) == 0, Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
 		if f.MessageID = event.ID(m, h.messageID); f.MessageID == "" {
 			return ErrNoIdentity
@@ -249,18 +291,21 @@ func (p *Processor) newTask(h *handler, m *Message, ack func()) *task {
 		}
 		return nil
 	})
-	f.lane = storeKey(h, f.Key)
+	f.Lane = storeKey(h, f.Key)
+	if f.refused == nil && p.tooOld(m) != nil {
+		f.alone = true // it matters at once whether it is a duplicate
+	}
 	if f.refused != nil {
-		f.lane = p.ownLane()
+		f.Lane = p.ownLane()
 	}
 	return f
 }
 
 // refusedTask makes the task of a message that becomes a dead letter of the processor, and
 // not of one of its handlers.
-func (p *Processor) refusedTask(m *Message, ack func(), why error) *task {
+func (p *Processor) refusedTask(m *Message, why error) *task {
 	h := &handler{name: p.o.name, qualified: p.o.qualified(p.o.name), deadLetter: p.o.deadLetter}
-	return &task{acks: []func(){ack}, pause: pause{p.o.minBackoff, p.o.maxBackoff}, digest: record.DigestOf(m.Payload), refused: why, lane: p.ownLane(),
+	return &task{pause: p.newPause(), digest: record.DigestOf(m.Payload), refused: why, Place: lanes.Place{Lane: p.ownLane()},
 		Incoming: Incoming{Handler: h.name, MessageID: event.ID(m, nil), Message: m, handler: h}}
 }
 

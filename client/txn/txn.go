@@ -34,7 +34,7 @@ type Txn struct {
 	writes     []Write
 	messages   []transact.Operation
 	settles    []transact.Settling
-	once       *transact.Operation
+	once       []transact.Operation
 	retry      bool
 	err        error // the first mistake, which Commit returns
 }
@@ -136,11 +136,16 @@ func (t *Txn) Then(writes ...Write) *Txn {
 
 // Once has the transaction done once: the server remembers it under the key and the message
 // ID for keep, rounded up to whole milliseconds, and answers a repetition with AlreadyDone.
-// 0: for as long as the server says (--remember). LOAD calls such a message confirmed.
+// 0: for as long as the server says (--remember). LOAD calls such a message confirmed. A
+// transaction may name several messages: if one of them is remembered, nothing is done, and
+// [Result.Once] says which.
 func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
-	if t.once != nil {
-		t.mistake(errors.New("Once is given twice: give it once"))
-	}
+	return t.OnceWith(key, messageID, keep, nil)
+}
+
+// OnceWith is [Txn.Once], and left is what Load gives back for the message, as after a Done with
+// client.Leave; nil: nothing.
+func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *Txn {
 	once := transact.New("ONCE", key, []byte(messageID))
 	switch {
 	case keep < 0:
@@ -148,7 +153,10 @@ func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
 	case keep > 0:
 		once = once.With("KEEP", milliseconds(keep))
 	}
-	t.once = &once
+	if left != nil {
+		once = once.With("CTX", append([]byte{}, left...))
+	}
+	t.once = append(t.once, once)
 	return t
 }
 
@@ -219,6 +227,9 @@ type Result struct {
 	Versions []hlc.Timestamp
 	// Version is, of one that was already done, the version that it made of its Once's key.
 	Version hlc.Timestamp
+	// Once is, of one that was already done, which message is remembered, from 0, in the order of
+	// [Txn.Once].
+	Once int
 	// Keep is, of a committed transaction with a Once, for how long the server remembers its
 	// message, if that is not what Once asked for: the server has a maximum. 0: as asked.
 	Keep time.Duration
@@ -246,9 +257,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 	for _, c := range t.conditions {
 		r.Operations = append(r.Operations, c.op)
 	}
-	if t.once != nil {
-		r.Operations = append(r.Operations, *t.once)
-	}
+	r.Operations = append(r.Operations, t.once...)
 	for _, w := range t.writes {
 		r.Operations = append(r.Operations, w.op)
 	}
@@ -273,7 +282,11 @@ func (t *Txn) result(a *protocol.Response) (Result, bool) {
 	case ok && r.Status == statestore.Committed:
 		return Result{Outcome: Committed, Versions: r.Versions}, true
 	case ok && r.Status == statestore.AlreadyDone:
-		return Result{Outcome: AlreadyDone, Version: r.Version}, true
+		once := 0
+		if r.Op > 0 {
+			once = r.Op - 1 - len(t.conditions)
+		}
+		return Result{Outcome: AlreadyDone, Version: r.Version, Once: once}, 0 <= once && once < len(t.once)
 	case ok && r.Op >= 1 && r.Op <= len(t.conditions):
 		return Result{Outcome: ConditionFailed, Failed: Failed{
 			Index: r.Op - 1, Key: t.conditions[r.Op-1].op.About, Found: !r.Version.IsZero(), Value: r.Value, Version: r.Version,

@@ -97,14 +97,17 @@ func TestErrors(t *testing.T) {
 	for name, x := range map[string]*txn.Txn{
 		"an expiry of nothing": c.Txn().Then(k.Set(nil).Expire(0)),
 		"a Del that expires":   c.Txn().Then(k.Del().Expire(time.Second)),
-		"Once twice":           c.Txn().Once("k", "a", 0).Once("k", "b", 0),
 		"Once for less":        c.Txn().Once("k", "a", -1),
 	} {
 		if _, err := x.Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := c.Txn().If(other.Absent()).Then(other.Set(nil), k.Set(nil), k.Del()).Commit(within(t))
+	_, err := c.Txn().Once("k", "a", 0).Once("k", "a", 0).Commit(within(t))
+	if !errors.As(err, new(*txn.OperationError)) {
+		t.Errorf("Once twice for one message: %v", err)
+	}
+	_, err = c.Txn().If(other.Absent()).Then(other.Set(nil), k.Set(nil), k.Del()).Commit(within(t))
 	var operation *txn.OperationError
 	if !errors.As(err, &operation) || operation.Operation != "DEL" || operation.Key != string(k) {
 		t.Errorf("one key twice: %v", err)
@@ -157,6 +160,28 @@ func TestPublish(t *testing.T) {
 	for _, m := range []txn.Message{{Topic: "t", QoS: 3}, {Topic: "t", Expiry: -1}, {Topic: "t", Expiry: 1 << 62}} {
 		if _, err := c.Txn().Publish(m).Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
 			t.Errorf("%+v: %v", m, err)
+		}
+	}
+}
+
+// A transaction for several messages is done if none of them is remembered.
+func TestOnceForSeveral(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	k := key(t, "k")
+	commit(t, c.Txn().If(k.Absent()).Then(k.Set([]byte("1"))).OnceWith(string(k), "b", 0, []byte("left")))
+	r := commit(t, c.Txn().If(k.Exists()).Then(k.Set([]byte("2"))).Once(string(k), "a", 0).Once(string(k), "b", 0).Once(string(k), "c", 0))
+	if r.Outcome != txn.AlreadyDone || r.Once != 1 || r.Version.IsZero() {
+		t.Errorf("one is remembered: %+v", r)
+	}
+	r = commit(t, c.Txn().Then(k.Set([]byte("3"))).Once(string(k), "a", 0).Once(string(k), "c", time.Hour))
+	if r.Outcome != txn.Committed {
+		t.Errorf("none is remembered: %+v", r)
+	}
+	for id, want := range map[string]string{"a": "", "b": "left", "c": ""} {
+		l, err := c.Load(within(t), string(k), id)
+		if err != nil || l.Status != client.Confirmed || string(l.Captured) != want || id != "b" && l.Version != r.Versions[0] {
+			t.Errorf("LOAD of %s: %+v, %v", id, l, err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func New(registerer prometheus.Registerer) (consistent.Metrics, error) {
 		m.counters[c] = vec
 	}
 	m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "consistent", Name: "step_seconds", Help: "Time that one step of a message took: load, handle, store, publish.",
+		Namespace: "consistent", Name: "step_seconds", Help: "Time that one step of a message took: load, handle, store, publish, commit.",
 		Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
 	}, append(labels, "step"))
 	if err := register(registerer, &m.seconds); err != nil {
@@ -65,11 +65,13 @@ var counters = [...]struct{ name, help string }{
 	consistent.CountProcessed:        {"messages_processed_total", "Messages whose effects were committed in this process."},
 	consistent.CountReplayed:         {"duplicates_replayed_total", "Duplicates that were processed again to publish the same outputs."},
 	consistent.CountConfirmed:        {"duplicates_confirmed_total", "Duplicates of which nothing was left to do."},
-	consistent.CountConflict:         {"conflicts_total", "STOREs that came too late because another instance had changed the state."},
+	consistent.CountConflict:         {"conflicts_total", "STOREs and transactions that came too late because another instance had changed the state."},
 	consistent.CountRetry:            {"retries_total", "Attempts that failed and were made again."},
 	consistent.CountDeadLetter:       {"dead_letters_total", "Messages that were published to the dead-letter topic."},
 	consistent.CountNonDeterministic: {"non_deterministic_total", "Replays whose outputs were not those of the first processing."},
 	consistent.CountUnkept:           {"dead_letters_unkept_total", "Dead letters that were published and could not be kept in the store."},
+	consistent.CountLoaded:           {"states_loaded_total", "States of keys that were not at hand and were loaded."},
+	consistent.CountEvicted:          {"states_evicted_total", "States of keys that were at hand and had to make room for others."},
 	consistent.CountBackpressure:     {"backpressure_total", "Times when as many messages were being processed as the server sends without an acknowledgement."},
 }
 

@@ -59,8 +59,8 @@ func TestMetricsOfAProcessor(t *testing.T) {
 		"consistent_dead_letters_total handler=sum processor=sum":        2,
 		"consistent_step_seconds handler=sum processor=sum step=load":    2,
 		"consistent_step_seconds handler=sum processor=sum step=handle":  2,
-		"consistent_step_seconds handler=sum processor=sum step=store":   2,
-		"consistent_step_seconds handler=sum processor=sum step=publish": 4,
+		"consistent_step_seconds handler=sum processor=sum step=commit":  2,
+		"consistent_step_seconds handler=sum processor=sum step=publish": 2,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v; all: %v", name, got[name], want, got)

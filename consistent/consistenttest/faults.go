@@ -14,10 +14,10 @@ import (
 
 // Faults says how likely each fault is, from 0 to 1, whenever it could happen.
 type Faults struct {
-	FailBefore   float64 // a LOAD, STORE, DONE or publishing fails without having been carried out
+	FailBefore   float64 // a LOAD, STORE, DONE, transaction or publishing fails without having been carried out
 	LoseReply    float64 // … or is carried out, and fails all the same
-	RepeatStore  float64 // a STORE reaches the store twice
-	DelayStore   float64 // a STORE waits, for up to Delay, so that other instances are faster
+	RepeatStore  float64 // a STORE or a transaction reaches the store twice
+	DelayStore   float64 // a STORE or a transaction waits, for up to Delay, so that other instances are faster
 	BreakPublish float64 // only the first of several outputs is published, and that fails
 	Duplicate    float64 // a message is delivered twice, the second time later
 	Reorder      float64 // a message is delivered after later ones
@@ -75,15 +75,8 @@ func (c *faulty) Load(ctx context.Context, key, messageID string) (m client.Load
 }
 
 func (c *faulty) Store(ctx context.Context, r consistent.StoreRequest) (result client.StoreResult, err error) {
-	if c.happens(c.f.DelayStore) {
-		c.mu.Lock()
-		d := time.Duration(c.rand.Int64N(int64(c.f.Delay) + 1))
-		c.mu.Unlock()
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-			return result, ctx.Err()
-		}
+	if err := c.delay(ctx); err != nil {
+		return result, err
 	}
 	err = c.around(func() (err error) {
 		result, err = c.Conn.Store(ctx, r)
@@ -93,6 +86,37 @@ func (c *faulty) Store(ctx context.Context, r consistent.StoreRequest) (result c
 		return err
 	})
 	return result, err
+}
+
+// Transact has the faults of a STORE.
+func (c *faulty) Transact(ctx context.Context, r consistent.TxnRequest) (result consistent.TxnResult, err error) {
+	if err := c.delay(ctx); err != nil {
+		return result, err
+	}
+	err = c.around(func() (err error) {
+		result, err = c.Conn.Transact(ctx, r)
+		if c.happens(c.f.RepeatStore) {
+			result, err = c.Conn.Transact(ctx, r)
+		}
+		return err
+	})
+	return result, err
+}
+
+// delay has a STORE wait so that other instances are faster, if it is to.
+func (c *faulty) delay(ctx context.Context) error {
+	if !c.happens(c.f.DelayStore) {
+		return nil
+	}
+	c.mu.Lock()
+	d := time.Duration(c.rand.Int64N(int64(c.f.Delay) + 1))
+	c.mu.Unlock()
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *faulty) Done(ctx context.Context, r consistent.DoneRequest) (remembered bool, err error) {

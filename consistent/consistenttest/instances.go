@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 )
 
@@ -129,6 +130,15 @@ func (m *mortal) Store(ctx context.Context, r consistent.StoreRequest) (client.S
 	result, err := m.Conn.Store(ctx, r)
 	if err == nil && result.Outcome == client.Stored && m.crashes() {
 		return client.StoreResult{}, client.ErrClosed
+	}
+	return result, err
+}
+
+// Transact implements consistent.Conn.
+func (m *mortal) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
+	result, err := m.Conn.Transact(ctx, r)
+	if err == nil && result.Outcome == txn.Committed && m.crashes() {
+		return consistent.TxnResult{}, client.ErrClosed
 	}
 	return result, err
 }

@@ -50,16 +50,22 @@ func bankOf(version uint32) func(*consistent.Processor) {
 // a rollback to the former one follows. Each output is published as it was committed.
 func TestUpgradeAndRollback(t *testing.T) {
 	t.Parallel()
-	test := consistenttest.New(t, "bank", bankOf(1))
+	for name, path := range map[string][]consistent.Option{"by transactions": nil, "by replays": {consistent.Replay()}} {
+		t.Run(name, func(t *testing.T) { upgradeAndRollback(t, path) })
+	}
+}
+
+func upgradeAndRollback(t *testing.T, path []consistent.Option) {
+	test := consistenttest.New(t, "bank", bankOf(1), path...)
 	for i, next := range []uint32{2, 1, 2} {
 		in := test.Instance()
 		if i > 0 {
-			in = test.Start("processor", bankOf([]uint32{2, 1}[i-1]))
+			in = test.Start("processor", bankOf([]uint32{2, 1}[i-1]), path...)
 		}
 		in.CrashAtCommit()
 		test.Broker.Publish(deposits(fmt.Sprint(i), deposit{"ann", 10}))
 		<-in.Ended()
-		after := test.Start("processor", bankOf(next))
+		after := test.Start("processor", bankOf(next), path...)
 		test.Send() // what the crashed one had
 		after.Stop()
 	}

@@ -11,7 +11,7 @@ import (
 
 // Replay sends messages to the handlers that register registers with a processor of that
 // name, and has each of them
-// processed twice: the first time publishing fails after the message is committed, and
+// processed twice on the state-based path ([consistent.Replay]): the first time publishing fails after the message is committed, and
 // the outputs are kept; the second time is the replay, as after a crash. Where the two
 // differ the test fails, with both. It returns a [Test] to look at the outcome.
 //
@@ -20,7 +20,7 @@ func Replay(t testing.TB, name string, register func(*consistent.Processor), mes
 	t.Helper()
 	test := &Test{Broker: NewBroker(), t: t, name: name}
 	conn := test.Broker.Connect("processor")
-	test.first = test.start(conn, &replaying{Conn: conn, t: t, first: make(map[string][]consistent.Message)}, register, opts)
+	test.first = test.start(conn, &replaying{Conn: conn, t: t, first: make(map[string][]consistent.Message)}, register, append([]consistent.Option{consistent.Replay()}, opts...))
 	for _, m := range messages {
 		test.Send(m)
 	}

@@ -106,9 +106,9 @@ func position(t *testing.T, m consistent.Message) int {
 	return f.Position
 }
 
-func newProcessor(t *testing.T, conn consistent.Conn) *consistent.Processor {
+func newProcessor(t *testing.T, conn consistent.Conn, opts ...consistent.Option) *consistent.Processor {
 	t.Helper()
-	p, err := consistent.New(conn, "shootingrange")
+	p, err := consistent.New(conn, "shootingrange", opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestAnOutOfOrderDuplicateIsAnsweredTheSame(t *testing.T) {
 	t.Parallel()
 	b := consistenttest.NewBroker()
 	run := func(conn consistent.Conn) (end func()) {
-		p := newProcessor(t, conn)
+		p := newProcessor(t, conn, consistent.Replay())
 		register(p)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)

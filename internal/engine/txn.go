@@ -47,7 +47,8 @@ type Txn struct {
 	txn.Transaction
 	Companion Companion // nil: none
 
-	d       decision // for what it remembers, and its clocks
+	d       decision   // for its clocks
+	once    []decision // for what it remembers of each of Once
 	world   txn.World
 	out     txn.Outcome
 	keys    []txnKey // one for each of Keys
@@ -93,8 +94,8 @@ func (s *session) Transact(x *Txn) Wait {
 func (x *Txn) find(e *Local) {
 	x.keys = make([]txnKey, len(x.Keys))
 	looksUp := make([]bool, len(x.Keys))
-	if x.Once.Op != 0 {
-		looksUp[x.Once.Key] = true
+	for i := range x.Once {
+		looksUp[x.Once[i].Key] = true
 	}
 	for _, c := range x.Conditions {
 		looksUp[c.Key] = looksUp[c.Key] || c.Check == txn.MadeBy
@@ -157,9 +158,9 @@ func (s *session) transact(x *Txn) (wait Wait) {
 // message cannot be read, 0 if there is none. The stripes are held.
 func (x *Txn) recall(e *Local) (failed int) {
 	x.world.Made = make([]*statestore.Memo, len(x.Conditions))
-	find := func(key int, message []byte) (*memo, bool) {
-		x.d.memoRow = rows.AppendMemoRow(x.d.memoRow[:0], x.Keys[key], message)
-		found, err := e.recall(&e.stripes[x.keys[key].hash%stripeCount], x.d.memoRow)
+	find := func(d *decision, key int, message []byte) (*memo, bool) {
+		d.memoRow = rows.AppendMemoRow(d.memoRow[:0], x.Keys[key], message)
+		found, err := e.recall(&e.stripes[x.keys[key].hash%stripeCount], d.memoRow)
 		if err != nil {
 			e.o.Logger.Error("what is remembered of a message cannot be read", "key", string(x.Keys[key]), "error", err)
 			return nil, false
@@ -169,21 +170,23 @@ func (x *Txn) recall(e *Local) (failed int) {
 	}
 	for i := range x.Conditions {
 		if c := &x.Conditions[i]; c.Check == txn.MadeBy {
-			found, ok := find(c.Key, c.Operand)
+			found, ok := find(&x.d, c.Key, c.Operand)
 			if !ok {
 				return c.Op
 			}
 			x.world.Made[i] = found.known()
 		}
 	}
-	if x.Once.Op != 0 { // last, as its row is to be written
-		found, ok := find(x.Once.Key, x.Once.Message)
+	x.once, x.world.Once = make([]decision, len(x.Once)), make([]*statestore.Memo, len(x.Once))
+	for i := range x.Once {
+		d := &x.once[i]
+		found, ok := find(d, x.Once[i].Key, x.Once[i].Message)
 		if !ok {
-			return x.Once.Op
+			return x.Once[i].Op
 		}
-		x.world.Once, x.d.found = found.known(), found.known() != nil
-		if x.d.found {
-			x.d.indexRow = rows.AppendIndexRow(x.d.indexRow[:0], found.DiskMs, x.d.memoRow)
+		d.e, x.world.Once[i], d.found = e, found.known(), found.known() != nil
+		if d.found {
+			d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
 		}
 	}
 	return 0
@@ -213,15 +216,16 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 	}
 	txn.Judge(&x.Transaction, &x.world, &x.out)
 	if takeEffect && x.out.Committed() {
-		d.res.Last, d.res.Memo = x.out.Last, x.out.Memo
+		d.res.Last = x.out.Last
 		e.issued(d, s)
 		for i := range x.Writes {
 			if w, res := &x.Writes[i], &x.out.Results[i]; res.Changed {
 				d.count(s, x.Keys[w.Key], res.Entry, x.world.Cells[w.Key].Entry, x.keys[w.Key].owner)
 			}
 		}
-		if x.out.Memo != nil {
-			d.countMemo()
+		for i, memo := range x.out.Memos {
+			x.once[i].env, x.once[i].res.Memo = d.env, memo
+			x.once[i].countMemo()
 		}
 	}
 	e.mu.Unlock()
@@ -235,10 +239,11 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 	e, d := s.e, &x.d
 	all := &together{}
-	if x.out.Memo != nil {
-		d.remember(&e.stripes[x.keys[x.Once.Key].hash%stripeCount], d.indexMs)
+	for i := range x.once {
+		once := &x.once[i]
+		once.remember(&e.stripes[x.keys[x.Once[i].Key].hash%stripeCount], once.indexMs)
 		ch := e.newChange()
-		ch.settling = d.settling()
+		ch.settling = once.settling()
 		all.changes = append(all.changes, ch)
 	}
 	changed := false
@@ -249,7 +254,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		}
 	}
 	wait.Asked = all.requester != nil
-	if !changed && d.memo == nil && !hasRows {
+	if !changed && len(x.once) == 0 && !hasRows {
 		return wait // nothing has changed
 	}
 	a := e.journal.Begin()
@@ -260,9 +265,9 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 			rows.Write(a, d.row, res.Entry, d.diskDeadline(res.Entry))
 		}
 	}
-	if d.memo != nil {
-		d.memo.batch = wait.Batch
-		d.appendMemo(a)
+	for i := range x.once {
+		x.once[i].memo.batch = wait.Batch
+		x.once[i].appendMemo(a)
 	}
 	if hasRows {
 		x.Companion.Append(a)

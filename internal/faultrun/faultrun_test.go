@@ -21,9 +21,17 @@ func TestMain(m *testing.M) {
 
 func TestEachMessageOnce(t *testing.T) {
 	t.Parallel()
-	o := Options{Dir: t.TempDir(), Broker: testserver.Binary(), Seed: harness.Seed(*seedFlag), Messages: 4000, Log: t.Logf}
+	for _, path := range []Path{Transactions, State, Both} {
+		t.Run(string(path), func(t *testing.T) { // one after the other: each has a broker and three programs
+			eachMessageOnce(t, path)
+		})
+	}
+}
+
+func eachMessageOnce(t *testing.T, path Path) {
+	o := Options{Dir: t.TempDir(), Broker: testserver.Binary(), Seed: harness.Seed(*seedFlag), Path: path, Messages: 2000, Log: t.Logf}
 	if testing.Short() {
-		o.Messages = 500
+		o.Messages = 300
 	}
 	summary, err := Run(t.Context(), o)
 	if err != nil {

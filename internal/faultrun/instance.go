@@ -36,6 +36,7 @@ type instance struct {
 	Seed                 uint64
 	ClockOffset          time.Duration // of what its handlers see
 	StampOffset          time.Duration // of the timestamps of its requests to the store
+	Replay               bool          // it is on the state-based path, not on the transactional one
 	Panics               float64
 	Faults               consistenttest.Faults
 }
@@ -69,10 +70,14 @@ func (in *instance) run() error {
 	}
 	defer conn.Close()
 	rng := rand.New(rand.NewPCG(in.Seed, 1))
-	p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), handlerName,
+	var path []consistent.Option
+	if in.Replay {
+		path = append(path, consistent.Replay())
+	}
+	p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), handlerName, append(path,
 		consistent.WithShare(in.Share), consistent.WithDeadLetterTopic(deadLetters), consistent.WithConcurrency(64),
 		consistent.WithTimeout(3*time.Second), consistent.WithBackoff(2*time.Millisecond, 200*time.Millisecond),
-		consistent.WithNow(func() time.Time { return time.Now().Add(in.ClockOffset) }))
+		consistent.WithNow(func() time.Time { return time.Now().Add(in.ClockOffset) }))...)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type Options struct {
 	Dir      string // for the broker's data; it must exist and be empty
 	Broker   string // path of the built holdfast
 	Seed     uint64
+	Path     Path          // of the handlers; default Both
 	Messages int           // different messages; default 5,000
 	Keys     int           // different keys; default one for every 50 messages, and at least 10
 	Window   int           // at most this many messages are sent and not settled; default 500
@@ -32,9 +33,20 @@ type Options struct {
 	Log      func(format string, args ...any)
 }
 
+// Path is how handlers' results are committed.
+type Path string
+
+// The paths.
+const (
+	Transactions Path = "transactions" // the default of package consistent
+	State        Path = "state"        // LOAD, STORE and DONE
+	Both         Path = "both"         // one or the other, at random, each time an instance starts
+)
+
 // Summary is what a run has done and found.
 type Summary struct {
 	harness.Summary
+	Path           Path           `json:"path"`
 	Messages       int            `json:"messages"`     // different messages sent
 	Sent           int            `json:"sent"`         // messages sent, duplicates included
 	Publications   int            `json:"publications"` // outputs received, duplicates included
@@ -47,8 +59,8 @@ type Summary struct {
 
 // String is the summary for people.
 func (s *Summary) String() string {
-	return fmt.Sprintf("%s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %s",
-		s.Head(), s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.BrokerKills, s.DeadLetters, s.Broken()) + s.List()
+	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %s",
+		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.BrokerKills, s.DeadLetters, s.Broken()) + s.List()
 }
 
 // run is the state of one run.
@@ -94,12 +106,15 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Pause == 0 {
 		o.Pause = 400 * time.Millisecond
 	}
+	if o.Path == "" {
+		o.Path = Both
+	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), outputs: make(map[string]progress), ready: make(map[string]bool)}
 	r.changed.L = &r.mu
-	r.summary = Summary{Summary: harness.Summary{Broker: harness.Holdfast(o.Broker).Name, Seed: o.Seed}, Messages: o.Messages, DeadLetters: make(map[string]int)}
+	r.summary = Summary{Summary: harness.Summary{Broker: harness.Holdfast(o.Broker).Name, Seed: o.Seed}, Path: o.Path, Messages: o.Messages, DeadLetters: make(map[string]int)}
 	start := time.Now()
 	defer r.end()
 	if err := r.begin(ctx); err != nil {
@@ -166,6 +181,7 @@ func (r *run) startBroker() (err error) {
 func (r *run) startInstance(i int) (err error) {
 	in := *r.instances[i]
 	in.Seed, in.ClockOffset = r.rng.Uint64(), time.Duration(r.rng.IntN(121)-60)*time.Second
+	in.Replay = r.Path == State || r.Path == Both && r.rng.IntN(2) == 0
 	in.StampOffset = time.Duration(r.rng.IntN(241)-120) * time.Second // up to 2 minutes, of which the server accepts 1
 	r.workers[i], err = in.start()
 	return err

@@ -225,7 +225,7 @@ func parseToken(w *words, cmd *statestore.Command) statestore.Fault {
 	return statestore.None
 }
 
-// parseOnce reads key messageId [KEEP ms].
+// parseOnce reads key messageId [KEEP ms] [CTX blob], the options in any order.
 func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 	key, f := w.key(maxKey)
 	if f != statestore.None {
@@ -239,14 +239,26 @@ func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 	if f := validMessageID(once.Message); f != statestore.None {
 		return f
 	}
-	for w.option("keep") {
-		text, ok := w.next()
-		if !ok || once.KeepMs != 0 {
-			return statestore.Syntax
+	for {
+		switch {
+		case w.option("keep"):
+			text, ok := w.next()
+			if !ok || once.KeepMs != 0 {
+				return statestore.Syntax
+			}
+			if once.KeepMs, ok = milliseconds(text); !ok {
+				return statestore.Syntax
+			}
+			continue
+		case w.option("ctx"):
+			text, ok := w.next()
+			if !ok || once.Context != nil {
+				return statestore.Syntax
+			}
+			once.Context = text
+			continue
 		}
-		if once.KeepMs, ok = milliseconds(text); !ok {
-			return statestore.Syntax
-		}
+		break
 	}
 	return t.Remember(key, once)
 }
@@ -353,11 +365,15 @@ func appendTransacted(dst []byte, r *statestore.Reply) []byte {
 		}
 		return appendVersionOrNil(dst, r.Version)
 	}
+	if r.Count == statestore.AlreadyDone {
+		if r.Op == 0 { // it had one ONCE
+			return appendVersionOrNil(appendHead(appendHead(dst, '*', 2), ':', r.Count), r.Version)
+		}
+		dst = appendVersionOrNil(appendHead(appendHead(dst, '*', 3), ':', r.Count), r.Version)
+		return appendHead(dst, ':', r.Op)
+	}
 	dst = appendHead(dst, '*', 2)
 	dst = appendHead(dst, ':', r.Count)
-	if r.Count == statestore.AlreadyDone {
-		return appendVersionOrNil(dst, r.Version)
-	}
 	dst = appendHead(dst, '*', len(r.Values))
 	for i := range r.Values {
 		dst = appendVersionOrNil(dst, r.Values[i].Version)

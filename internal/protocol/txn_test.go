@@ -30,7 +30,7 @@ func TestParseTxn(t *testing.T) {
 	if c := x.Conditions; len(c) != 2 || c[0].Check != txn.Exists || c[0].Key != 0 || c[1].Check != txn.MadeBy || c[1].Key != 1 || string(c[1].Operand) != "m1" || c[1].Op != 2 {
 		t.Errorf("conditions %+v", c)
 	}
-	if o := x.Once; o.Op != 3 || o.Key != 0 || string(o.Message) != "m2" || o.KeepMs != 2 {
+	if o := x.Once[0]; o.Op != 3 || o.Key != 0 || string(o.Message) != "m2" || o.KeepMs != 2 {
 		t.Errorf("once %+v", o)
 	}
 	want := hlc.Timestamp{Wall: 7, Node: "n"}
@@ -69,7 +69,7 @@ func TestParseTxnRefuses(t *testing.T) {
 		{"IF a VER soon", 1, statestore.MalformedTimestamp},
 		{"IF a EXISTS IF b EXISTS IF a ABSENT", 3, statestore.SameKey},
 		{"SET a 1 DEL a", 2, statestore.SameKey},
-		{"ONCE a m ONCE b m", 2, statestore.SameKey},
+		{"ONCE a m ONCE a m", 2, statestore.SameKey},
 		{"SET a 1 PX", 1, statestore.Syntax},
 		{"SET a 1 PX 0", 1, statestore.Syntax},
 		{"SET a 1 PX 1 PX 1", 1, statestore.Syntax},
@@ -154,9 +154,9 @@ func FuzzParseTxn(f *testing.F) {
 			return
 		}
 		operations := len(x.Conditions) + len(x.Writes)
-		if x.Once.Op != 0 {
+		for i := range x.Once {
 			operations++
-			_ = x.Keys[x.Once.Key]
+			_ = x.Keys[x.Once[i].Key]
 		}
 		if operations == 0 || operations > txnLimits.MaxOperations {
 			t.Errorf("%d operations", operations)

@@ -62,8 +62,10 @@ func (ep *endpoint) denied(x *engine.Txn) (op int) {
 			first(w.Op)
 		}
 	}
-	if o := &x.Once; o.Op != 0 && !(may.MayRead(id, x.Keys[o.Key]) && may.MayWrite(id, x.Keys[o.Key])) {
-		first(o.Op)
+	for i := range x.Once {
+		if o := &x.Once[i]; !(may.MayRead(id, x.Keys[o.Key]) && may.MayWrite(id, x.Keys[o.Key])) {
+			first(o.Op)
+		}
 	}
 	return op
 }

@@ -106,7 +106,7 @@ type Result struct {
 	Status   int             // statestore.Committed, AlreadyDone or ConditionFailed
 	Versions []hlc.Timestamp // if Committed: one for each write; zero: nothing was deleted
 	Version  hlc.Timestamp   // if AlreadyDone: that of the first time; if ConditionFailed: the key's, zero: there is none
-	Op       int             // if ConditionFailed: the number of the operation, from 1
+	Op       int             // if ConditionFailed: the number of the operation, from 1; if AlreadyDone: that of ONCE, if there are several
 	Value    []byte          // if ConditionFailed: the key's value; nil: none, or none that fits in a packet
 }
 
@@ -127,7 +127,10 @@ func Parse(a *protocol.Response, writes int) (r Result, ok bool) {
 			r.Versions = append(r.Versions, v)
 		}
 		return r, true
-	case r.Status == statestore.AlreadyDone && len(rest) == 1:
+	case r.Status == statestore.AlreadyDone && (len(rest) == 1 || len(rest) == 2 && rest[1].Kind == protocol.Int):
+		if len(rest) == 2 {
+			r.Op = int(rest[1].Int)
+		}
 		r.Version, ok = versionOf(&rest[0])
 		return r, ok && !r.Version.IsZero()
 	case r.Status == statestore.ConditionFailed && len(rest) == 3 && rest[0].Kind == protocol.Int:

@@ -27,8 +27,15 @@ func run() int {
 	flag.IntVar(&o.Messages, "messages", 100_000, "messages to process")
 	flag.IntVar(&o.Keys, "keys", 0, "keys that they concern; 0: one for every 50 messages")
 	flag.Uint64Var(&o.Seed, "seed", 0, "seed; 0: one of the clock")
+	flag.StringVar((*string)(&o.Path), "path", string(faultrun.Both), "path of the handlers: transactions, state, or both, where each start of an instance chooses one")
 	flag.StringVar(&file, "json", "", "file for the summary as JSON; -: standard output")
 	flag.Parse()
+	switch o.Path {
+	case faultrun.Transactions, faultrun.State, faultrun.Both:
+	default:
+		fmt.Fprintf(os.Stderr, "-path %s: it must be transactions, state or both\n", o.Path)
+		return 2
+	}
 	o.Seed = harness.Seed(o.Seed)
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	var result harness.Result

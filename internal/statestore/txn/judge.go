@@ -15,9 +15,9 @@ type Cell struct {
 
 // World is what a transaction is judged on.
 type World struct {
-	Env        statestore.Env // Room is not looked at
-	Cells      []Cell         // one for each of Transaction.Keys
-	Once       *statestore.Memo
+	Env        statestore.Env     // Room is not looked at
+	Cells      []Cell             // one for each of Transaction.Keys
+	Once       []*statestore.Memo // one for each of Transaction.Once: what is remembered of it
 	Made       []*statestore.Memo // one for each condition: what is remembered of a MadeBy's message
 	RecordCost int64              // bytes of memory that a new key takes besides its own and its value's
 }
@@ -27,10 +27,10 @@ type Outcome struct {
 	Reply   statestore.Reply
 	Results []statestore.Result // if Committed: one for each write. Good until the Outcome is used again
 	Last    hlc.Timestamp       // the last version issued, now
-	Memo    *statestore.Memo    // if Committed with a Once: what is remembered now
+	Memos   []*statestore.Memo  // if Committed: what is remembered now, one for each Once
 }
 
-// Committed says whether the transaction is to be carried out: all of Results, and Memo.
+// Committed says whether the transaction is to be carried out: all of Results, and Memos.
 func (out *Outcome) Committed() bool {
 	return out.Reply.Kind == statestore.Transacted && out.Reply.Count == statestore.Committed
 }
@@ -39,20 +39,25 @@ func (out *Outcome) Committed() bool {
 // of the transaction and of the cells.
 //
 // The first of these that speaks against it makes the reply: the timestamp of the request;
-// ONCE, if its message is remembered already; the conditions in their order; the writes
+// ONCE in their order, if a message is remembered already; the conditions in their order; the writes
 // in their order, each as a single command would be refused.
 func Judge(t *Transaction, w *World, out *Outcome) {
-	out.Reply, out.Memo, out.Last = statestore.Reply{}, nil, w.Env.Last
-	if t.Once.Op != 0 {
+	out.Reply, out.Memos, out.Last = statestore.Reply{}, nil, w.Env.Last
+	if len(t.Once) > 0 {
 		if f := statestore.JudgeTime(t.Time, &w.Env); f != statestore.None {
-			out.refuse(t.Once.Op, f, statestore.NoBound)
+			out.refuse(t.Once[0].Op, f, statestore.NoBound)
 			if f == statestore.TimestampAhead {
 				out.Reply.TimeMs = w.Env.WallMs
 			}
 			return
 		}
-		if memo := w.Once.Live(w.Env.NowMs); memo != nil {
-			out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.AlreadyDone, Op: t.Once.Op, Version: memo.Version}
+	}
+	for i := range t.Once {
+		if memo := w.Once[i].Live(w.Env.NowMs); memo != nil {
+			out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.AlreadyDone, Version: memo.Version}
+			if len(t.Once) > 1 {
+				out.Reply.Op = t.Once[i].Op
+			}
 			return
 		}
 	}
@@ -121,33 +126,37 @@ func (out *Outcome) write(t *Transaction, w *World) bool {
 	return true
 }
 
-// remember decides what is remembered of ONCE's message: that it is done, with the version
-// that the transaction has made of its key, or if it writes another key only, with a
+// remember decides what is remembered of the messages of ONCE: that they are done, with the
+// version that the transaction has made of their key, or if it writes other keys only, with a
 // version that no key has. False: there is no room.
 func (out *Outcome) remember(t *Transaction, w *World) bool {
-	if t.Once.Op == 0 {
-		return true
-	}
-	room := &w.Cells[t.Once.Key].Room
-	switch {
-	case room.Disk != statestore.DiskFree:
-		out.refuse(t.Once.Op, statestore.QuotaExceeded, statestore.DiskReserve)
-		return false
-	case w.Once == nil && room.Memos <= 0: // one whose time has come counts until it is gone
-		out.refuse(t.Once.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
-		return false
-	}
-	memo := &statestore.Memo{Done: true, DeadlineMs: w.Env.MemoDeadline(t.Once.KeepMs)}
-	for i := range t.Writes {
-		if res := &out.Results[i]; t.Writes[i].Key == t.Once.Key && res.Changed {
-			memo.Version = made(res)
+	added := int64(0)
+	for i := range t.Once {
+		o := &t.Once[i]
+		room := &w.Cells[o.Key].Room
+		if w.Once[i] == nil { // one whose time has come counts until it is gone
+			added++
 		}
+		switch {
+		case room.Disk != statestore.DiskFree:
+			out.refuse(o.Op, statestore.QuotaExceeded, statestore.DiskReserve)
+			return false
+		case w.Once[i] == nil && room.Memos < added:
+			out.refuse(o.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
+			return false
+		}
+		memo := &statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
+		for j := range t.Writes {
+			if res := &out.Results[j]; t.Writes[j].Key == o.Key && res.Changed {
+				memo.Version = made(res)
+			}
+		}
+		if memo.Version.IsZero() {
+			out.Last = hlc.Next(uint64(max(0, w.Env.WallMs)), out.Last, t.Time.At, w.Env.Node)
+			memo.Version = out.Last
+		}
+		out.Memos = append(out.Memos, memo)
 	}
-	if memo.Version.IsZero() {
-		out.Last = hlc.Next(uint64(max(0, w.Env.WallMs)), out.Last, t.Time.At, w.Env.Node)
-		memo.Version = out.Last
-	}
-	out.Memo = memo
 	return true
 }
 
@@ -157,8 +166,10 @@ func made(res *statestore.Result) hlc.Timestamp { return res.Events[res.NumEvent
 // commit makes the reply that says that all is done.
 func (out *Outcome) commit(t *Transaction, w *World) {
 	out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.Committed}
-	if t.Once.Op != 0 {
-		out.Reply.KeepMs = w.Env.Granted(t.Once.KeepMs)
+	for i := range t.Once { // the shortest, if it is not what was asked for
+		if ms := w.Env.Granted(t.Once[i].KeepMs); ms != 0 && (out.Reply.KeepMs == 0 || ms < out.Reply.KeepMs) {
+			out.Reply.KeepMs = ms
+		}
 	}
 	out.Reply.Values = make([]statestore.PageValue, len(t.Writes))
 	for i := range out.Results {
@@ -167,8 +178,10 @@ func (out *Outcome) commit(t *Transaction, w *World) {
 			out.Reply.Version = made(res)
 		}
 	}
-	if out.Memo != nil && out.Memo.Version.Compare(out.Reply.Version) > 0 {
-		out.Reply.Version = out.Memo.Version
+	for _, memo := range out.Memos {
+		if memo.Version.Compare(out.Reply.Version) > 0 {
+			out.Reply.Version = memo.Version
+		}
 	}
 }
 

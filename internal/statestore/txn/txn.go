@@ -9,6 +9,8 @@
 package txn
 
 import (
+	"bytes"
+
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -40,13 +42,13 @@ type Write struct {
 	Command statestore.Command
 }
 
-// Once says under which message of which key the transaction is remembered. Without one,
-// Op is 0.
+// Once names a message, under a key, for which the transaction is done once.
 type Once struct {
 	Op      int
 	Key     int
 	Message []byte
-	KeepMs  int64 // 0: as long as the server says
+	Context []byte // what LOAD gives back; nil: nothing
+	KeepMs  int64  // 0: as long as the server says
 }
 
 // Publish is a message that the transaction publishes, as far as the words of the request
@@ -80,7 +82,7 @@ type Transaction struct {
 	Keys       [][]byte // each key once, in the order in which the operations name them
 	Conditions []Condition
 	Writes     []Write
-	Once       Once
+	Once       []Once
 	Publishes  []Publish
 	Settles    []Settle
 
@@ -139,15 +141,17 @@ func (t *Transaction) Then(w Write) statestore.Fault {
 	return statestore.None
 }
 
-// Remember sets what the transaction is remembered as; o.Key is filled in. The fault is
-// SameKey if that is set already.
+// Remember adds a message for which the transaction is done once; o.Key is filled in. The fault
+// is SameKey if it is one of them already.
 func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
-	if t.Once.Op != 0 {
-		return statestore.SameKey
-	}
 	p := t.place(key)
 	o.Key = p.key
-	t.Once = o
+	for i := range t.Once {
+		if t.Once[i].Key == o.Key && bytes.Equal(t.Once[i].Message, o.Message) {
+			return statestore.SameKey
+		}
+	}
+	t.Once = append(t.Once, o)
 	t.note(key, p)
 	return statestore.None
 }

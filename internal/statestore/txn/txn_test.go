@@ -143,18 +143,18 @@ func TestOrderOfChecks(t *testing.T) {
 	x.Then(txn.Write{Op: 3, Command: statestore.Command{Verb: statestore.Set, Key: []byte("k")}})
 	x.Then(txn.Write{Op: 4, Command: statestore.Command{Verb: statestore.Set, Key: []byte("new")}})
 	w := s.world(&x)
-	w.Once = &statestore.Memo{Version: s.last, DeadlineMs: nowMs + 1}
+	w.Once = []*statestore.Memo{{Version: s.last, DeadlineMs: nowMs + 1}}
 	check := func(op, count int, f statestore.Fault, b statestore.Bound) {
 		t.Helper()
 		var out txn.Outcome
 		txn.Judge(&x, w, &out)
-		if r := out.Reply; r.Op != op || r.Count != count || r.Fault != f || r.Bound != b || out.Memo != nil && !out.Committed() {
+		if r := out.Reply; r.Op != op || r.Count != count || r.Fault != f || r.Bound != b || len(out.Memos) > 0 && !out.Committed() {
 			t.Errorf("%+v, want operation %d, count %d, %v, %v", r, op, count, f, b)
 		}
 	}
 	check(1, 0, statestore.MissingTimestamp, statestore.NoBound)
 	x.Stamp(stamp, statestore.Stamp{})
-	check(1, statestore.AlreadyDone, statestore.None, statestore.NoBound)
+	check(0, statestore.AlreadyDone, statestore.None, statestore.NoBound)
 	w.Env.NowMs++ // the message is forgotten
 	check(2, statestore.ConditionFailed, statestore.None, statestore.NoBound)
 	x.Conditions[0].Operand = []byte("v")
@@ -162,10 +162,55 @@ func TestOrderOfChecks(t *testing.T) {
 	x.Writes[0].Command.Token = stamp
 	check(4, 0, statestore.QuotaExceeded, statestore.MaxKeys)
 	x.Writes = x.Writes[:1]
-	w.Once, w.Cells[x.Once.Key].Room.Memos = nil, 0
+	w.Once, w.Cells[x.Once[0].Key].Room.Memos = []*statestore.Memo{nil}, 0
 	check(1, 0, statestore.QuotaExceeded, statestore.MaxRemembered)
-	w.Cells[x.Once.Key].Room.Disk = statestore.DiskLow
+	w.Cells[x.Once[0].Key].Room.Disk = statestore.DiskLow
 	check(1, 0, statestore.QuotaExceeded, statestore.DiskReserve)
-	w.Cells[x.Once.Key].Room = s.room()
+	w.Cells[x.Once[0].Key].Room = s.room()
 	check(0, statestore.Committed, statestore.None, statestore.NoBound)
+}
+
+// Several messages: the first that is remembered decides; each needs room; the key has one version
+// for all of them.
+func TestSeveralMessages(t *testing.T) {
+	t.Parallel()
+	s := &store{entries: map[string]*statestore.Entry{}, keys: 10, bytes: 100}
+	var x txn.Transaction
+	for i, id := range []string{"a", "b", "c"} {
+		if f := x.Remember([]byte("k"), txn.Once{Op: i + 1, Message: []byte(id), Context: []byte("ctx " + id)}); f != statestore.None {
+			t.Fatal(f)
+		}
+	}
+	if f := x.Remember([]byte("k"), txn.Once{Op: 4, Message: []byte("b")}); f != statestore.SameKey {
+		t.Errorf("a message twice: %v", f)
+	}
+	if f := x.Remember([]byte("other"), txn.Once{Op: 4, Message: []byte("b")}); f != statestore.None {
+		t.Errorf("the same message ID under another key: %v", f)
+	}
+	x.Then(txn.Write{Op: 5, Command: statestore.Command{Verb: statestore.Set, Key: []byte("k")}})
+	x.Stamp(stamp, statestore.Stamp{})
+	w := s.world(&x)
+	w.Once = make([]*statestore.Memo, 4)
+	for i := range w.Cells {
+		w.Cells[i].Room.Memos = 10
+	}
+	var out txn.Outcome
+	txn.Judge(&x, w, &out)
+	if !out.Committed() || len(out.Memos) != 4 || out.Memos[0].Version != out.Memos[2].Version || out.Memos[3].Version.Compare(out.Memos[0].Version) <= 0 ||
+		string(out.Memos[1].Context) != "ctx b" {
+		t.Errorf("%+v, memos %+v", out.Reply, out.Memos)
+	}
+	w.Once[2] = &statestore.Memo{Version: stamp.At, DeadlineMs: nowMs + 1}
+	if txn.Judge(&x, w, &out); out.Reply.Count != statestore.AlreadyDone || out.Reply.Op != 3 || out.Reply.Version != stamp.At {
+		t.Errorf("one is remembered: %+v", out.Reply)
+	}
+	w.Once[2] = nil
+	for room, op := range map[int64]int{4: 0, 3: 4, 1: 2} {
+		for i := range w.Cells {
+			w.Cells[i].Room.Memos = room
+		}
+		if txn.Judge(&x, w, &out); out.Reply.Op != op || out.Committed() != (op == 0) {
+			t.Errorf("room for %d: %+v", room, out.Reply)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package consistent
+package topic
 
 import "testing"
 
@@ -11,7 +11,7 @@ func TestOverlap(t *testing.T) {
 		{"a", "a", true}, {"a", "b", false}, {"a/+", "+/b", true}, {"a/+", "b/+", false}, {"a/#", "a", true}, {"a", "a/#", true},
 		{"a/b/#", "a", false}, {"#", "a/b/c", true}, {"a/+/c", "a/b/d", false}, {"a/+", "a/b/c", false}, {"a//b", "a/+/b", true},
 	} {
-		if overlap(c.a, c.b) != c.want || overlap(c.b, c.a) != c.want {
+		if Overlap(c.a, c.b) != c.want || Overlap(c.b, c.a) != c.want {
 			t.Errorf("%q and %q: want %v", c.a, c.b, c.want)
 		}
 	}

@@ -1,0 +1,172 @@
+package lanes
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+type task struct {
+	Place
+	id    string
+	alone bool // it does not join others
+}
+
+func (t *task) Same(other *task) bool { return t.id == other.id }
+func (t *task) Joins(_ []*task) bool  { return !t.alone }
+func taskOf(lane, id string) *task    { return &task{Place: Place{Lane: lane}, id: id, alone: true} }
+
+type ackFunc func()
+
+func (f ackFunc) Ack() { f() }
+
+// each works on tasks one by one.
+func each(work func(*task) Outcome) func([]*task) []Outcome {
+	return func(tasks []*task) (outcomes []Outcome) {
+		for _, f := range tasks {
+			outcomes = append(outcomes, work(f))
+		}
+		return outcomes
+	}
+}
+
+// Tasks of one key keep their order and never overlap; no more run at once than there are
+// slots; every message is acknowledged.
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	const keys, messages, slots = 10, 100, 3
+	var flying, acked atomic.Int64
+	var mu sync.Mutex
+	busy, order := make(map[string]bool), make(map[string][]string)
+	l := New(slots, 1, each(func(f *task) Outcome {
+		if n := flying.Add(1); n > slots {
+			t.Errorf("%d run in %d slots", n, slots)
+		}
+		mu.Lock()
+		if busy[f.Lane] {
+			t.Errorf("two run in lane %s", f.Lane)
+		}
+		busy[f.Lane] = true
+		order[f.Lane] = append(order[f.Lane], f.id)
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			busy[f.Lane] = false
+			mu.Unlock()
+			flying.Add(-1)
+		}()
+		return Outcome{Settled: true}
+	}))
+	for i := range messages {
+		for k := range keys {
+			l.Add(taskOf(fmt.Sprint(k), fmt.Sprint(i)), ackFunc(func() { acked.Add(1) }))
+		}
+	}
+	l.Wait()
+	for k, ids := range order {
+		for i, id := range ids {
+			if id != fmt.Sprint(i) {
+				t.Fatalf("lane %s: %v", k, ids)
+			}
+		}
+	}
+	if acked.Load() != keys*messages || len(l.byKey) != 0 || l.slots != slots {
+		t.Errorf("%d acknowledged, %d lanes left, %d slots", acked.Load(), len(l.byKey), l.slots)
+	}
+}
+
+// A message that comes again while its task waits or runs joins that task; afterwards it gets a new one.
+func TestSameMessageIsOneFlight(t *testing.T) {
+	t.Parallel()
+	var tasks, acked atomic.Int64
+	flying, land := make(chan struct{}), make(chan struct{})
+	l := New(1, 1, each(func(*task) Outcome {
+		tasks.Add(1)
+		flying <- struct{}{}
+		<-land
+		return Outcome{Settled: true}
+	}))
+	ack := func() { acked.Add(1) }
+	l.Add(taskOf("k", "1"), ackFunc(ack))
+	<-flying
+	l.Add(taskOf("k", "1"), ackFunc(ack))
+	l.Add(taskOf("k", "2"), ackFunc(ack))
+	l.Add(taskOf("k", "2"), ackFunc(ack))
+	land <- struct{}{}
+	<-flying
+	land <- struct{}{}
+	l.Wait()
+	if tasks.Load() != 2 || acked.Load() != 4 {
+		t.Errorf("%d tasks, %d acknowledgements", tasks.Load(), acked.Load())
+	}
+}
+
+// After close no new task runs, and what did not end well is not acknowledged.
+func TestLanesClosed(t *testing.T) {
+	t.Parallel()
+	flying, land := make(chan struct{}), make(chan struct{})
+	l := New(1, 1, each(func(*task) Outcome {
+		flying <- struct{}{}
+		<-land
+		return Outcome{}
+	}))
+	unexpected := func() { t.Error("acknowledged") }
+	l.Add(taskOf("k", "1"), ackFunc(unexpected))
+	<-flying
+	l.Add(taskOf("k", "2"), ackFunc(unexpected))
+	l.Add(taskOf("other", "3"), ackFunc(unexpected))
+	l.Close()
+	l.Add(taskOf("k", "4"), ackFunc(unexpected))
+	close(land)
+	l.Wait()
+}
+
+// Tasks that wait in one lane run together, up to a number, in their order; those that go back
+// come first, and one that rests holds the lane.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	var runs []string
+	flying, land := make(chan struct{}), make(chan struct{})
+	acked := make(chan struct{}, 8)
+	l := New(1, 3, func(tasks []*task) []Outcome {
+		outcomes := make([]Outcome, len(tasks))
+		run := ""
+		for i, f := range tasks {
+			run += f.id
+			outcomes[i].Settled = true
+		}
+		runs = append(runs, run)
+		switch len(runs) {
+		case 1:
+			flying <- struct{}{}
+			<-land
+		case 2: // the second goes back, and the third rests for a moment
+			outcomes[1], outcomes[2] = Outcome{Back: true}, Outcome{Again: 1}
+		}
+		return outcomes
+	})
+	add := func(ids string, alone bool) {
+		for _, id := range ids {
+			f := taskOf("k", string(id))
+			f.alone = alone
+			l.Add(f, ackFunc(func() { acked <- struct{}{} }))
+		}
+	}
+	add("a", false)
+	<-flying
+	add("bcdef", false)
+	add("g", true)
+	add("d", false) // again
+	close(land)
+	for range 8 {
+		<-acked
+	}
+	l.Close()
+	l.Wait()
+	order := strings.Join(runs, "")
+	if runs[0] != "a" || runs[1] != "bcd" || !strings.HasSuffix(order, "g") || strings.Index(order[4:], "c") > strings.Index(order[4:], "e") {
+		t.Errorf("ran %q", runs)
+	}
+}

@@ -1,0 +1,248 @@
+package consistent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
+)
+
+// The transactional path
+//
+// A handler without the option Replay runs on the state that is at hand, and everything that it
+// leads to is one transaction: the condition that the key still has the version of that state,
+// ONCE for the message, the new state, the outputs, and the acknowledgement of the message.
+//
+//	state at hand ──► handle ──► TXN ──┬─ committed
+//	     ▲   ▲                         ├─ condition failed: the reply has the state; again
+//	     │   └─────────────────────────┘
+//	     └─ LOAD ◄──────────────────────── done already, or the handler failed on this state
+//
+// A duplicate is handled in vain: the transaction does nothing, and LOAD says what became of the
+// message. As a rule, that it is done. But the program may have used the state-based path before,
+// and have stopped between the STORE of the message and its outputs: then LOAD says "stored", and
+// the message is replayed as that path does.
+//
+// Messages that wait in one lane share a transaction, each with its ONCE. Whatever goes wrong
+// with that, changes nothing, and the message that it is about is processed alone the next time.
+
+// errAlone ends a run of a handler that shares a transaction with others.
+var errAlone = errors.New("the message is to be processed alone")
+
+// transactBound is the operations of a transaction that messages share, as long as no server
+// has said that they are too many; partBound is for how much of a packet they may take.
+const (
+	transactBound = 120
+	partBound     = 2
+)
+
+// extend handles a message on the state that the change leads to so far, and adds what comes of it.
+func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNew func() error) error {
+	c := p.newContext(ctx, f)
+	c.now, c.version, c.isNew = p.now().UTC().Round(0), f.handler.version, isNew
+	state, outputs, err := p.handle(c, f, ch.Request.State)
+	if err == nil {
+		err = c.inVain // which the handler need not have returned
+	}
+	if err != nil {
+		return err
+	}
+	next := commit.Next{Message: TxnMessage{ID: f.MessageID, Digest: f.digest.Confirmed()}, State: state, Delete: c.end == deleted, Outputs: outputs}
+	if c.end == expires {
+		next.Expiry = c.expiry
+	}
+	for _, a := range p.lanes.Acks(f) {
+		if d := a.(*ack); d.delivery != nil && d.delivery.CanSettle() {
+			next.Settle = append(next.Settle, *d.delivery)
+		}
+	}
+	if err := ch.Extend(&next, p.conn.MaxPacketSize()); err != nil {
+		return fmt.Errorf("state and outputs of key %q: %w", f.Key, err)
+	}
+	return nil
+}
+
+// begin begins a change of the key of a message, on its state, which handlers get as a copy.
+func (p *Processor) begin(f *task, s states.State) *commit.Change {
+	return &commit.Change{Request: TxnRequest{Key: storeKey(f.handler, f.Key), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}}
+}
+
+// commit sends the transaction of messages of a key, and keeps the state that it leads to, or
+// that it has found, at hand.
+func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (result TxnResult, err error) {
+	key := ch.Request.Key
+	err = p.bounded(ctx, f, StepCommit, func(ctx context.Context) (err error) {
+		result, err = p.conn.Transact(ctx, ch.Request)
+		return err
+	})
+	switch {
+	case err != nil:
+		p.states.Drop(key)
+	case result.Outcome == txn.Committed && ch.Request.Delete:
+		p.keepState(f, states.State{})
+	case result.Outcome == txn.Committed:
+		p.keepState(f, states.State{Value: ch.Request.State, Version: result.Version})
+	case result.Outcome == txn.ConditionFailed:
+		p.count(f, CountConflict)
+		if result.State == nil && !result.Version.IsZero() {
+			p.states.Drop(key) // it is too large for the reply
+			break
+		}
+		p.keepState(f, states.State{Value: result.State, Version: result.Version})
+	}
+	if err == nil && result.Outcome == txn.Committed {
+		p.checkKeep(result.Keep)
+	}
+	return result, err
+}
+
+func (p *Processor) keepState(f *task, s states.State) {
+	for range p.states.Put(storeKey(f.handler, f.Key), s) {
+		p.count(f, CountEvicted)
+	}
+}
+
+// transact processes one message by a transaction.
+func (p *Processor) transact(ctx context.Context, f *task) error {
+	key := storeKey(f.handler, f.Key)
+	conflict := newConflictPause()
+	mustLoad := p.tooOld(f.Message) != nil // then it matters at once whether it is a duplicate
+	for range conflictsBound {
+		state, guessed := p.states.Get(key)
+		if guessed = guessed && !mustLoad; !guessed {
+			known, err := p.load(ctx, f, key)
+			if err != nil {
+				return err
+			}
+			switch known.Status {
+			case client.Confirmed:
+				return p.confirmed(f, known)
+			case client.Duplicate:
+				return p.replayed(ctx, f, key, known)
+			}
+			if err := p.tooOld(f.Message); err != nil {
+				return err
+			}
+			p.count(f, CountLoaded)
+			state = states.State{Value: known.State, Version: known.Version}
+		}
+		ch := p.begin(f, state)
+		var isNew func() error
+		if guessed {
+			isNew = func() error { return p.checkGuess(ctx, f, key, state.Version) }
+		}
+		if err := p.extend(ctx, ch, f, isNew); err != nil && guessed {
+			// The message may be a duplicate, which was handled on a state that is not its own,
+			// or takes values from outside, which is for new ones only.
+			mustLoad = true
+			continue
+		} else if err != nil {
+			return err
+		}
+		result, err := p.commit(ctx, f, ch)
+		switch {
+		case err != nil:
+			return err
+		case result.Outcome == txn.Committed:
+			p.count(f, CountProcessed)
+			return nil
+		case result.Outcome == txn.AlreadyDone:
+			mustLoad = true
+		default:
+			mustLoad = false
+			if !p.rest(&conflict) {
+				return errStopped
+			}
+		}
+	}
+	return conflictError(f)
+}
+
+// settleTogether processes messages of one key by one transaction, as far as that goes.
+func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
+	outcomes := make([]lanes.Outcome, len(tasks))
+	for i := range outcomes {
+		outcomes[i].Back = true
+	}
+	first := tasks[0]
+	state, atHand := p.states.Get(storeKey(first.handler, first.Key))
+	if !atHand {
+		first.alone = true // it loads the state
+		return outcomes
+	}
+	ch := p.begin(first, state)
+	n := 0
+	for _, f := range tasks {
+		before := ch.Operations()
+		most := int(p.operations.Load())
+		if n > 0 && (before+before/n > most || partBound*ch.Size > int64(p.conn.MaxPacketSize()) && p.conn.MaxPacketSize() > 0) {
+			break // the next one would hardly have room
+		}
+		if err := p.extend(p.working, ch, f, func() error { return errAlone }); err != nil {
+			f.alone = true
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		return outcomes
+	}
+	result, err := p.commit(p.working, first, ch)
+	switch {
+	case p.working.Err() != nil && err != nil:
+		return make([]lanes.Outcome, len(tasks)) // they come again
+	case err != nil:
+		p.tooMany(err, ch.Operations())
+		for _, f := range tasks[:n] {
+			f.alone = true
+		}
+	case result.Outcome == txn.Committed:
+		for i, f := range tasks[:n] {
+			outcomes[i] = lanes.Outcome{Settled: true}
+			p.count(f, CountProcessed)
+		}
+	case result.Outcome == txn.AlreadyDone:
+		tasks[result.Message].alone = true
+	default:
+		first.alone = true // it has the pauses between conflicts
+	}
+	return outcomes
+}
+
+// tooMany learns how many operations a transaction may have, from the refusal of one.
+func (p *Processor) tooMany(err error, operations int) {
+	if commit.RefusedFor(err) == commit.QuotaOperations {
+		p.operations.Store(int64(max(operations/2, 1)))
+		p.o.logger.Info("the server allows fewer operations in a transaction; messages of a key share smaller ones", "processor", p.o.name, "operations", operations/2)
+	}
+}
+
+// Joins implements lanes.Task: messages of one key that go by transactions share one, unless
+// middleware is to see each of them.
+func (f *task) Joins(before []*task) bool {
+	if !f.joins() || !before[0].joins() {
+		return false
+	}
+	for _, other := range before {
+		if other.MessageID == f.MessageID {
+			return false // with another payload
+		}
+	}
+	return true
+}
+
+func (f *task) joins() bool {
+	return f.together && !f.alone && f.refused == nil && f.calls == 0
+}
+
+func (p *Processor) newContext(ctx context.Context, f *task) *Context {
+	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message,
+		logger: func() *slog.Logger { return p.log(f) }}
+}
