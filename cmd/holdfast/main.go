@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/policycmd"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/secure"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/serve"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/timers"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/txn"
 )
 
@@ -100,7 +101,7 @@ taken from that variable of the environment if they are not given.`,
 	root.AddCommand(
 		serve.NewCommand(version()), serve.NewConfigCommand(), operate.NewCheckCommand(), operate.NewBackupCommand(), operate.NewRestoreCommand(), operate.NewSalvageCommand(), operate.NewSessionCommand(),
 		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
-		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), deadletters.NewCommand(&c),
+		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), timers.NewCommand(&c), deadletters.NewCommand(&c),
 		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(),
 		newVersionCommand(),
 	)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
@@ -33,6 +35,8 @@ type publication struct {
 	responseTopic        string
 	correlation          string
 	properties           []string
+	after                time.Duration
+	at, id               string
 }
 
 // NewPubCommand makes the command pub.
@@ -44,6 +48,10 @@ func NewPubCommand(c *connect.Flags) *cobra.Command {
 		Long: `Publish a message to a topic: MESSAGE or --message, byte for byte, the contents of
 a file with -f (- is standard input), or each line of standard input with -l.
 
+With --after or --at the server delivers the message later, also if it restarts
+meanwhile; holdfast timers lists and cancels such messages. Other servers than
+Holdfast deliver it at once.
+
 At QoS 1, the default, and 2 the command ends when the server has acknowledged every
 message, hence stored it if a session waits for it. Many messages of -l are under way
 at a time, in order.
@@ -51,6 +59,7 @@ at a time, in order.
 Exit status: 0 published, 2 error. After an error nothing more is published.`,
 		Example: `  holdfast pub plant/7/temperature 21.5
   holdfast pub --retain --expiry 1h plant/7/state online
+  holdfast pub --after 30m --id reminder/7 invoices/remind 7
   holdfast pub -t plant/7/log -l <events.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, c, args) },
 	})
@@ -68,6 +77,10 @@ Exit status: 0 published, 2 error. After an error nothing more is published.`,
 	f.StringVar(&p.responseTopic, "response-topic", "", "`topic` for a response")
 	f.StringVar(&p.correlation, "correlation-data", "", "`data` that the response carries as well")
 	f.StringArrayVarP(&p.properties, "user-property", "D", nil, "user `NAME=VALUE`; may be given several times")
+	f.DurationVar(&p.after, "after", 0, "the server delivers the message after this time, for example 90s")
+	f.StringVar(&p.at, "at", "", "the server delivers the message at this `time`, as RFC 3339 writes it: 2030-01-31T08:00:00Z")
+	f.StringVar(&p.id, "id", "", "with --after or --at: `ID` of the timer; it takes the place of one with the same ID")
+	cmd.MarkFlagsMutuallyExclusive("after", "at")
 	cmd.MarkFlagsMutuallyExclusive("message", "file", "stdin-lines")
 	return cmd
 }
@@ -136,8 +149,29 @@ func (p *publication) check(given func(string) bool) error {
 		return fmt.Errorf("--content-type: want UTF-8 of up to %d bytes", wire.MaxString)
 	case len(p.correlation) > wire.MaxString:
 		return fmt.Errorf("--correlation-data: want up to %d bytes", wire.MaxString)
+	case given("after") && p.after < 0:
+		return fmt.Errorf("--after %v: want a duration from 0 on", p.after)
+	case given("id") && !given("after") && !given("at"):
+		return errors.New("--id is for --after and --at only")
+	case given("id") && (p.id == "" || len(p.id) > delay.MaxID || !validText(p.id)):
+		return fmt.Errorf("--id: want UTF-8 of 1 to %d bytes", delay.MaxID)
+	case given("id") && p.lines:
+		return errors.New("--id is for one message; with -l each would take the place of the one before")
 	case p.null && !p.lines:
 		return errors.New("--null is for -l only")
+	}
+	if given("at") {
+		at, err := time.Parse(time.RFC3339, p.at)
+		if err != nil {
+			return fmt.Errorf("--at %q: want a time as RFC 3339 writes it, for example 2030-01-31T08:00:00Z", p.at)
+		}
+		p.properties = append(p.properties, delay.AtProperty+"="+strconv.FormatInt(max(0, at.UnixMilli()), 10))
+	}
+	if given("after") {
+		p.properties = append(p.properties, delay.AfterProperty+"="+strconv.FormatInt(p.after.Milliseconds(), 10))
+	}
+	if given("id") {
+		p.properties = append(p.properties, delay.IDProperty+"="+p.id)
 	}
 	for _, property := range p.properties {
 		name, value, ok := strings.Cut(property, "=")
