@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
@@ -95,7 +96,7 @@ func (g *generator) topic() string {
 	case g.oneIn(8):
 		return pick(g, "$SYS/broker/version", protocol.NotifyPrefix+"/x", protocol.Preview.Topic, strings.Repeat("l/", maxLevels-1)+"l", strings.Repeat("n", 300))
 	}
-	return pick(g, "t/1", "t/2", "t/3/4", "r/1", "r/2", g.respond)
+	return pick(g, "t/1", "t/2", "t/3/4", "r/1", "r/2", "$delayed/"+pick(g, "0", "1", "2", "x")+"/t/1", g.respond)
 }
 
 func (g *generator) filter() string {
@@ -183,10 +184,32 @@ func (g *generator) property(id mqtt.PropertyID) []byte {
 	case mqtt.PropResponseTopic:
 		return append(p, g.field(g.topic())...)
 	case mqtt.PropUser:
+		if g.oneIn(3) {
+			name, value := g.timed()
+			return append(append(p, g.field(name)...), g.field(value)...)
+		}
 		p = append(p, g.field(pick(g, "k", protocol.Current.TimeProperty, protocol.Current.TokenProperty, g.text(g.length(100))))...)
 		return append(p, g.field(pick(g, "v", g.stamp(), g.text(g.length(100))))...)
 	}
 	return append(p, g.field(g.text(g.length(100)))...)
+}
+
+// timed is a user property that has a message delivered later.
+func (g *generator) timed() (name, value string) {
+	switch g.IntN(4) {
+	case 0:
+		return delay.AtProperty, pick(g, "0", fmt.Sprint(time.Now().Add(50*time.Millisecond).UnixMilli()), "2006-01-02T15:04:05Z", "9999-12-31T23:59:59Z", "tomorrow", g.milliseconds())
+	case 1:
+		return delay.IDProperty, g.timerID()
+	}
+	return delay.AfterProperty, pick(g, "0", "1", "50", fmt.Sprint(maxDelayMs), fmt.Sprint(maxDelayMs+1), g.milliseconds())
+}
+
+func (g *generator) timerID() string {
+	if g.oneIn(8) {
+		return g.text(g.length(delay.MaxID))
+	}
+	return fmt.Sprint("timer/", g.IntN(5))
 }
 
 func (g *generator) connect() []byte {
@@ -306,7 +329,7 @@ func (g *generator) pattern() string {
 // command is the payload of a request.
 func (g *generator) command() string {
 	var args []string
-	switch g.IntN(13) {
+	switch g.IntN(15) {
 	case 0, 1:
 		args = []string{"GET", g.key()}
 	case 2, 3:
@@ -345,6 +368,13 @@ func (g *generator) command() string {
 		for range g.length(8) {
 			args = append(args, g.operation()...)
 		}
+	case 13:
+		args = []string{"TIMERS", pick(g, "", "timer/", g.timerID())}
+		if g.oneIn(2) {
+			args = append(args, g.timerID())
+		}
+	case 14:
+		args = []string{"CANCEL", g.timerID()}
 	}
 	if g.oneIn(15) {
 		args = append(args, g.text(g.length(10)))
@@ -387,6 +417,10 @@ func (g *generator) operation() (args []string) {
 		return []string{"SETTLE", pick(g, fmt.Sprint(g.IntN(20)), fmt.Sprint(g.IntN(20)), "65535", "65536", "-1", "x")}
 	}
 	args = []string{"PUBLISH", g.topic(), g.text(g.length(500))}
+	if g.oneIn(4) {
+		name, value := g.timed()
+		args = append(args, "USER", name, value)
+	}
 	for range g.IntN(4) {
 		args = append(args, pick(g, []string{"QOS", pick(g, "0", "1", "2", "3")}, []string{"RETAIN"}, []string{"EXPIRY", g.milliseconds()}, []string{"FORMAT", pick(g, "0", "1", "2")},
 			[]string{"TYPE", g.text(g.length(10))}, []string{"RESPONSE", g.topic()}, []string{"CORRELATION", g.text(g.length(10))}, []string{"USER", g.text(g.length(10)), g.text(g.length(10))})...)

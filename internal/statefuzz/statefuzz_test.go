@@ -76,6 +76,9 @@ var grants = access.Grants{Quota: access.Quota{
 
 func (bounded) Grants(*access.Identity) *access.Grants { return &grants }
 
+// maxDelayMs is how far off a timer may be, in ms.
+const maxDelayMs = 1000
+
 // maxSessions is how many sessions there may be.
 const maxSessions = 40
 
@@ -95,6 +98,7 @@ func startWorld() *world {
 			MaxInflight: 16, MaxInflightV3: 4, MaxQueued: 40, MaxQueuedBytes: 200 << 10, MaxTotalQueued: 150, MaxTotalQueuedBytes: 600 << 10,
 			MaxNotifications: 20, MaxSubscriptions: maxFilters, MaxTopicLevels: maxLevels, MaxClientID: maxClientID,
 			MaxRetained: 20, MaxRetainedBytes: 200 << 10, OutputBuffer: 16 << 10,
+			MaxDelay: maxDelayMs * time.Millisecond, MaxTimers: 20, MaxTimerBytes: 50 << 10, MaxClientTimers: 10, MaxClientTimerBytes: 30 << 10,
 		}
 	}).Addrs()[0].String()
 	return w
