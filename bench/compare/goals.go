@@ -75,6 +75,12 @@ func (r *Report) goals() []Goal {
 			rate(s.name, holdfast, natsSync, 1)
 		}
 	}
+	rate(processorWork(1), byTxn, atLeastOnce, 3)
+	for _, keys := range []int{64, 1024} {
+		rate(processorWork(keys), byTxn, atLeastOnce, 0.7)
+		cpu(processorWork(keys), byTxn, processorWork(keys), atLeastOnce, 1.5)
+		rate(processorWork(keys), byState, atLeastOnce, 0.4)
+	}
 	rate("fan-out 1 → 100, QoS 0", holdfast, mochi, 2)
 	rate("fan-out 1 → 100, QoS 1", holdfast, mochi, 2)
 

@@ -54,6 +54,7 @@ var works = []struct {
 	{"greedy", (*bench).greedy},
 	{"retained", (*bench).retained},
 	{"keys", (*bench).manyKeys},
+	{"processors", (*bench).processors},
 }
 
 func main() {

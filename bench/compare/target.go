@@ -163,6 +163,9 @@ func (l *laboratory) prepare(ctx context.Context) error {
 	if _, err := l.build(ctx, l.repository, holdfastPackage); err != nil {
 		return err
 	}
+	if _, err := l.build(ctx, l.repository, loopsPackage); err != nil {
+		return err
+	}
 	for _, server := range []string{"bare", "responder", "mochi", "nats", "etcd"} {
 		if _, err := l.build(ctx, filepath.Join(l.repository, "bench/compare"), "./server/"+server); err != nil {
 			logf("%v", err) // targets that need it are skipped and named

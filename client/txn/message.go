@@ -50,41 +50,60 @@ func (t *Txn) Publish(messages ...Message) *Txn {
 	return t
 }
 
+// Words of operations that are made often; they are never changed.
+var (
+	wordOnce        = []byte("ONCE")
+	wordKeep        = []byte("KEEP")
+	wordContext     = []byte("CTX")
+	wordPublish     = []byte("PUBLISH")
+	wordQoS         = []byte("QOS")
+	wordRetain      = []byte("RETAIN")
+	wordExpiry      = []byte("EXPIRY")
+	wordFormat      = []byte("FORMAT")
+	wordType        = []byte("TYPE")
+	wordResponse    = []byte("RESPONSE")
+	wordCorrelation = []byte("CORRELATION")
+	wordUser        = []byte("USER")
+	wordOne         = []byte("1")
+)
+
 // operation is the message as words (protocol, section 12).
 func (m *Message) operation() (transact.Operation, error) {
-	o := transact.New("PUBLISH", m.Topic, append([]byte{}, m.Payload...))
+	o := transact.Operation{Name: "PUBLISH", About: m.Topic, Words: make([][]byte, 0, 16+3*len(m.UserProperties))}
+	add := func(words ...[]byte) { o.Words = append(o.Words, words...) } // which stay on the stack
+	add(wordPublish, []byte(m.Topic), append([]byte{}, m.Payload...))
 	switch m.QoS {
 	case AtLeastOnce:
 	case AtMostOnce:
-		o = o.With("QOS", []byte("0"))
+		add(wordQoS, []byte("0"))
 	case ExactlyOnce:
-		o = o.With("QOS", []byte("2"))
+		add(wordQoS, []byte("2"))
 	default:
 		return o, fmt.Errorf("the message to %q has the QoS %d, which there is not", m.Topic, m.QoS)
 	}
 	if m.Retain {
-		o = o.With("RETAIN")
+		add(wordRetain)
 	}
 	switch seconds := (m.Expiry + time.Second - 1) / time.Second; {
 	case m.Expiry < 0 || seconds > math.MaxUint32:
 		return o, fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
 	case m.Expiry > 0:
-		o = o.With("EXPIRY", fmt.Appendf(nil, "%d", seconds))
+		add(wordExpiry, fmt.Appendf(nil, "%d", seconds))
 	}
 	if m.UTF8 {
-		o = o.With("FORMAT", []byte("1"))
+		add(wordFormat, wordOne)
 	}
 	if m.ContentType != "" {
-		o = o.With("TYPE", []byte(m.ContentType))
+		add(wordType, []byte(m.ContentType))
 	}
 	if m.ResponseTopic != "" {
-		o = o.With("RESPONSE", []byte(m.ResponseTopic))
+		add(wordResponse, []byte(m.ResponseTopic))
 	}
 	if m.CorrelationData != nil {
-		o = o.With("CORRELATION", append([]byte{}, m.CorrelationData...))
+		add(wordCorrelation, append([]byte{}, m.CorrelationData...))
 	}
 	for _, u := range m.UserProperties {
-		o = o.With("USER", []byte(u.Name), []byte(u.Value))
+		add(wordUser, []byte(u.Name), []byte(u.Value))
 	}
 	return o, nil
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
@@ -116,7 +117,7 @@ func (w Write) Fence(token hlc.Timestamp) Write {
 }
 
 func milliseconds(d time.Duration) []byte {
-	return fmt.Appendf(nil, "%d", (d+time.Millisecond-1)/time.Millisecond)
+	return strconv.AppendInt(nil, int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
 // If adds conditions: all of them must hold before anything is done.
@@ -146,15 +147,15 @@ func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
 // OnceWith is [Txn.Once], and left is what Load gives back for the message, as after a Done with
 // client.Leave; nil: nothing.
 func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *Txn {
-	once := transact.New("ONCE", key, []byte(messageID))
+	once := transact.Operation{Name: "ONCE", About: key, Words: append(make([][]byte, 0, 7), wordOnce, []byte(key), []byte(messageID))}
 	switch {
 	case keep < 0:
 		t.mistake(fmt.Errorf("Once for %v: it must not be negative", keep))
 	case keep > 0:
-		once = once.With("KEEP", milliseconds(keep))
+		once.Words = append(once.Words, wordKeep, milliseconds(keep))
 	}
 	if left != nil {
-		once = once.With("CTX", append([]byte{}, left...))
+		once.Words = append(once.Words, wordContext, append([]byte{}, left...))
 	}
 	t.once = append(t.once, once)
 	return t

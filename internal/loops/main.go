@@ -6,20 +6,22 @@
 //	loops at-least-once ADDR   a subscriber that publishes, waits for PUBACK, and acknowledges
 //	loops load ADDR KEYS MESSAGES
 //
-// A loop prints "ready" when it gets messages, and works until its input ends. The load sends
+// A loop prints "ready" when it gets messages, and works until SIGTERM. The load sends
 // messages and awaits the output of each, and prints how many seconds that took.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	_ "net/http/pprof" // served if LOOPS_PPROF names an address
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -41,8 +43,8 @@ func main() {
 }
 
 func run(args []string) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if len(args) == 4 && args[0] == "load" {
 		keys, err1 := strconv.Atoi(args[2])
 		messages, err2 := strconv.Atoi(args[3])
@@ -57,10 +59,6 @@ func run(args []string) error {
 	if address := os.Getenv("LOOPS_PPROF"); address != "" {
 		go func() { _ = http.ListenAndServe(address, nil) }()
 	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
 	switch args[0] {
 	case "transactions":
 		return once(ctx, args[1])
@@ -113,7 +111,7 @@ func atLeastOnce(ctx context.Context, address string) error {
 	lanes := make(map[string]chan client.Delivery)
 	for d, err := range session.Messages(ctx) {
 		if err != nil {
-			return nil // the input has ended
+			return nil // it is to end
 		}
 		lane := lanes[d.Topic]
 		if lane == nil {
@@ -144,10 +142,12 @@ func answer(ctx context.Context, session *client.Session, lane <-chan client.Del
 // window is how many messages of the load are under way.
 const window = 1000
 
-// senders publish the load, in batches.
+// senders publish the load, in batches, so many at a time over each of some sessions: as much as
+// the window allows is under way, however long a write to the disk takes.
 const (
-	senders = 4
-	batch   = 20
+	sessions = 4
+	senders  = 16
+	batch    = 20
 )
 
 func load(ctx context.Context, address string, keys, messages int) error {
@@ -160,10 +160,10 @@ func load(ctx context.Context, address string, keys, messages int) error {
 		return err
 	}
 	places := make(chan struct{}, window)
-	numbers, failed := make(chan int), make(chan error, senders)
+	numbers, failed := make(chan int), make(chan error, sessions)
 	prefix := strconv.FormatInt(time.Now().UnixNano(), 36)
 	start := time.Now()
-	for range senders {
+	for range sessions {
 		go func() { failed <- send(ctx, address, prefix, keys, numbers) }()
 	}
 	go func() {
@@ -185,7 +185,7 @@ func load(ctx context.Context, address string, keys, messages int) error {
 		}
 	}
 	fmt.Println(time.Since(start).Seconds())
-	for range senders {
+	for range sessions {
 		if err := <-failed; err != nil {
 			return err
 		}
@@ -193,13 +193,24 @@ func load(ctx context.Context, address string, keys, messages int) error {
 	return nil
 }
 
-// send publishes the messages of these numbers.
+// send publishes the messages of these numbers over one session.
 func send(ctx context.Context, address, prefix string, keys int, numbers <-chan int) error {
-	sender, err := client.DialSession(ctx, address)
+	session, err := client.DialSession(ctx, address)
 	if err != nil {
 		return err
 	}
-	defer sender.Close()
+	defer session.Close()
+	failed := make(chan error, senders)
+	for range senders {
+		go func() { failed <- publish(ctx, session, prefix, keys, numbers) }()
+	}
+	for range senders {
+		err = errors.Join(err, <-failed)
+	}
+	return err
+}
+
+func publish(ctx context.Context, session *client.Session, prefix string, keys int, numbers <-chan int) error {
 	for n := range numbers {
 		messages := []client.Message{message(prefix, n, keys)}
 		for open := true; open && len(messages) < batch; {
@@ -212,7 +223,7 @@ func send(ctx context.Context, address, prefix string, keys int, numbers <-chan 
 				open = false
 			}
 		}
-		if err := sender.Publish(ctx, messages...); err != nil {
+		if err := session.Publish(ctx, messages...); err != nil {
 			return err
 		}
 	}

@@ -94,11 +94,18 @@ func IsCommitted(a *protocol.Response) bool {
 
 // Payload is the payload of the request.
 func Payload(operations []Operation) []byte {
-	args := [][]byte{[]byte("TXN")}
-	for _, o := range operations {
-		args = append(args, o.Words...)
+	words, size := 1, 32
+	for i := range operations {
+		words += len(operations[i].Words)
+		for _, w := range operations[i].Words {
+			size += len(w) + 12
+		}
 	}
-	return protocol.AppendCommand(nil, args...)
+	args := append(make([][]byte, 0, words), []byte("TXN"))
+	for i := range operations {
+		args = append(args, operations[i].Words...)
+	}
+	return protocol.AppendCommand(make([]byte, 0, size), args...)
 }
 
 // Result is what a reply says.

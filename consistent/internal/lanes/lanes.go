@@ -60,6 +60,8 @@ type Outcome struct {
 type Lanes[T Task[T]] struct {
 	work func([]T) []Outcome
 	most int // tasks that run together
+	idle chan *lane[T]
+	end  chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	slots   int                 // under mu: how many more lanes may run
@@ -82,7 +84,7 @@ type lane[T Task[T]] struct {
 // New makes lanes of which slots run at once. work gets up to most tasks of one lane, and
 // returns as many outcomes.
 func New[T Task[T]](slots, most int, work func([]T) []Outcome) *Lanes[T] {
-	return &Lanes[T]{work: work, most: most, slots: slots, byKey: make(map[string]*lane[T])}
+	return &Lanes[T]{work: work, most: most, idle: make(chan *lane[T]), end: make(chan struct{}), slots: slots, byKey: make(map[string]*lane[T])}
 }
 
 // Add queues a task with its acknowledgement, unless the lanes are closed.
@@ -130,7 +132,24 @@ func (l *Lanes[T]) schedule(in *lane[T]) {
 	}
 	l.slots--
 	l.running.Add(1)
-	go l.run(in)
+	select {
+	case l.idle <- in:
+	default:
+		go l.serve(in)
+	}
+}
+
+// serve runs lanes one after the other, each when it is ready, until the lanes are closed: a
+// goroutine that has run a handler has the stack for the next.
+func (l *Lanes[T]) serve(in *lane[T]) {
+	for {
+		l.run(in)
+		select {
+		case in = <-l.idle:
+		case <-l.end:
+			return
+		}
+	}
 }
 
 // run runs tasks in one slot, as long as there are any.
@@ -235,10 +254,13 @@ func (l *Lanes[T]) next(in *lane[T]) *lane[T] {
 	return in
 }
 
-// Close drops the tasks that wait or rest. Tasks that run go on; Wait waits for them.
+// Close ends the goroutines that run nothing, and drops the tasks that wait or rest. Tasks that run go on; Wait waits for them.
 func (l *Lanes[T]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.closed {
+		close(l.end)
+	}
 	l.closed = true
 	for _, in := range l.byKey {
 		for _, f := range append(in.aside, in.held...) {
