@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
@@ -51,7 +52,7 @@ type Processor struct {
 	backlog  backlog.Backlog
 	attempt  Process // with the middleware around it
 
-	operations   atomic.Int64  // of a transaction that messages share, at most
+	operations   commit.Limit  // of a transaction that messages share
 	unregistered []error       // of registrations; Run returns them
 	remember     time.Duration // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
@@ -81,7 +82,6 @@ func New(conn Conn, name string, opts ...Option) (*Processor, error) {
 	p.backlog.Full, p.backlog.Over = p.behind, func() {
 		p.o.logger.Info("this processor has caught up with half of the messages that the server sends without an acknowledgement", "processor", p.o.name)
 	}
-	p.operations.Store(transactBound)
 	p.confirming = make(chan struct{}, o.concurrency)
 	p.attempt = p.process
 	for _, m := range slices.Backward(o.middleware) {
@@ -158,7 +158,11 @@ func (p *Processor) Run(ctx context.Context) error {
 // receive subscribes, and makes tasks of the messages that come. It returns why no more
 // come.
 func (p *Processor) receive(ctx context.Context) error {
-	if err := p.conn.Subscribe(ctx, p.filters()...); err != nil {
+	var filters []string
+	for _, h := range p.handlers {
+		filters = append(filters, h.filter)
+	}
+	if err := p.conn.Subscribe(ctx, event.Filters(p.o.share, filters)...); err != nil {
 		return err
 	}
 	close(p.subscribed)
@@ -174,21 +178,6 @@ func (p *Processor) receive(ctx context.Context) error {
 // Subscribed is closed once Run has its subscriptions: what is published from then on
 // is for this processor.
 func (p *Processor) Subscribed() <-chan struct{} { return p.subscribed }
-
-// filters are the subscriptions, each once.
-func (p *Processor) filters() []string {
-	var filters []string
-	for _, h := range p.handlers {
-		f := h.filter
-		if p.o.share != "" {
-			f = "$share/" + p.o.share + "/" + f
-		}
-		if !slices.Contains(filters, f) {
-			filters = append(filters, f)
-		}
-	}
-	return filters
-}
 
 // drain drops the tasks that wait, without acknowledgement, and waits for the tasks that
 // run, up to the time of WithDrainTimeout.

@@ -36,12 +36,8 @@ import (
 // errAlone ends a run of a handler that shares a transaction with others.
 var errAlone = errors.New("the message is to be processed alone")
 
-// transactBound is the operations of a transaction that messages share, as long as no server
-// has said that they are too many; partBound is for how much of a packet they may take.
-const (
-	transactBound = 120
-	partBound     = 2
-)
+// partBound is for how much of a packet the messages of a transaction may take: a half.
+const partBound = 2
 
 // extend handles a message on the state that the change leads to so far, and adds what comes of it.
 func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNew func() error) error {
@@ -181,8 +177,7 @@ func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
 	n := 0
 	for _, f := range tasks {
 		before := ch.Operations()
-		most := int(p.operations.Load())
-		if n > 0 && (before+before/n > most || partBound*ch.Size > int64(p.conn.MaxPacketSize()) && p.conn.MaxPacketSize() > 0) {
+		if n > 0 && (before+before/n > p.operations.Most() || partBound*ch.Size > int64(p.conn.MaxPacketSize()) && p.conn.MaxPacketSize() > 0) {
 			break // the next one would hardly have room
 		}
 		if err := p.extend(p.working, ch, f, func() error { return errAlone }); err != nil {
@@ -199,7 +194,9 @@ func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
 	case p.working.Err() != nil && err != nil:
 		return make([]lanes.Outcome, len(tasks)) // they come again
 	case err != nil:
-		p.tooMany(err, ch.Operations())
+		if n := ch.Operations(); p.operations.Learn(err, n) {
+			p.o.logger.Info("the server allows fewer operations in a transaction; messages of a key share smaller ones", "processor", p.o.name, "refused", n)
+		}
 		for _, f := range tasks[:n] {
 			f.alone = true
 		}
@@ -214,14 +211,6 @@ func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
 		first.alone = true // it has the pauses between conflicts
 	}
 	return outcomes
-}
-
-// tooMany learns how many operations a transaction may have, from the refusal of one.
-func (p *Processor) tooMany(err error, operations int) {
-	if commit.RefusedFor(err) == commit.QuotaOperations {
-		p.operations.Store(int64(max(operations/2, 1)))
-		p.o.logger.Info("the server allows fewer operations in a transaction; messages of a key share smaller ones", "processor", p.o.name, "operations", operations/2)
-	}
 }
 
 // Joins implements lanes.Task: messages of one key that go by transactions share one, unless

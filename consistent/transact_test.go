@@ -271,6 +271,33 @@ func TestMessagesOfAKeyShareATransaction(t *testing.T) {
 	m.reach(t, consistent.CountProcessed, messages-1)
 }
 
+// A server that allows few operations in a transaction: messages share smaller ones.
+func TestFewOperationsInATransaction(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Start(t, func(c *server.Config) { c.MaxTxnOperations = 12 }).Addr
+	c := &conn{Connection: dial(t, addr)}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	p := transactional(t, c, "bank", quickly)
+	_ = consistent.Handle(p, "deposits/+", accountOf, func(c *consistent.Context, s account, d deposit) (account, []consistent.Message, error) {
+		first.Do(func() { close(begun); <-goOn })
+		return book(c, s, d)
+	})
+	run(t, p)
+	o := observe(t, addr, "balances/+", "dead-letters/bank")
+	const messages = 150
+	for i := range messages {
+		o.publish(t, message(fmt.Sprint(i), deposit{"ann", 1}))
+	}
+	<-begun
+	close(goOn)
+	for i := range messages {
+		if got := o.next(t); string(got.Payload) != fmt.Sprintf(`{"Account":"ann","Balance":%d}`, i+1) {
+			t.Fatalf("output %d is %s", i, got.Payload)
+		}
+	}
+}
+
 // What refuses an output refuses all of the message: a full queue until it has room, and an
 // output that is never taken makes it a dead letter, with the state as it was.
 func TestRefusedOutputs(t *testing.T) {

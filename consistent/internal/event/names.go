@@ -1,6 +1,7 @@
 package event
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -20,3 +21,16 @@ const TopicRule = "it must be the name of a topic: UTF-8, not empty, without '+'
 
 // ValidTopic tells whether a message can be published to a topic.
 func ValidTopic(name string) bool { return utf8.ValidString(name) && topic.ValidName([]byte(name)) }
+
+// Filters are the subscriptions of a member of a group, "" for none, each once.
+func Filters(group string, of []string) (filters []string) {
+	for _, f := range of {
+		if group != "" {
+			f = "$share/" + group + "/" + f
+		}
+		if !slices.Contains(filters, f) {
+			filters = append(filters, f)
+		}
+	}
+	return filters
+}

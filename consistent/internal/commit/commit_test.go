@@ -1,0 +1,68 @@
+package commit
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
+)
+
+// A change grows up to the limit of a packet; what would be more is not added.
+func TestChangeAtItsLimit(t *testing.T) {
+	t.Parallel()
+	output := client.Message{Topic: "out", Payload: make([]byte, 100)}
+	limit := uint32(2*output.SizeBytes()) + 5
+	var c Change
+	for i, state := range []string{"first", "12345"} {
+		next := &Next{Message: Message{ID: string(rune('a' + i))}, State: []byte(state), Outputs: []client.Message{output}, Expiry: time.Hour}
+		if err := c.Extend(next, limit); err != nil {
+			t.Fatalf("message %d: %v", i+1, err)
+		}
+	}
+	if err := c.Extend(&Next{State: []byte("123456")}, limit); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("a byte more: %v", err)
+	}
+	if c.Operations() != 2+2+2 || string(c.State) != "12345" || c.Expiry != time.Hour {
+		t.Errorf("%+v, %d operations", c.Request, c.Operations())
+	}
+	if err := c.Extend(&Next{Delete: true, State: []byte("x")}, limit); err != nil || !c.Delete || c.State != nil || c.Expiry != 0 {
+		t.Errorf("a deletion: %v, %+v", err, c.Request)
+	}
+	if err := c.Extend(&Next{State: make([]byte, 1<<20)}, 0); err != nil || c.Delete {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	operation := func(name, quota string, err error) error {
+		return &client.Error{Op: "txn", Err: &txn.OperationError{Operation: name, Quota: quota, Err: err}}
+	}
+	for name, test := range map[string]struct {
+		err   error
+		final bool
+	}{
+		"a reserved topic":      {operation("PUBLISH", "", errors.New("the topic is reserved")), true},
+		"no permission":         {operation("PUBLISH", "", client.ErrNotAuthorized), true},
+		"too many outputs":      {operation("PUBLISH", QuotaOperations, client.ErrQuotaExceeded), true},
+		"a full queue":          {operation("PUBLISH", "", client.ErrQueueFull), false},
+		"no room to retain":     {operation("PUBLISH", "max-retained-messages", client.ErrQuotaExceeded), false},
+		"no room for the state": {operation("SET", "max-keys", client.ErrQuotaExceeded), false},
+		"another error":         {client.ErrNotConnected, false},
+	} {
+		if got := RefusesOutput(test.err); got != test.final {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	var l Limit
+	if l.Learn(operation("PUBLISH", "max-retained-messages", client.ErrQuotaExceeded), 100) || l.Most() != defaultOperations {
+		t.Errorf("another quota: %d", l.Most())
+	}
+	for _, want := range []int{50, 25, 1, 1} {
+		if !l.Learn(operation("SETTLE", QuotaOperations, client.ErrQuotaExceeded), max(2*want, 1)) || l.Most() != want {
+			t.Errorf("%d, want %d", l.Most(), want)
+		}
+	}
+}
