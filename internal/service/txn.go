@@ -31,7 +31,7 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 		ep.count(t, statestore.Txn, &reply, 0)
 		return
 	}
-	t.Worked += len(x.Keys) + len(x.Publishes)
+	t.Worked += len(x.Keys) + len(x.Publishes) + len(x.Once)
 	wait := ep.session.Transact(x)
 	reply := x.Reply()
 	ep.countTxn(reply)

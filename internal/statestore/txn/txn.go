@@ -9,8 +9,6 @@
 package txn
 
 import (
-	"bytes"
-
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -89,7 +87,14 @@ type Transaction struct {
 	Time  statestore.Stamp // __ts
 	Token statestore.Stamp // __ft: of each write that has no token of its own
 
-	places map[string]place // of keys
+	places map[string]place    // of keys
+	once   map[onceOf]struct{} // the messages of Once, if there are several
+}
+
+// onceOf is a message under a key.
+type onceOf struct {
+	key     int
+	message string
 }
 
 // place is what the transaction has for a key so far.
@@ -146,10 +151,15 @@ func (t *Transaction) Then(w Write) statestore.Fault {
 func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
 	p := t.place(key)
 	o.Key = p.key
-	for i := range t.Once {
-		if t.Once[i].Key == o.Key && bytes.Equal(t.Once[i].Message, o.Message) {
+	if len(t.Once) == 1 { // one by itself needs no list
+		t.once = map[onceOf]struct{}{{t.Once[0].Key, string(t.Once[0].Message)}: {}}
+	}
+	if t.once != nil {
+		id := onceOf{o.Key, string(o.Message)}
+		if _, twice := t.once[id]; twice {
 			return statestore.SameKey
 		}
+		t.once[id] = struct{}{}
 	}
 	t.Once = append(t.Once, o)
 	t.note(key, p)
