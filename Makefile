@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash faults abuse soak fuzz bench compare lint
+.PHONY: startup build test race race-journal interop crash faults simulate abuse soak fuzz bench compare lint
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -26,6 +26,9 @@ faults: ## a hundred thousand messages, each processed once, through every fault
 
 abuse: ## attacks from outside, at full size, and what other clients notice (docs/reliability.md)
 	go run ./internal/abuse/attack -flags "--max-memory 2GiB" -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"
+
+simulate: ## SEEDS simulated clusters (100,000), from the seed FIRST on, whose disks, networks and clocks fail
+	go test ./internal/replica/consensus -run TestNothingAcknowledged -count=1 -timeout 0 -v -seeds $(or $(SEEDS),100000) -first-seed $(or $(FIRST),1)
 
 soak: ## thousands of clients come and go for an hour, and what the process holds stays flat
 	go run ./internal/soak/soak -for $(or $(SOAK),1h) -chart docs/performance/soak.svg

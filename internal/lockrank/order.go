@@ -44,6 +44,7 @@ type (
 	Applying       struct{}
 	Syncing        struct{}
 	Log            struct{}
+	ReplicaLog     struct{}
 	Descriptors    struct{}
 	Journal        struct{}
 	LoginChecks    struct{}
@@ -122,10 +123,11 @@ var order = []entry{
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory
 
-	lock[Space]("datadir.Space.looking"),        // held over a look at the disk, and while the ballast is written
-	lock[Applying]("journal.Journal.applying"),  // held while Pebble takes rows, which may wait for the disk
-	lock[Syncing]("wal.Log.syncing"),            // held over an fsync
-	lock[Log]("wal.Log.mu"),                     // held while a segment is made, renamed or removed
+	lock[Space]("datadir.Space.looking"),       // held over a look at the disk, and while the ballast is written
+	lock[Applying]("journal.Journal.applying"), // held while Pebble takes rows, which may wait for the disk
+	lock[Syncing]("wal.Log.syncing"),           // held over an fsync
+	lock[Log]("wal.Log.mu"),                    // held while a segment is made, renamed or removed
+	lock[ReplicaLog]("raftlog.Log.mu"),
 	lock[Descriptors]("datadir.ReservingFS.mu"), // held while spare descriptors are opened and closed
 	lock[Journal]("journal.Journal.mu"),         // the filling batch; from Begin to End
 

@@ -1,0 +1,376 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/lease"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
+)
+
+const (
+	// TicksPerElection is how many ticks an election timeout has.
+	TicksPerElection = 10
+	// A node asks for votes after one tick more: the last tick may come just after it has
+	// heard from the leader.
+	electionTicks = TicksPerElection + 1
+
+	maxMessageBytes  = 1 << 20  // of the entries in a message, if there is more than one
+	maxInflightBytes = 64 << 20 // of entries that were sent to a node and not answered
+	maxInflight      = 256      // messages of that kind
+	maxUncommitted   = 256 << 20
+)
+
+// ErrNotLeader: this node may not propose, or read. It isn't the leader, or has not yet
+// applied what earlier leaders have committed.
+var ErrNotLeader = errors.New("this node is not the leader")
+
+// ErrTooManyQuestions: as many of AskQuorum as are allowed are under way.
+var ErrTooManyQuestions = errors.New("too many questions to the other nodes are under way")
+
+// Options of New.
+type Options struct {
+	// ID of the node, which is not 0 and was never another node's.
+	ID uint64
+	// Log has been opened, with the membership of its state machine.
+	Log *raftlog.Log
+	// Applied is the index of the last entry that the state machine has.
+	Applied uint64
+	// Election is the election timeout. A leader that hears of no quorum for so long leaves
+	// its office, and a node that hears of no leader for once to twice as long asks for
+	// votes. Tick is called TicksPerElection times in it.
+	Election time.Duration
+	Logger   *slog.Logger // nil: slog.Default
+}
+
+// Office is what a node knows of the leadership.
+type Office struct {
+	Term   uint64
+	Leader uint64 // 0: unknown
+	// Leads: this node is the leader. Ready: it has also applied everything that earlier
+	// leaders have committed, so it may propose and, with the lease, answer reads.
+	Leads, Ready bool
+}
+
+// Work is what a Core asks its caller to do, see the package comment.
+type Work struct {
+	Send  []*raftpb.Message
+	Store []*raftpb.Message
+	Apply []*raftpb.Message
+	Reads []Read
+}
+
+// Read tells that a question of AskQuorum was answered.
+type Read struct {
+	Number uint64
+	Index  uint64 // the state machine must have this entry before the read is answered
+}
+
+// Proposed is an entry that was proposed. It is committed when an entry with its index and
+// its term is applied; if another term has the index, it is lost.
+type Proposed = raftlog.Position
+
+// Core is one node's part in the consensus. One goroutine calls its methods, except for
+// those of Lease. Every now is a time of the node's monotonic clock that does not go back.
+type Core struct {
+	o       Options
+	node    *raft.RawNode
+	lease   *lease.Lease
+	promise lease.Promise
+
+	office    Office
+	own       uint64          // index of the first entry of the own term as leader; 0: not known yet
+	tail      uint64          // index of the last entry that the leader has proposed
+	asked     map[uint64]bool // rounds of the lease that AskQuorum began
+	transfers bool            // the leadership is being given away, so there is no lease in this term
+	members   []uint64        // who may be leader
+}
+
+// New starts a node. It doesn't vote for one election timeout.
+func New(o Options, now time.Duration) (*Core, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	c := &Core{o: o, lease: lease.New(o.Election), promise: lease.NewPromise(o.Election), asked: map[uint64]bool{}}
+	c.promise.Make(now) // to whatever leader it has answered before it was started
+	node, err := raft.NewRawNode(&raft.Config{
+		ID:                        o.ID,
+		ElectionTick:              electionTicks,
+		HeartbeatTick:             1,
+		Storage:                   o.Log,
+		Applied:                   o.Applied,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             maxMessageBytes,
+		MaxCommittedSizePerReady:  maxMessageBytes,
+		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxInflightMsgs:           maxInflight,
+		MaxInflightBytes:          maxInflightBytes,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    logger{o.Logger},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.node = node
+	_, conf, _ := o.Log.InitialState()
+	c.members = conf.GetVoters()
+	c.settle()
+	return c, nil
+}
+
+// Lease is the node's lease. It is valid only while the node leads and is ready.
+func (c *Core) Lease() *lease.Lease { return c.lease }
+
+// Office is what the node knows of the leadership now.
+func (c *Core) Office() Office { return c.office }
+
+// Tick is called TicksPerElection times in each election timeout.
+func (c *Core) Tick(now time.Duration) {
+	c.node.Tick()
+	c.settle()
+	if !c.office.Ready {
+		return
+	}
+	if c.transfers {
+		c.continueTransfer()
+		return
+	}
+	c.ask(now)
+}
+
+// ask begins a round of the lease.
+func (c *Core) ask(now time.Duration) (number uint64) {
+	number = c.lease.Begin(now)
+	c.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, number))
+	return number
+}
+
+// maxAsked bounds the questions of AskQuorum that are under way.
+const maxAsked = 1 << 10
+
+// AskQuorum asks a quorum whether this node is still the leader. When Work has a Read with
+// the number, every read that came before AskQuorum may be answered, once the state machine
+// has the Read's entry. If the node loses its office there is none. One question is enough
+// for all reads that wait. It fails with ErrNotLeader or ErrTooManyQuestions.
+func (c *Core) AskQuorum(now time.Duration) (number uint64, err error) {
+	if !c.office.Ready {
+		return 0, ErrNotLeader
+	}
+	if len(c.asked) >= maxAsked {
+		return 0, ErrTooManyQuestions
+	}
+	number = c.ask(now)
+	c.asked[number] = true
+	return number, nil
+}
+
+// Step takes a message of another node.
+func (c *Core) Step(m *raftpb.Message, now time.Duration) {
+	if !takes(m.GetType()) || m.GetFrom() == c.o.ID || m.GetTo() != c.o.ID {
+		return
+	}
+	switch m.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		if !isForced(m) && c.promise.Binds(now) {
+			return
+		}
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		if m.GetTerm() >= c.office.Term {
+			c.promise.Make(now)
+		}
+	}
+	_ = c.node.Step(m) // of a node that is not a member, for example
+	c.settle()
+}
+
+// takes says whether nodes send messages of a type to each other.
+func takes(t raftpb.MessageType) bool {
+	switch t {
+	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+		raftpb.MsgSnap, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgTimeoutNow:
+		return true
+	}
+	return false
+}
+
+// isForced says whether a request for a vote is part of a transfer: the former leader has
+// given up its lease, so promises to it need not be kept.
+func isForced(m *raftpb.Message) bool { return string(m.GetContext()) == "CampaignTransfer" }
+
+// Propose proposes an entry, whose data are kept and must not be changed. It fails with
+// ErrNotLeader, or if too much is not committed yet.
+func (c *Core) Propose(data []byte) (Proposed, error) {
+	if !c.office.Ready || c.transfers {
+		return Proposed{}, ErrNotLeader
+	}
+	if err := c.node.Propose(data); err != nil {
+		return Proposed{}, err
+	}
+	return c.proposed(), nil
+}
+
+func (c *Core) proposed() Proposed {
+	c.tail++
+	return Proposed{Index: c.tail, Term: c.office.Term}
+}
+
+// Change proposes a change of the membership by one node. The library refuses a change while
+// another is not applied: then the entry that it proposes instead changes nothing.
+func (c *Core) Change(change *raftpb.ConfChange) (Proposed, error) {
+	if !c.office.Ready || c.transfers {
+		return Proposed{}, ErrNotLeader
+	}
+	if err := c.node.ProposeConfChange(change); err != nil {
+		return Proposed{}, err
+	}
+	return c.proposed(), nil
+}
+
+// Transfer gives the leadership away, to a node if it can, otherwise to another one. The
+// leader proposes nothing and has no lease from then on, until its office ends.
+func (c *Core) Transfer(to uint64) error {
+	if !c.office.Leads {
+		return ErrNotLeader
+	}
+	c.transfers = true
+	c.lease.Revoke()
+	c.node.TransferLeader(to)
+	c.settle()
+	return nil
+}
+
+// continueTransfer tries the next member if a transfer has come to nothing.
+func (c *Core) continueTransfer() {
+	if c.node.BasicStatus().LeadTransferee != raft.None {
+		return
+	}
+	for i, id := range c.members {
+		if id != c.o.ID {
+			c.members = append(append([]uint64(nil), c.members[i+1:]...), c.members[:i+1]...)
+			c.node.TransferLeader(id)
+			return
+		}
+	}
+}
+
+// ReportUnreachable tells that messages to a node were lost.
+func (c *Core) ReportUnreachable(id uint64) { c.node.ReportUnreachable(id) }
+
+// ReportSnapshot tells whether a snapshot has reached a node.
+func (c *Core) ReportSnapshot(id uint64, ok bool) {
+	status := raft.SnapshotFinish
+	if !ok {
+		status = raft.SnapshotFailure
+	}
+	c.node.ReportSnapshot(id, status)
+}
+
+// settle finds out who leads, and ends the lease with the office: before any message leaves
+// that this node sends without it.
+func (c *Core) settle() {
+	s := c.node.BasicStatus()
+	next := Office{Term: s.GetTerm(), Leader: s.Lead, Leads: s.RaftState == raft.StateLeader}
+	if next.Term != c.office.Term || !next.Leads {
+		c.lease.Revoke()
+		c.own, c.tail, c.transfers = 0, 0, false
+		clear(c.asked)
+	} else {
+		next.Ready = c.office.Ready
+	}
+	c.office = next
+}
+
+// Work takes what is to be done.
+func (c *Core) Work(now time.Duration) (w Work) {
+	for c.node.HasReady() {
+		ready := c.node.Ready()
+		for _, m := range ready.Messages {
+			switch {
+			case m.GetTo() == raft.LocalAppendThread:
+				c.follow(m.GetEntries())
+				w.Store = append(w.Store, m)
+			case m.GetTo() == raft.LocalApplyThread:
+				w.Apply = append(w.Apply, m)
+			case (m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote) && !isForced(m) && c.promise.Binds(now):
+			default:
+				w.Send = append(w.Send, m)
+			}
+		}
+		for _, r := range ready.ReadStates {
+			number := binary.LittleEndian.Uint64(r.RequestCtx)
+			if !c.transfers {
+				c.lease.Confirm(number)
+			}
+			if c.asked[number] {
+				delete(c.asked, number)
+				w.Reads = append(w.Reads, Read{Number: number, Index: r.Index})
+			}
+		}
+	}
+	return w
+}
+
+// follow looks where the entries of the own term begin, and checks that they have the
+// indexes that Propose has given out.
+func (c *Core) follow(entries []*raftpb.Entry) {
+	if !c.office.Leads || len(entries) == 0 || entries[len(entries)-1].GetTerm() != c.office.Term {
+		return
+	}
+	last := entries[len(entries)-1].GetIndex()
+	if c.own == 0 {
+		c.own = last // a new leader appends one entry, and proposes none before it is applied
+		c.tail = last
+	}
+	if last > c.tail {
+		panic(fmt.Sprintf("consensus: entry %d is in the log, and the last that was proposed is %d", last, c.tail))
+	}
+}
+
+// Stored tells that what m says is durable, and returns what is to be sent because of it.
+func (c *Core) Stored(m *raftpb.Message) (send []*raftpb.Message) {
+	for _, r := range m.GetResponses() {
+		if r.GetTo() == c.o.ID {
+			_ = c.node.Step(r)
+			continue
+		}
+		send = append(send, r)
+	}
+	c.settle()
+	return send
+}
+
+// Applied tells that the state machine has the entries of m. conf is the membership that it
+// has to keep with them; nil: it has not changed.
+func (c *Core) Applied(m *raftpb.Message) (conf *raftpb.ConfState, err error) {
+	for _, e := range m.GetEntries() {
+		switch e.GetType() {
+		case raftpb.EntryConfChange:
+			change := &raftpb.ConfChange{}
+			if err := proto.Unmarshal(e.GetData(), change); err != nil {
+				return nil, fmt.Errorf("entry %d is no change of the membership: %w", e.GetIndex(), err)
+			}
+			conf = c.node.ApplyConfChange(change)
+			c.members = conf.GetVoters()
+		case raftpb.EntryConfChangeV2:
+			return nil, fmt.Errorf("entry %d changes several members at once, which this program never does", e.GetIndex())
+		}
+		if c.own != 0 && e.GetIndex() >= c.own {
+			c.office.Ready = true
+		}
+	}
+	for _, r := range m.GetResponses() {
+		_ = c.node.Step(r)
+	}
+	c.settle()
+	return conf, nil
+}

@@ -1,0 +1,96 @@
+package consensus
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// single is a world of one node, which leads.
+func single(t *testing.T) *node {
+	t.Helper()
+	w := newWorld(plan{seed: 1, nodes: 1})
+	w.run(5 * time.Second)
+	n := w.nodes[0]
+	if w.violation != nil || !n.core.Office().Ready {
+		t.Fatalf("the node is not ready to lead: %+v, %v", n.core.Office(), w.violation)
+	}
+	return n
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	n := single(t)
+	for i := range maxAsked {
+		if _, err := n.core.AskQuorum(n.clock()); err != nil {
+			t.Fatalf("question %d: %v", i+1, err)
+		}
+	}
+	if _, err := n.core.AskQuorum(n.clock()); !errors.Is(err, ErrTooManyQuestions) {
+		t.Errorf("one question more: %v", err)
+	}
+	if got := len(n.core.Work(n.clock()).Reads); got != maxAsked {
+		t.Errorf("%d answers, want %d", got, maxAsked)
+	}
+	if _, err := n.core.AskQuorum(n.clock()); err != nil {
+		t.Errorf("a question after the answers: %v", err)
+	}
+}
+
+func TestProposalHasTheIndexThatItGetsInTheLog(t *testing.T) {
+	n := single(t)
+	p, err := n.core.Propose([]byte("data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.work()
+	n.w.run(6 * time.Second)
+	entries, err := n.log.Entries(p.Index, p.Index+1, 1000)
+	if err != nil || string(entries[0].GetData()) != "data" || entries[0].GetTerm() != p.Term {
+		t.Errorf("entry %d is %v (%v), want the one that was proposed in term %d", p.Index, entries, err, p.Term)
+	}
+	if n.machine.at.Index != p.Index {
+		t.Errorf("the state machine has entries up to %d, want %d", n.machine.at.Index, p.Index)
+	}
+}
+
+func TestLeaderThatGivesItsOfficeAwayHasNoLease(t *testing.T) {
+	w := newWorld(plan{seed: 1, nodes: 3})
+	w.run(5 * time.Second)
+	n := w.leader()
+	if n == nil || !w.holds(n) {
+		t.Fatal("no leader has a lease")
+	}
+	if err := n.core.Transfer(n.id%3 + 1); err != nil {
+		t.Fatal(err)
+	}
+	if n.core.Lease().Valid(n.clock()) {
+		t.Error("the lease is valid during the transfer")
+	}
+	if _, err := n.core.Propose(nil); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a proposal during the transfer: %v", err)
+	}
+	n.work()
+	w.run(6 * time.Second)
+	if next := w.leader(); next == nil || next == n {
+		t.Errorf("the leadership was not transferred from node %d", n.id)
+	}
+	if w.violation != nil {
+		t.Error(w.violation)
+	}
+}
+
+func TestMessagesThatNodesDoNotSendAreDropped(t *testing.T) {
+	n := single(t)
+	before := n.core.Office()
+	from, term := uint64(2), uint64(100)
+	for _, typ := range []raftpb.MessageType{raftpb.MsgProp, raftpb.MsgReadIndex, raftpb.MsgHup, raftpb.MsgStorageAppendResp, raftpb.MsgTransferLeader} {
+		n.core.Step(&raftpb.Message{Type: typ.Enum(), From: &from, To: &n.id, Term: &term}, n.clock())
+	}
+	other := uint64(7)
+	n.core.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: &from, To: &other, Term: &term}, n.clock())
+	if after := n.core.Office(); after != before {
+		t.Errorf("the office was %+v and is %+v", before, after)
+	}
+}

@@ -1,0 +1,264 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
+)
+
+// MaxRecordBytes bounds the entries of one Append, in bytes.
+const MaxRecordBytes = 1 << 30
+
+// Options of Open.
+type Options struct {
+	FS  vfs.FS
+	Dir string
+	// SegmentBytes is where a file ends and the next one begins. 0: wal's default, 8 MiB.
+	SegmentBytes int64
+	// NoRoom is called when the disk has no room for a record. It returns true if it has made
+	// room; then the record is written again. nil: it cannot.
+	NoRoom func() bool
+	// Long is called, by the goroutine that appends, when the log has many files: the owner
+	// should have tables written and call Compact. It must not block. nil: nothing happens.
+	Long func()
+	// Fsyncs counts how long each fsync takes, in nanoseconds. nil: none does.
+	Fsyncs *histogram.Histogram
+	// Applied is the newest entry that the state machine has on the disk, Conf the
+	// membership that it has with it.
+	Applied Position
+	Conf    *raftpb.ConfState
+}
+
+// Log is the Raft log of a node. The methods of raft.Storage and Bytes may be called by any
+// goroutine; Append, Sync, Compact, BeginSnapshot, EndSnapshot and Close by one at a time,
+// which is the goroutine that stores.
+type Log struct {
+	o       Options
+	files   *wal.Log
+	scratch []byte // the storing goroutine's
+	last    uint64 // the storing goroutine's: number of the newest record
+
+	mu        lockrank.Mutex[lockrank.ReplicaLog]
+	state     State                            // guarded by mu
+	base      Position                         // guarded by mu: the log begins behind it
+	entries   []*raftpb.Entry                  // guarded by mu: those behind base, in order
+	records   []uint64                         // guarded by mu: the number of each entry's record
+	bytes     int64                            // guarded by mu: of the data of entries
+	snapshots func() (*raftpb.Snapshot, error) // guarded by mu; nil: there is none
+}
+
+var _ raft.Storage = (*Log)(nil)
+
+// Append writes the node's term and vote, and entries, which replace those from the first
+// of them on. They are durable when Sync has returned. It fails, without writing, if that
+// would drop an entry that is known to be committed, or leave a gap.
+func (l *Log) Append(s State, entries []*raftpb.Entry) error {
+	if len(entries) > 0 {
+		if err := l.check(entries); err != nil {
+			return err
+		}
+	}
+	l.scratch = appendEntries(l.scratch[:0], s, entries)
+	if err := l.write(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = s
+	l.put(entries, l.last)
+	return nil
+}
+
+// check says why entries cannot follow what the log has.
+func (l *Log) check(entries []*raftpb.Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, size := entries[0].GetIndex(), 0
+	for i, e := range entries {
+		if size += len(e.GetData()) + entryHeader; size > MaxRecordBytes {
+			return fmt.Errorf("entries of more than %d bytes at once", MaxRecordBytes)
+		}
+		if e.GetIndex() != first+uint64(i) {
+			return fmt.Errorf("entry %d follows entry %d", e.GetIndex(), first+uint64(i)-1)
+		}
+	}
+	return l.follows(first, l.state.Commit)
+}
+
+// follows says why an entry with index first may not be appended, when those up to commit
+// are committed. mu is held.
+func (l *Log) follows(first, commit uint64) error {
+	switch last := l.lastIndex(); {
+	case first > last+1:
+		return fmt.Errorf("entry %d follows entry %d: those between are missing", first, last)
+	case first <= max(l.base.Index, min(commit, last)):
+		return fmt.Errorf("entry %d is to be replaced, and those up to %d are committed", first, max(l.base.Index, commit))
+	}
+	return nil
+}
+
+// put puts entries behind those before the first of them. mu is held.
+func (l *Log) put(entries []*raftpb.Entry, record uint64) {
+	if len(entries) == 0 {
+		return
+	}
+	l.cut(entries[0].GetIndex())
+	for _, e := range entries {
+		l.entries = append(l.entries, e)
+		l.records = append(l.records, record)
+		l.bytes += int64(len(e.GetData()))
+	}
+}
+
+// cut drops the entries from index first on. mu is held.
+func (l *Log) cut(first uint64) {
+	keep := int(first - l.base.Index - 1)
+	if keep >= len(l.entries) {
+		return
+	}
+	for _, e := range l.entries[keep:] {
+		l.bytes -= int64(len(e.GetData()))
+	}
+	clear(l.entries[keep:])
+	l.entries, l.records = l.entries[:keep], l.records[:keep]
+}
+
+// write writes the record in scratch.
+func (l *Log) write() (err error) {
+	l.last, err = l.files.Commit(l.scratch)
+	if cap(l.scratch) > maxKeptRecord {
+		l.scratch = nil
+	}
+	return err
+}
+
+// maxKeptRecord bounds the buffer for records that the log keeps.
+const maxKeptRecord = 1 << 20
+
+// SetCommit notes that entries up to index are committed. It is written with the next
+// record.
+func (l *Log) SetCommit(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Commit = max(l.state.Commit, index)
+}
+
+// Sync makes what was appended before durable. After an error the node must end.
+func (l *Log) Sync() error { return l.files.Sync() }
+
+// Check says why a start would not find what was appended; nil: it would.
+func (l *Log) Check() error { return l.files.Check() }
+
+// Close makes everything durable and closes the files.
+func (l *Log) Close() error { return l.files.Close() }
+
+// State is the newest state that was appended.
+func (l *Log) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+// Bytes is how many bytes of data the entries in memory have.
+func (l *Log) Bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// Compact drops the entries up to index, which the state machine must have on the disk.
+// Followers that lack them need a snapshot. An index before the log's beginning changes
+// nothing; one behind the last committed entry is an error.
+func (l *Log) Compact(index uint64) error {
+	l.mu.Lock()
+	state, at := l.state, Position{Index: index}
+	if index <= l.base.Index {
+		l.mu.Unlock()
+		return nil
+	}
+	if index > min(state.Commit, l.lastIndex()) {
+		l.mu.Unlock()
+		return fmt.Errorf("entries up to %d cannot be dropped: those up to %d are committed", index, state.Commit)
+	}
+	i := index - l.base.Index
+	at.Term = l.entries[i-1].GetTerm()
+	var begins uint64
+	if i < uint64(len(l.records)) {
+		begins = l.records[i]
+	}
+	l.mu.Unlock()
+	if err := l.mark(state, kindBase, at, begins); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.drop(at)
+	l.mu.Unlock()
+	return l.trim()
+}
+
+// drop drops the entries up to at, which the log has. mu is held.
+func (l *Log) drop(at Position) {
+	dropped := int(at.Index - l.base.Index)
+	for _, e := range l.entries[:dropped] {
+		l.bytes -= int64(len(e.GetData()))
+	}
+	l.base = at
+	l.entries, l.records = slices.Clone(l.entries[dropped:]), slices.Clone(l.records[dropped:])
+}
+
+// mark durably writes a record about an entry.
+func (l *Log) mark(s State, k kind, at Position, begins uint64) error {
+	l.scratch = appendPosition(l.scratch[:0], s, k, at, begins)
+	return errors.Join(l.write(), l.Sync())
+}
+
+// trim has the files removed in which no record is needed: neither the newest, which has
+// the state and the beginning, nor one with an entry. The newest record must be durable.
+func (l *Log) trim() error {
+	l.mu.Lock()
+	oldest := l.last
+	if len(l.records) > 0 {
+		oldest = min(oldest, l.records[0])
+	}
+	l.mu.Unlock()
+	return l.files.Trim(oldest - 1)
+}
+
+// BeginSnapshot durably notes that the state machine is about to be replaced by one that
+// has the entry at, and all before it. If the node ends before EndSnapshot, the next start
+// finds out from the state machine which of the two it is.
+func (l *Log) BeginSnapshot(s State, at Position) error {
+	l.mu.Lock()
+	s.Commit = min(s.Commit, l.state.Commit) // until the state machine is there
+	l.state = s
+	l.mu.Unlock()
+	return l.mark(s, kindSnapshot, at, 0)
+}
+
+// EndSnapshot drops all entries: the state machine, on the disk, has the entry at and all
+// before it, with the membership conf.
+func (l *Log) EndSnapshot(at Position, conf *raftpb.ConfState) error {
+	s := l.State()
+	s.Commit = max(s.Commit, at.Index)
+	if err := l.mark(s, kindInstalled, at, 0); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.state, l.o.Conf = s, conf
+	l.reset(at)
+	l.mu.Unlock()
+	return l.trim()
+}
+
+// reset leaves no entry, and the beginning at. mu is held.
+func (l *Log) reset(at Position) {
+	l.base, l.entries, l.records, l.bytes = at, nil, nil, 0
+}
