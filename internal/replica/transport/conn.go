@@ -1,0 +1,217 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+)
+
+const (
+	magic     = "holdfast nodes 1"
+	helloSize = len(magic) + 24
+	// MaxMessageBytes bounds a message on the wire: one entry, and what is around it.
+	MaxMessageBytes = 1<<30 + 1<<20
+	// firstBytes is how much of a message is given memory before it arrives.
+	firstBytes  = 1 << 20
+	bufferBytes = 64 << 10
+)
+
+// hello is what a connection begins with.
+type hello struct{ cluster, from, to uint64 }
+
+func appendHello(dst []byte, h hello) []byte {
+	dst = append(dst, magic...)
+	dst = binary.LittleEndian.AppendUint64(dst, h.cluster)
+	dst = binary.LittleEndian.AppendUint64(dst, h.from)
+	return binary.LittleEndian.AppendUint64(dst, h.to)
+}
+
+func readHello(r io.Reader) (h hello, err error) {
+	b := make([]byte, helloSize)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return h, fmt.Errorf("it did not say which node it is: %w", err)
+	}
+	if string(b[:len(magic)]) != magic {
+		return h, errors.New("it does not speak the nodes' protocol, or another version of it")
+	}
+	b = b[len(magic):]
+	return hello{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}, nil
+}
+
+// sendAll sends what is queued for a node until the connection breaks.
+func (t *Transport) sendAll(p *peer, conn net.Conn) error {
+	broken := make(chan struct{})
+	t.running.Go(func() { // the other node sends nothing, so this ends with the connection
+		defer failstop.End(t.o.Logger, "the watcher of a connection to a node")
+		defer close(broken)
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	})
+	stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
+	defer stop()
+	w := bufio.NewWriterSize(conn, bufferBytes)
+	var b []byte
+	for {
+		select {
+		case <-broken:
+			return errors.New("the node has closed the connection")
+		case m := <-p.queue:
+			p.bytes.Add(-dataOf(m))
+			var err error
+			if b, err = appendMessage(b[:0], m); err != nil {
+				t.lose(p.id)
+				return err
+			}
+			_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			_, err = w.Write(b)
+			if err == nil && len(p.queue) == 0 {
+				err = w.Flush()
+			}
+			if err != nil {
+				t.lose(p.id)
+				return err
+			}
+			t.sent.Add(1)
+			if cap(b) > firstBytes {
+				b = nil
+			}
+		}
+	}
+}
+
+// appendMessage appends a message with its length.
+func appendMessage(dst []byte, m *raftpb.Message) ([]byte, error) {
+	at := len(dst)
+	dst, err := proto.MarshalOptions{}.MarshalAppend(append(dst, 0, 0, 0, 0), m)
+	if err != nil {
+		return nil, err
+	}
+	size := len(dst) - at - 4
+	if size > MaxMessageBytes {
+		return nil, fmt.Errorf("a message has %d bytes, and %d are allowed", size, MaxMessageBytes)
+	}
+	binary.LittleEndian.PutUint32(dst[at:], uint32(size))
+	return dst, nil
+}
+
+// accept takes connections of other nodes.
+func (t *Transport) accept() {
+	defer failstop.End(t.o.Logger, "the listener for nodes")
+	for t.ending.Err() == nil {
+		conn, err := t.listener.Accept()
+		if err != nil {
+			select {
+			case <-t.ending.Done():
+			case <-time.After(minPause): // descriptors, for example, may be free again
+			}
+			continue
+		}
+		select {
+		case t.open <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		t.running.Go(func() {
+			defer failstop.End(t.o.Logger, "the reader of messages of a node")
+			defer func() { <-t.open }()
+			stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
+			defer stop()
+			if err := t.receive(conn); err != nil && t.ending.Err() == nil {
+				t.o.Logger.Warn("a connection of another node was closed", "address", conn.RemoteAddr().String(), "error", err)
+			}
+			_ = conn.Close()
+		})
+	}
+}
+
+// receive passes on what a node sends. nil: the node has closed the connection.
+func (t *Transport) receive(conn net.Conn) error {
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	if t.o.TLS != nil {
+		config := t.o.TLS.Clone()
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		conn = tls.Server(conn, config)
+	}
+	r := bufio.NewReaderSize(conn, bufferBytes)
+	h, err := readHello(r)
+	if err != nil {
+		return err
+	}
+	if err := t.knows(h); err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	for {
+		m, err := readMessage(r)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if m.GetFrom() != h.from || m.GetTo() != t.o.ID {
+			return fmt.Errorf("node %x sends a message from node %x to node %x", h.from, m.GetFrom(), m.GetTo())
+		}
+		t.received.Add(1)
+		t.o.Receive(m)
+	}
+}
+
+// knows says why a node is none of this cluster; nil: it is one.
+func (t *Transport) knows(h hello) error {
+	switch {
+	case h.cluster != t.o.Cluster:
+		return fmt.Errorf("node %x is of the cluster %x, and this node of %x: is its data directory, or its list of peers, another cluster's?", h.from, h.cluster, t.o.Cluster)
+	case h.to != t.o.ID:
+		return fmt.Errorf("node %x wants node %x, and this is node %x: are two addresses in its list of peers the same?", h.from, h.to, t.o.ID)
+	case h.from == t.o.ID:
+		return fmt.Errorf("the other node has this node's ID, %x: was the data directory copied?", h.from)
+	case t.peers[h.from] == nil:
+		return fmt.Errorf("node %x is not a member of the cluster", h.from)
+	}
+	return nil
+}
+
+// readMessage reads a message; io.EOF: there are no more.
+func readMessage(r *bufio.Reader) (*raftpb.Message, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(length[:])
+	if size > MaxMessageBytes {
+		return nil, fmt.Errorf("a message of %d bytes is announced, and %d are allowed", size, MaxMessageBytes)
+	}
+	b := make([]byte, 0, min(size, firstBytes))
+	for len(b) < int(size) {
+		n := min(int(size)-len(b), max(len(b), firstBytes))
+		b = append(b, make([]byte, n)...)
+		if _, err := io.ReadFull(r, b[len(b)-n:]); err != nil {
+			return nil, fmt.Errorf("a message was cut off: %w", noEOF(err))
+		}
+	}
+	m := &raftpb.Message{}
+	if err := proto.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("a message is not one: %w", err)
+	}
+	return m, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,276 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// node is one of the nodes of a test, which all listen on this machine.
+type node struct {
+	*Transport
+	received chan *raftpb.Message
+	log      *logs.Text
+}
+
+// address finds an address that is free.
+func address(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func start(t *testing.T, o Options) *node {
+	t.Helper()
+	n := &node{received: make(chan *raftpb.Message, 100), log: &logs.Text{}}
+	o.Logger = slog.New(slog.NewTextHandler(n.log, nil))
+	if o.Receive == nil {
+		o.Receive = func(m *raftpb.Message) { n.received <- m }
+	}
+	var err error
+	if n.Transport, err = Listen(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// pair starts nodes 1 and 2.
+func pair(t *testing.T, change func(o *Options)) (a, b *node) {
+	t.Helper()
+	peers := map[uint64]string{1: address(t), 2: address(t)}
+	for id, n := range map[uint64]**node{1: &a, 2: &b} {
+		o := Options{Cluster: 5, ID: id, Address: peers[id], Peers: peers}
+		if change != nil {
+			change(&o)
+		}
+		*n = start(t, o)
+	}
+	return a, b
+}
+
+// message is one from node 1 to node 2.
+func message(index uint64, data []byte) *raftpb.Message {
+	from, to := uint64(1), uint64(2)
+	return &raftpb.Message{Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Index: &index, Entries: []*raftpb.Entry{{Index: &index, Data: data}}}
+}
+
+// sendUntilReceived sends a message again and again, as the consensus does: one that finds
+// no connection is lost.
+func sendUntilReceived(t *testing.T, from, to *node, m *raftpb.Message) *raftpb.Message {
+	t.Helper()
+	for end := time.After(patience); ; {
+		from.Send([]*raftpb.Message{m})
+		select {
+		case got := <-to.received:
+			return got
+		case <-time.After(10 * time.Millisecond):
+		case <-end:
+			t.Fatalf("no message has arrived; the nodes log\n%v\n%v", from.log, to.log)
+		}
+	}
+}
+
+// mustLog waits for a log line with a text.
+func (n *node) mustLog(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(n.log.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no log line says %q:\n%v", text, n.log)
+		}
+	}
+}
+
+func TestMessagesArriveWholeAndInOrder(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t, nil)
+	sendUntilReceived(t, a, b, message(1, nil))
+	large := bytes.Repeat([]byte("large"), 3*firstBytes/5)
+	a.Send([]*raftpb.Message{message(2, large), message(3, []byte("small"))})
+	for want := uint64(2); want <= 3; {
+		m := <-b.received
+		if m.GetIndex() == 1 { // was sent again
+			continue
+		}
+		if m.GetIndex() != want {
+			t.Fatalf("message %d arrived, want %d", m.GetIndex(), want)
+		}
+		if want == 2 && !bytes.Equal(m.GetEntries()[0].GetData(), large) {
+			t.Error("a large entry has changed on its way")
+		}
+		want++
+	}
+}
+
+func TestNodeThatIsStartedAgainIsReached(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t, nil)
+	sendUntilReceived(t, a, b, message(1, nil))
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	start(t, b.o)
+	for end := time.After(patience); ; {
+		a.Send([]*raftpb.Message{message(2, nil)})
+		select {
+		case <-b.received: // Receive is that of the first start
+			return
+		case <-time.After(10 * time.Millisecond):
+		case <-end:
+			t.Fatalf("the node was not reached again:\n%v", a.log)
+		}
+	}
+}
+
+func TestWhatWaitsForANodeIsBounded(t *testing.T) {
+	t.Parallel()
+	lost := make(chan uint64, 100)
+	a := start(t, Options{Cluster: 5, ID: 1, Address: "127.0.0.1:0", Peers: map[uint64]string{}, QueueBytes: 100,
+		Unreachable: func(id uint64) { lost <- id }})
+	p := &peer{id: 2, queue: make(chan *raftpb.Message, maxQueued)} // no goroutine sends
+	a.peers[2] = p
+	a.Send([]*raftpb.Message{message(1, make([]byte, 60)), message(2, make([]byte, 40))})
+	if len(p.queue) != 2 || a.Figures().Lost != 0 {
+		t.Fatalf("%d messages wait, want 2", len(p.queue))
+	}
+	a.Send([]*raftpb.Message{message(3, make([]byte, 1))})
+	if len(p.queue) != 2 || a.Figures().Lost != 1 || <-lost != 2 {
+		t.Errorf("%d messages wait, want 2", len(p.queue))
+	}
+	a.empty(p)
+	a.Send([]*raftpb.Message{message(4, make([]byte, 101))})
+	if len(p.queue) != 1 {
+		t.Error("a message of more than the bound was not taken, although none waited")
+	}
+	for range maxQueued {
+		a.Send([]*raftpb.Message{{To: new(uint64(2))}})
+	}
+	if len(p.queue) != maxQueued {
+		t.Errorf("%d messages wait, want %d", len(p.queue), maxQueued)
+	}
+}
+
+func TestStrangersAreNotReceived(t *testing.T) {
+	t.Parallel()
+	n := start(t, Options{Cluster: 5, ID: 1, Address: "127.0.0.1:0", Peers: map[uint64]string{2: "127.0.0.1:1"}})
+	for _, test := range []struct {
+		sends []byte
+		logs  string
+	}{
+		{appendHello(nil, hello{6, 2, 1}), "is of the cluster 6"},
+		{appendHello(nil, hello{5, 2, 3}), "wants node 3"},
+		{appendHello(nil, hello{5, 1, 1}), "has this node's ID"},
+		{appendHello(nil, hello{5, 4, 1}), "is not a member"},
+		{bytes.Repeat([]byte("GET / "), 10), "does not speak the nodes' protocol"},
+		{append(appendHello(nil, hello{5, 2, 1}), 255, 255, 255, 255), "are allowed"},
+		{append(appendHello(nil, hello{5, 2, 1}), 2, 0, 0, 0, 255, 255), "is not one"},
+		{append(appendHello(nil, hello{5, 2, 1}), 0, 0, 0, 0), "sends a message from node 0"},
+	} {
+		conn, err := net.Dial("tcp", n.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(test.sends); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", test.logs, err)
+		}
+		n.mustLog(t, test.logs)
+		_ = conn.Close()
+	}
+	if len(n.received) > 0 {
+		t.Errorf("a message was received: %v", <-n.received)
+	}
+}
+
+func TestNodesProveThemselves(t *testing.T) {
+	t.Parallel()
+	ours := certstest.New(t)
+	config := nodeTLS(t, ours)
+	a, b := pair(t, func(o *Options) { o.TLS = config })
+	sendUntilReceived(t, a, b, message(1, []byte("data")))
+
+	theirs := certstest.New(t)
+	config = nodeTLS(t, theirs)
+	config.InsecureSkipVerify = true // it wants to be believed, whomever it talks to
+	if conn, err := tls.Dial("tcp", b.Addr().String(), config); err == nil {
+		_, _ = conn.Write(appendHello(nil, hello{5, 1, 2}))
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}
+	b.mustLog(t, "certificate")
+}
+
+// nodeTLS is the configuration of a node that an authority has given certificates.
+func nodeTLS(t *testing.T, authority *certstest.Authority) *tls.Config {
+	t.Helper()
+	files := authority.Server("node")
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := authority.Client("node-as-client")
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      client.RootCAs, ClientCAs: client.RootCAs,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client.Certificates[0], nil },
+	}
+}
+
+func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{
+		{Address: "0.0.0.0:0"},
+		{Address: ":0"},
+		{Address: "[::]:0"},
+		{Address: "node-a:7001"},
+		{Address: "127.0.0.1:0", Peers: map[uint64]string{2: "192.0.2.1:7001"}},
+	} {
+		if _, err := Listen(o); !errors.Is(err, ErrNeedsTLS) {
+			t.Errorf("%s with %v: %v", o.Address, o.Peers, err)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:7001", "127.9.9.9:7001", "[::1]:7001", "[::ffff:127.0.0.1]:7001", "localhost:7001"} {
+		if !isLoopback(address) {
+			t.Errorf("%s is not taken for a loopback address", address)
+		}
+	}
+}
+
+func FuzzReadMessage(f *testing.F) {
+	b, _ := appendMessage(nil, message(7, []byte("data")))
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bufio.NewReader(bytes.NewReader(b))
+		for {
+			m, err := readMessage(r)
+			if err != nil {
+				return
+			}
+			if _, err := appendMessage(nil, m); err != nil {
+				t.Errorf("%v was read and cannot be written: %v", m, err)
+			}
+		}
+	})
+}
