@@ -99,15 +99,24 @@ func (p *Publisher) Publish(ctx context.Context, messages ...client.Message) err
 			return fmt.Errorf("publish to %q: %w: %w", messages[i].Topic, client.ErrInvalidOption, err)
 		}
 	}
-	pause, unknown := p.minBackoff, false
+	pause, unknown, piece := p.minBackoff, false, largestPiece
 	for {
-		err := p.attempt(ctx, messages)
+		n := min(piece, len(messages))
+		err := p.attempt(ctx, messages[:n])
 		unknown = unknown || errors.Is(err, client.ErrUnknownOutcome)
 		switch {
-		case err == nil, isFinal(err):
+		case err == nil:
+			if messages = messages[n:]; len(messages) == 0 {
+				return nil
+			}
+			pause = p.minBackoff
+			continue
+		case isFinal(err):
 			return err
 		case ctx.Err() != nil:
 			return ended(ctx, err, unknown)
+		case errors.Is(err, client.ErrQuotaExceeded):
+			piece = max(n/2, 1)
 		}
 		wait := pause/2 + rand.N(pause/2+1)
 		p.logger.Warn("messages could not be published, trying again", "messages", len(messages), "topic", messages[0].Topic, "again_after", wait, "error", err)
@@ -121,6 +130,11 @@ func (p *Publisher) Publish(ctx context.Context, messages ...client.Message) err
 		}
 	}
 }
+
+// largestPiece is how many messages one attempt sends. A queue that is full refuses some of them,
+// and has perhaps no room for as many at once; so a piece that was refused is sent again in
+// halves.
+const largestPiece = 64
 
 func (p *Publisher) attempt(ctx context.Context, messages []client.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)

@@ -98,6 +98,34 @@ func TestSameMessageUntilAcknowledged(t *testing.T) {
 	}
 }
 
+// A queue has less room than there are messages: they are sent in pieces that fit, in order.
+func TestMoreThanAQueueHasRoomFor(t *testing.T) {
+	t.Parallel()
+	const room = 3
+	var taken []client.Message
+	conn := publishFunc(func(messages []client.Message) error {
+		if len(messages) > room {
+			return &client.RejectedError{Code: client.ReasonQuotaExceeded}
+		}
+		taken = append(taken, messages...)
+		return nil
+	})
+	var messages []client.Message
+	for i := range 200 {
+		messages = append(messages, message(t, fmt.Sprint(i)))
+	}
+	if err := newPublisher(t, conn).Publish(t.Context(), messages...); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(taken) != fmt.Sprint(messages) {
+		t.Errorf("%d messages were taken, want %d in their order", len(taken), len(messages))
+	}
+}
+
+type publishFunc func([]client.Message) error
+
+func (f publishFunc) Publish(_ context.Context, messages ...client.Message) error { return f(messages) }
+
 // What would fail again is returned at once.
 func TestFinalErrors(t *testing.T) {
 	t.Parallel()
