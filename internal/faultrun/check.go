@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/consistent"
@@ -15,10 +16,12 @@ type evidence struct {
 	sent       []order
 	published  []publication // everything that came, in order
 	dead       []letter
-	states     map[string]shift // by key, at the end
+	states     map[string]shift // of the shift, by key, at the end
+	booked     map[string]shift // of the ledger
 	unreadable []string
-	late       string // what did not come in time
-	different  int    // outputs, once each; filled by check
+	late       string   // what did not come in time
+	forgotten  []string // differences that the phase found in which messages are forgotten
+	different  int      // outputs, once each; filled by check
 	end        func()
 }
 
@@ -43,60 +46,85 @@ func (e *evidence) check() (differences []string) {
 	if len(e.published) == 0 {
 		say("nothing was published at all")
 	}
-	committed := e.commits(say)
+	differences = append(differences, e.forgotten...)
+	committed, booked := commits(shiftName, e.states, say), commits(ledgerName, e.booked, say)
 	first := e.same(say)
 	e.different = len(first)
 
-	dead := make(map[string]bool)
-	for _, l := range e.dead {
-		dead[l.id] = true
-		if kind := kindOf(l.reason); kind == l.reason {
-			say("message %s is a dead letter that was not injected: %s", l.id, l.reason)
-		}
-	}
 	orders := make(map[string]order)
 	for _, o := range e.sent {
 		orders[o.ID] = o
-		for which := range 2 {
+	}
+	dead := make(map[string]bool)
+	for _, l := range e.dead {
+		dead[l.id] = true
+		kind := kindOf(l.reason)
+		if about := wrong(kind); kind == l.reason || (about == tooOld || about == ahead) && orders[l.id].Wrong != about {
+			say("message %s is a dead letter that was not injected: %s", l.id, l.reason)
+		}
+	}
+	for _, o := range e.sent {
+		if o.Wrong != "" && (!dead[o.ID] || committed[o.ID]) {
+			say("message %s is %s, and was processed", o.ID, o.Wrong)
+		}
+		for which := range outputs {
 			if _, out := first[output{o.ID, which}]; !out && !dead[o.ID] {
 				say("5, 7: message %s is not processed: its output %d was never published, nor is it a dead letter", o.ID, which+1)
 			}
 		}
-		if !committed[o.ID] && !dead[o.ID] {
-			say("5, 7: message %s is not processed: it was never committed, nor is it a dead letter", o.ID)
+		for name, done := range map[string]map[string]bool{shiftName: committed, ledgerName: booked} {
+			if !done[o.ID] && !dead[o.ID] {
+				say("5, 7: message %s is not processed: it was never committed by the %s, nor is it a dead letter", o.ID, name)
+			}
 		}
 	}
 	for out := range first {
-		if !committed[out.id] {
+		if done := committed; out.which == 2 {
+			if done = booked; !done[out.id] {
+				say("4: message %s has outputs of the ledger and was never committed by it", out.id)
+			}
+		} else if !done[out.id] {
 			say("4: message %s has outputs and was never committed", out.id)
 		}
 	}
 	for key, s := range e.states {
-		e.oracle(key, s, orders, first, say)
+		e.oracle(shiftName, key, s, first, say, func(id string) (consistent.Message, bool) {
+			o, known := orders[id]
+			return o.message(), known && o.Key == key
+		})
+	}
+	for key, s := range e.booked {
+		e.oracle(ledgerName, key, s, first, say, func(id string) (consistent.Message, bool) {
+			m, known := first[output{id, 0}]
+			return m, known && orders[id].Key == key
+		})
 	}
 	return differences
 }
 
 // commits checks the order of commits that is in each key's state (invariants 1 and 2).
-func (e *evidence) commits(say func(string, ...any)) map[string]bool {
+func commits(handler string, states map[string]shift, say func(string, ...any)) map[string]bool {
 	committed := make(map[string]bool)
-	for key, s := range e.states {
+	for key, s := range states {
 		var c uint64
 		for _, id := range s.Log {
 			if committed[id] {
-				say("1: message %s was committed twice, the second time to key %s", id, key)
+				say("1: message %s was committed twice by the %s, the second time to key %s", id, handler, key)
 			}
 			committed[id] = true
 			c = chain(c, id)
 		}
 		if s.N != len(s.Log) || s.Chain != c {
-			say("2: a commit to key %s does not stand on its predecessor: %d messages, %d counted", key, len(s.Log), s.N)
+			say("2: a commit of the %s to key %s does not stand on its predecessor: %d messages, %d counted", handler, key, len(s.Log), s.N)
 		}
 	}
 	return committed
 }
 
-// output is one of the two outputs of a message.
+// outputs is how many a message has in the end, those of the ledger included.
+const outputs = 3
+
+// output is one of the outputs of a message.
 type output struct {
 	id    string
 	which int
@@ -119,17 +147,22 @@ func (e *evidence) same(say func(string, ...any)) map[output]consistent.Message 
 	return first
 }
 
-// oracle runs the handler on a key's messages, one after the other in the order of
+// oracle runs a handler on a key's messages, one after the other in the order of
 // their commits, without faults, and compares state and outputs (invariant 6). What
-// comes from outside – the captured value, the time – is another one there.
-func (e *evidence) oracle(key string, s shift, orders map[string]order, first map[output]consistent.Message, say func(string, ...any)) {
+// comes from outside – the captured value, the time, the version of the program – is another
+// one there.
+func (e *evidence) oracle(handler, key string, s shift, first map[output]consistent.Message, say func(string, ...any), message func(id string) (consistent.Message, bool)) {
 	b := consistenttest.NewBroker()
-	p, err := consistent.New(b.Connect("oracle"), handlerName, consistent.WithDeadLetterTopic(deadLetters))
+	p, err := consistent.New(b.Connect("oracle"), handler, consistent.WithDeadLetterTopic(deadLetters), consistent.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		say("6: no processor for key %s: %v", key, err)
 		return
 	}
-	register(p, func() {}, func() int { return 0 })
+	if handler == shiftName {
+		registerShift(p, 0, func() {}, func() int { return 0 })
+	} else {
+		registerLedger(p, func() {})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -139,31 +172,37 @@ func (e *evidence) oracle(key string, s shift, orders map[string]order, first ma
 	}()
 	<-p.Subscribed()
 	for _, id := range s.Log {
-		o, known := orders[id]
-		if !known || o.Key != key {
-			say("1: message %s was committed to key %s, to which it was not sent", id, key)
+		m, known := message(id)
+		if !known {
+			say("1: message %s was committed by the %s to key %s, to which it was not sent", id, handler, key)
 			return
 		}
-		b.Publish(o.message())
+		b.Publish(m)
 	}
 	if err := b.Settle(ctx); err != nil {
 		say("the oracle: %v", err)
 		return
 	}
-	value, _ := b.State(handlerName + "/" + key)
+	value, _ := b.State(handler + "/" + key)
 	var want shift
 	if err := json.Unmarshal(value, &want); err != nil || want.N != s.N || want.Chain != s.Chain || !slices.Equal(want.Log, s.Log) {
-		say("6: the state of key %s is not the oracle's: %+v, want %+v", key, s, want)
+		say("6: the state of the %s of key %s is not the oracle's: %+v, want %+v", handler, key, s, want)
 	}
-	for _, m := range slices.Concat(b.Published("results/#"), b.Published("copies/#")) {
-		id, which, err := identify(&m)
-		if err != nil {
-			say("the oracle: %v", err)
-			continue
-		}
-		got, out := first[output{id, which}]
-		if out && plain(got) != plain(m) {
-			say("6: output %d of message %s is not the oracle's:\n    %s\n    %s", which+1, id, plain(got), plain(m))
+	filters := []string{"results/#", "copies/#"}
+	if handler == ledgerName {
+		filters = []string{"booked/#"}
+	}
+	for _, filter := range filters {
+		for _, m := range b.Published(filter) {
+			id, which, err := identify(&m)
+			if err != nil {
+				say("the oracle: %v", err)
+				continue
+			}
+			got, out := first[output{id, which}]
+			if out && plain(got) != plain(m) {
+				say("6: output %d of message %s is not the oracle's:\n    %s\n    %s", which+1, id, plain(got), plain(m))
+			}
 		}
 	}
 }
@@ -174,7 +213,10 @@ func plain(m consistent.Message) string {
 	if err := json.Unmarshal(m.Payload, &r); err != nil {
 		return err.Error()
 	}
-	r.Salt, r.Noise = 0, 0
+	if r.Code >= 2 {
+		r.Roll = ^r.Roll
+	}
+	r.Salt, r.Noise, r.Code = 0, 0, 0
 	properties := slices.DeleteFunc(slices.Clone(m.UserProperties), func(u consistent.UserProperty) bool { return u.Name == "time" })
 	return fmt.Sprintf("%s %+v %v", m.Topic, r, properties)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
@@ -46,19 +47,20 @@ func eachMessageOnce(t *testing.T, path Path) {
 // sound is the evidence of a run in which two messages were processed.
 func sound(t *testing.T) *evidence {
 	t.Helper()
-	e := &evidence{states: make(map[string]shift)}
-	test := consistenttest.New(t, handlerName, func(p *consistent.Processor) {
-		register(p, func() {}, func() int { return 0 })
-	}, consistent.WithDeadLetterTopic(deadLetters))
+	e := &evidence{states: make(map[string]shift), booked: make(map[string]shift)}
+	deadLetterTopic := consistent.WithDeadLetterTopic(deadLetters)
+	shifts := consistenttest.New(t, shiftName, func(p *consistent.Processor) {
+		registerShift(p, 2, func() {}, func() int { return 0 })
+	}, deadLetterTopic)
+	ledgers := consistenttest.New(t, ledgerName, func(p *consistent.Processor) { registerLedger(p, func() {}) }, deadLetterTopic)
 	for _, id := range []string{"a", "b"} {
-		o := order{ID: id, Key: "k"}
+		o := order{ID: id, Key: "k", Sent: time.Now()}
 		e.sent = append(e.sent, o)
-		test.Send(o.message())
+		shifts.Send(o.message())
 	}
-	for _, m := range test.Published("#") {
-		if m.Topic == "orders/k" {
-			continue
-		}
+	published := append(shifts.Published("results/k"), shifts.Published("copies/k")...)
+	ledgers.Send(shifts.Published("results/k")...)
+	for _, m := range append(published, ledgers.Published("booked/k")...) {
 		id, which, err := identify(&m)
 		if err != nil {
 			t.Fatal(err)
@@ -66,8 +68,10 @@ func sound(t *testing.T) *evidence {
 		e.published = append(e.published, publication{id, which, m})
 	}
 	var s shift
-	test.State(handlerName, "k", &s)
+	shifts.State(shiftName, "k", &s)
 	e.states["k"] = s
+	ledgers.State(ledgerName, "k", &s)
+	e.booked["k"] = s
 	return e
 }
 
@@ -88,13 +92,13 @@ func TestViolationsAreFound(t *testing.T) {
 		"committed twice": {func(e *evidence) {
 			s := e.states["k"]
 			e.states["k"] = shift{3, chain(s.Chain, "a"), append(s.Log, "a")}
-		}, "1: message a was committed twice"},
-		"committed to another key": {func(e *evidence) { e.states["x"] = e.states["k"]; delete(e.states, "k") }, "1: message a was committed to key x"},
+		}, "1: message a was committed twice by the shift"},
+		"committed to another key": {func(e *evidence) { e.states["x"] = e.states["k"]; delete(e.states, "k") }, "1: message a was committed by the shift to key x"},
 		"lost update": {func(e *evidence) {
 			s := e.states["k"]
 			s.N--
 			e.states["k"] = s
-		}, "2: a commit to key k does not stand on its predecessor"},
+		}, "2: a commit of the shift to key k does not stand on its predecessor"},
 		"another payload": {func(e *evidence) {
 			again := e.published[0]
 			again.message.Payload = []byte(strings.Replace(string(again.message.Payload), `"Salt":`, `"Salt":1`, 1))
@@ -112,9 +116,24 @@ func TestViolationsAreFound(t *testing.T) {
 		"output missing": {func(e *evidence) { e.published = e.published[1:] }, "5, 7: message a is not processed: its output 1"},
 		"message lost": {func(e *evidence) {
 			e.sent = append(e.sent, order{ID: "c", Key: "k"})
-		}, "5, 7: message c is not processed: it was never committed"},
+		}, "5, 7: message c is not processed: it was never committed by the shift"},
+		"committed twice by the ledger": {func(e *evidence) {
+			s := e.booked["k"]
+			e.booked["k"] = shift{3, chain(s.Chain, "a"), append(s.Log, "a")}
+		}, "1: message a was committed twice by the ledger"},
+		"lost between the handlers": {func(e *evidence) {
+			delete(e.booked, "k")
+		}, "5, 7: message a is not processed: it was never committed by the ledger"},
+		"wrong result of the ledger": {func(e *evidence) {
+			e.published[5].message.Payload = []byte(strings.Replace(string(e.published[5].message.Payload), `"N":1`, `"N":7`, 1))
+		}, "6: output 3 of message b is not the oracle's"},
+		"old message processed": {func(e *evidence) { e.sent[0].Wrong = tooOld }, "message a is too old to tell, and was processed"},
+		"refused for no reason": {func(e *evidence) {
+			e.dead = append(e.dead, letter{"a", consistent.ErrTooOld.Error()})
+		}, "a dead letter that was not injected"},
+		"processed after it was forgotten": {func(e *evidence) { e.forgotten = []string{"KEEP: message 1"} }, "KEEP: message 1"},
 		"wrong result": {func(e *evidence) {
-			e.published[2].message.Payload = []byte(strings.Replace(string(e.published[2].message.Payload), `"N":1`, `"N":7`, 1))
+			e.published[1].message.Payload = []byte(strings.Replace(string(e.published[1].message.Payload), `"N":1`, `"N":7`, 1))
 		}, "6: output 1 of message b is not the oracle's"},
 		"unexpected dead letter": {func(e *evidence) { e.dead = append(e.dead, letter{"a", "no room"}) }, "a dead letter that was not injected"},
 		"nothing at all":         {func(e *evidence) { *e = evidence{} }, "nothing was published"},

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,6 +36,7 @@ const running = "instance runs"
 type instance struct {
 	Name, Address, Share string
 	Seed                 uint64
+	Version              uint32        // of the program
 	ClockOffset          time.Duration // of what its handlers see
 	StampOffset          time.Duration // of the timestamps of its requests to the store
 	Replay               bool          // it is on the state-based path, not on the transactional one
@@ -64,22 +67,10 @@ func (in *instance) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	fmt.Println(running)
-	conn, err := in.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	rng := rand.New(rand.NewPCG(in.Seed, 1))
 	var path []consistent.Option
 	if in.Replay {
 		path = append(path, consistent.Replay())
-	}
-	p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), handlerName, append(path,
-		consistent.WithShare(in.Share), consistent.WithDeadLetterTopic(deadLetters), consistent.WithConcurrency(64),
-		consistent.WithTimeout(3*time.Second), consistent.WithBackoff(2*time.Millisecond, 200*time.Millisecond),
-		consistent.WithNow(func() time.Time { return time.Now().Add(in.ClockOffset) }))...)
-	if err != nil {
-		return err
 	}
 	dice := make(chan float64, 16) // one goroutine owns the generator
 	go func() {
@@ -87,26 +78,86 @@ func (in *instance) run() error {
 			dice <- rng.Float64()
 		}
 	}()
-	register(p, func() {
+	disturb := func() {
 		if <-dice < in.Panics {
 			panic("injected")
 		}
-	}, rand.Int)
-	go func() {
-		select {
-		case <-p.Subscribed():
-			_ = conn.Publish(ctx, consistent.Message{Topic: readyTopic + in.Name})
-		case <-ctx.Done():
+	}
+	ended, subscribed := make(chan error, 2), make([]<-chan struct{}, 0, 2)
+	var last *consistent.Connection
+	for _, name := range []string{shiftName, ledgerName} {
+		conn, err := in.dial(ctx, name)
+		if err != nil {
+			return err
 		}
+		defer conn.Close()
+		p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), name, append(path[:len(path):len(path)],
+			consistent.WithShare(in.Share), consistent.WithDeadLetterTopic(deadLetters), consistent.WithConcurrency(64),
+			consistent.WithTimeout(3*time.Second), consistent.WithBackoff(2*time.Millisecond, 200*time.Millisecond),
+			consistent.WithKeptDeadLetters(keptLetters, 1<<20, time.Hour), consistent.WithLogger(slog.New(&refusals{conn})),
+			consistent.WithNow(func() time.Time { return time.Now().Add(in.ClockOffset) }))...)
+		if err != nil {
+			return err
+		}
+		if name == shiftName {
+			registerShift(p, in.Version, disturb, rand.Int)
+		} else {
+			registerLedger(p, disturb)
+		}
+		go func() {
+			err := p.Run(ctx)
+			stop()
+			ended <- err
+		}()
+		subscribed = append(subscribed, p.Subscribed())
+		last = conn
+	}
+	go func() {
+		for _, s := range subscribed {
+			select {
+			case <-s:
+			case <-ctx.Done():
+				return
+			}
+		}
+		_ = last.Publish(ctx, consistent.Message{Topic: readyTopic + in.Name})
 	}()
-	return p.Run(ctx)
+	return errors.Join(<-ended, <-ended)
 }
 
-// dial connects, and retries as long as the broker is not running.
-func (in *instance) dial(ctx context.Context) (*consistent.Connection, error) {
-	clock := hlc.NewClock(in.Name, hlc.WithWall(func() uint64 { return uint64(time.Now().Add(in.StampOffset).UnixMilli()) }))
+// keptLetters is how many dead letters a processor keeps in the store, which is to become full
+// of states.
+const keptLetters = 8
+
+// refusals is a log that has lines published of what the server has refused because the store
+// is full.
+type refusals struct{ conn *consistent.Connection }
+
+// refusedTopic is the topic of such a line.
+const refusedTopic = "refused"
+
+func (*refusals) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (r *refusals) WithAttrs([]slog.Attr) slog.Handler         { return r }
+func (r *refusals) WithGroup(string) slog.Handler              { return r }
+
+func (r *refusals) Handle(ctx context.Context, line slog.Record) error {
+	line.Attrs(func(a slog.Attr) bool {
+		if err, is := a.Value.Any().(error); is && strings.Contains(err.Error(), client.ErrQuotaExceeded.Error()) {
+			go func() { _ = r.conn.Publish(context.WithoutCancel(ctx), consistent.Message{Topic: refusedTopic}) }()
+		}
+		return true
+	})
+	return nil
+}
+
+// dial connects, and retries as long as the broker is not running. Each processor has a session
+// of its own, so that the queue of the ledger does not hold up the shift, which fills it.
+func (in *instance) dial(ctx context.Context, processor string) (*consistent.Connection, error) {
+	name := in.Name + "-" + processor
+	clock := hlc.NewClock(name, hlc.WithWall(func() uint64 { return uint64(time.Now().Add(in.StampOffset).UnixMilli()) }))
 	for {
-		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(in.Name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond), client.WithClock(clock))
+		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond), client.WithClock(clock),
+			client.WithLogger(slog.New(slog.DiscardHandler)))
 		if err == nil || ctx.Err() != nil {
 			return conn, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/consistent/publisher"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
@@ -55,12 +57,18 @@ type Summary struct {
 	InstanceKills  int            `json:"instance_kills"`
 	InstancePauses int            `json:"instance_pauses"`
 	BrokerKills    int            `json:"broker_kills"`
+	VersionChanges int            `json:"version_changes"` // instances that were started with another version of the program
+	QueueFull      int            `json:"queue_full"`      // publishes that the broker refused because a processor's queue was full
+	StoreFull      int            `json:"store_full"`      // times that the store was filled
+	StoreRefused   int            `json:"store_refused"`   // attempts of processors that failed because it was
+	Forgotten      int            `json:"forgotten"`       // messages that came again after they were forgotten
 }
 
 // String is the summary for people.
 func (s *Summary) String() string {
-	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, broker killed %d times; dead letters %v; %s",
-		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.BrokerKills, s.DeadLetters, s.Broken()) + s.List()
+	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; dead letters %v; %s",
+		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.VersionChanges, s.BrokerKills,
+		s.QueueFull, s.StoreFull, s.StoreRefused, s.Forgotten, s.DeadLetters, s.Broken()) + s.List()
 }
 
 // run is the state of one run.
@@ -72,6 +80,8 @@ type run struct {
 	instances [3]*instance
 	workers   [3]*process.Process
 	sender    *client.Session
+	publisher *publisher.Publisher // on sender
+	filler    *client.Client
 	watcher   *client.Session
 	summary   Summary
 	evidence  evidence
@@ -80,15 +90,19 @@ type run struct {
 	changed sync.Cond           // on mu: one of the fields below has changed
 	outputs map[string]progress // guarded by mu: what has come of each message, by its ID
 	open    int                 // guarded by mu: messages that were sent and are not settled
+	brief   map[string]int      // guarded by mu: how often a message of forget is a dead letter
 	ready   map[string]bool     // guarded by mu: instances that get messages, by their topic
 	ended   bool                // guarded by mu: the context has ended
 }
 
-// progress says which outputs of a message have come. The message is settled when both
+// progress says which outputs of a message have come. The message is settled when all
 // have come, or a dead letter.
-type progress struct{ first, second, dead bool }
+type progress struct {
+	out  [outputs]bool
+	dead bool
+}
 
-func (p progress) settled() bool { return p.dead || p.first && p.second }
+func (p progress) settled() bool { return p.dead || !slices.Contains(p.out[:], false) }
 
 // Run sends messages through the instances while it kills and pauses processes, and checks
 // that each message was processed once. What it finds is in the summary; an error means
@@ -112,7 +126,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
-	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), outputs: make(map[string]progress), ready: make(map[string]bool)}
+	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), outputs: make(map[string]progress), brief: make(map[string]int), ready: make(map[string]bool)}
 	r.changed.L = &r.mu
 	r.summary = Summary{Summary: harness.Summary{Broker: harness.Holdfast(o.Broker).Name, Seed: o.Seed}, Path: o.Path, Messages: o.Messages, DeadLetters: make(map[string]int)}
 	start := time.Now()
@@ -124,6 +138,9 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 		return nil, err
 	}
 	if err := r.finish(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.forget(ctx); err != nil {
 		return nil, err
 	}
 	r.summary.Seconds = time.Since(start).Seconds()
@@ -141,13 +158,20 @@ func (r *run) begin(ctx context.Context) (err error) {
 		return err
 	}
 	backoff := client.WithBackoff(5*time.Millisecond, 100*time.Millisecond)
-	if r.sender, err = client.DialSession(ctx, r.addr, client.WithClientID("sender"), backoff); err != nil {
+	quiet := client.WithLogger(slog.New(slog.DiscardHandler))
+	if r.sender, err = client.DialSession(ctx, r.addr, client.WithClientID("sender"), backoff, quiet); err != nil {
 		return err
 	}
-	if r.watcher, err = client.DialSession(ctx, r.addr, client.WithClientID("watcher"), backoff); err != nil {
+	if r.watcher, err = client.DialSession(ctx, r.addr, client.WithClientID("watcher"), backoff, quiet, client.WithQueueFull(client.QueueFullReject)); err != nil {
 		return err
 	}
-	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", deadLetters, readyTopic+"#", "end"); err != nil {
+	if r.publisher, err = publisher.New(&counting{r}, publisher.WithBackoff(time.Millisecond, 50*time.Millisecond), publisher.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
+		return err
+	}
+	if r.filler, err = client.Dial(ctx, r.addr, client.WithClientID("filler"), backoff, quiet); err != nil {
+		return err
+	}
+	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", "booked/#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
 		return err
 	}
 	go func() {
@@ -171,8 +195,17 @@ func (r *run) begin(ctx context.Context) (err error) {
 	return r.await(ctx, func() bool { return len(r.ready) == len(r.instances) }, "all instances get messages")
 }
 
+// queueBound is how many messages may wait for a session: fewer than are sent and not settled,
+// so that the queue of an instance that is paused becomes full.
+func (r *run) queueBound() int { return max(r.Window/2, 20) }
+
+// storeBytes is a bound of the store that all states need, and a little more: each message is in
+// the log of two states.
+func (r *run) storeBytes() int { return 2*(9*r.Messages+120*r.Keys) + 200<<10 }
+
 func (r *run) startBroker() (err error) {
-	if r.broker, err = harness.Holdfast(r.Broker).Start(r.Dir, r.addr); err != nil {
+	program := harness.Holdfast(r.Broker, "--max-queued-messages", fmt.Sprint(r.queueBound()), "--max-store-bytes", fmt.Sprint(r.storeBytes()))
+	if r.broker, err = program.Start(r.Dir, r.addr); err != nil {
 		return err
 	}
 	return r.broker.AwaitReady()
@@ -182,6 +215,11 @@ func (r *run) startInstance(i int) (err error) {
 	in := *r.instances[i]
 	in.Seed, in.ClockOffset = r.rng.Uint64(), time.Duration(r.rng.IntN(121)-60)*time.Second
 	in.Replay = r.Path == State || r.Path == Both && r.rng.IntN(2) == 0
+	if v := r.rng.Uint32N(3); v != in.Version {
+		r.summary.VersionChanges++
+		in.Version = v
+	}
+	r.instances[i].Version = in.Version
 	in.StampOffset = time.Duration(r.rng.IntN(241)-120) * time.Second // up to 2 minutes, of which the server accepts 1
 	r.workers[i], err = in.start()
 	return err
@@ -198,6 +236,9 @@ func (r *run) end() {
 		if s != nil {
 			_ = s.Close()
 		}
+	}
+	if r.filler != nil {
+		_ = r.filler.Close()
 	}
 	if r.broker != nil {
 		r.broker.Kill()
@@ -242,16 +283,18 @@ func (r *run) signals(stop <-chan struct{}) error {
 	for wait(r.Pause) {
 		i := r.rng.IntN(len(r.workers))
 		var err error
-		switch r.rng.IntN(5) {
-		case 0, 1:
+		switch r.rng.IntN(11) {
+		case 0, 1, 2, 3:
 			r.summary.InstanceKills++
 			r.workers[i].Kill()
 			err = r.startInstance(i)
-		case 2, 3:
+		case 4, 5, 6, 7:
 			r.summary.InstancePauses++
 			r.workers[i].Signal(pauseSignal)
 			wait(300 * time.Millisecond)
 			r.workers[i].Signal(resumeSignal)
+		case 8:
+			r.fill(func() { wait(300 * time.Millisecond) })
 		default:
 			r.summary.BrokerKills++
 			r.broker.Kill()
@@ -277,7 +320,14 @@ func (r *run) send(ctx context.Context) error {
 	rng := rand.New(rand.NewPCG(r.Seed, 3))
 	var all []order
 	for n := range r.Messages {
-		o := order{ID: fmt.Sprintf("%x", n), Key: fmt.Sprint(rng.IntN(r.Keys)), Fickle: rng.IntN(500) == 0}
+		o := order{ID: fmt.Sprintf("%x", n), Key: fmt.Sprint(rng.IntN(r.Keys)), Fickle: rng.IntN(500) == 0,
+			Sent: time.Now().Add(time.Duration(rng.IntN(241)-120) * time.Second).Round(0)}
+		switch rng.IntN(500) {
+		case 0:
+			o.Sent, o.Wrong = o.Sent.Add(-8*24*time.Hour), tooOld
+		case 1:
+			o.Sent, o.Wrong = o.Sent.Add(15*time.Minute), ahead
+		}
 		all = append(all, o)
 		batch := []consistent.Message{o.message()}
 		if rng.IntN(20) == 0 {
@@ -286,22 +336,14 @@ func (r *run) send(ctx context.Context) error {
 		if rng.IntN(20) == 0 {
 			batch = append(batch, all[rng.IntN(len(all))].message())
 		}
-		r.summary.Sent += len(batch)
 		r.mu.Lock()
 		for r.open >= r.Window && !r.ended {
 			r.changed.Wait()
 		}
 		r.open++
 		r.mu.Unlock()
-		for {
-			err := r.sender.Publish(ctx, batch...)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err == nil {
-				break
-			}
-			r.summary.Sent += len(batch) // the loop sends them again, which may make duplicates
+		if err := r.publisher.Publish(ctx, batch...); err != nil {
+			return err
 		}
 		if n%10_000 == 9_999 {
 			r.Log("%d messages sent", n+1)
@@ -361,22 +403,31 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	r.evidence.states = make(map[string]shift)
+	if r.evidence.states, err = r.states(ctx, c, shiftName); err != nil {
+		return err
+	}
+	r.evidence.booked, err = r.states(ctx, c, ledgerName)
+	return err
+}
+
+// states reads the states of a handler.
+func (r *run) states(ctx context.Context, c *client.Client, handler string) (map[string]shift, error) {
+	states := make(map[string]shift)
 	for k := range r.Keys {
-		v, found, err := c.Get(ctx, fmt.Sprintf("%s/%d", handlerName, k))
+		v, found, err := c.Get(ctx, fmt.Sprintf("%s/%d", handler, k))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !found {
 			continue
 		}
 		var s shift
 		if err := json.Unmarshal(v.Bytes, &s); err != nil {
-			return err
+			return nil, err
 		}
-		r.evidence.states[fmt.Sprint(k)] = s
+		states[fmt.Sprint(k)] = s
 	}
-	return nil
+	return states, nil
 }
 
 // watch records a message that the watcher has received: an output, a dead letter, an
@@ -389,6 +440,13 @@ func (r *run) watch(d client.Delivery) {
 	switch {
 	case d.Topic == "end":
 		r.evidence.end()
+		return
+	case d.Topic == briefLetters:
+		id, _ := d.UserProperties.Get("id")
+		r.brief[id]++
+		return
+	case d.Topic == refusedTopic:
+		r.summary.StoreRefused++
 		return
 	case strings.HasPrefix(d.Topic, readyTopic):
 		r.ready[d.Topic] = true
@@ -409,8 +467,7 @@ func (r *run) watch(d client.Delivery) {
 		now.dead = true
 	} else {
 		r.evidence.published = append(r.evidence.published, publication{id, which, d.Message})
-		now.first = now.first || which == 0
-		now.second = now.second || which == 1
+		now.out[which] = true
 	}
 	r.outputs[id] = now
 	if now.settled() && !before.settled() {
@@ -425,7 +482,7 @@ func identify(m *consistent.Message) (id string, which int, err error) {
 		ID    string
 		Which int
 	}
-	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.ID == "" {
+	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.ID == "" || payload.Which < 0 || payload.Which >= outputs {
 		return "", 0, fmt.Errorf("cannot decode the message that was published to %s: %q", m.Topic, m.Payload)
 	}
 	return payload.ID, payload.Which, nil
@@ -434,7 +491,7 @@ func identify(m *consistent.Message) (id string, which int, err error) {
 // kindOf groups the reasons of dead letters: a reason that contains a known text counts as
 // that text.
 func kindOf(reason string) string {
-	kinds := []string{"panicked: injected", "not deterministic"}
+	kinds := []string{"panicked: injected", "not deterministic", string(tooOld), string(ahead)}
 	if i := slices.IndexFunc(kinds, func(k string) bool { return strings.Contains(reason, k) }); i >= 0 {
 		return kinds[i]
 	}

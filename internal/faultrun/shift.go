@@ -4,41 +4,62 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"math/rand/v2"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 )
 
-// The handler under test. It uses everything that a handler can use.
+// The handlers under test. The shift uses everything that a handler can use; the ledger
+// processes what the shift publishes.
 
 const (
-	handlerName = "shift"
-	deadLetters = "dead-letters/shift"
+	shiftName   = "shift"
+	ledgerName  = "ledger"
+	deadLetters = "dead-letters/faultrun"
 )
 
 // order is the message.
 type order struct {
 	ID     string // also the CloudEvents id
 	Key    string
-	Fickle bool // the handler is not deterministic on it
+	Fickle bool      // the handler is not deterministic on it
+	Sent   time.Time // the CloudEvents time, by the sender's clock
+	Wrong  wrong     // about Sent
 }
 
-// shift is the state of a key.
+// wrong says why a message is refused because of its time.
+type wrong string
+
+const (
+	tooOld wrong = "too old to tell"
+	ahead  wrong = "too far ahead"
+)
+
+// shift is the state of a key, of both handlers.
 type shift struct {
 	N     int
 	Chain uint64   // of all that was committed, in order
 	Log   []string // the IDs of what was committed, in order
 }
 
-// result is the payload of both outputs.
+// shiftV2 is the state that version 2 of the shift stores. Version 1 drops what it does not know.
+type shiftV2 struct {
+	shift
+	Upgraded int // commits since the upgrade
+}
+
+// result is the payload of all outputs.
 type result struct {
 	ID, Key string
-	Which   int
+	Which   int // output 0 and 1 of the shift, 2 of the ledger
 	N       int
 	Chain   uint64 // before this message
 	Roll    uint64 // from the Context: the same in every instance that processes the message
 	UUID    string // likewise
 	Salt    int    // captured: the same for all publications, otherwise anything
 	Noise   int    // of a fickle message: never the same
+	Code    uint32 // the version of the handler that processed the message first
 }
 
 func chain(before uint64, id string) uint64 {
@@ -48,35 +69,67 @@ func chain(before uint64, id string) uint64 {
 	return h.Sum64()
 }
 
-// work is the handler. disturb may panic. noise makes it not deterministic: a fickle
-// message takes a value from outside without the Context.
-func work(disturb func(), noise func() int) func(*consistent.Context, shift, order) (shift, []consistent.Message, error) {
-	return func(c *consistent.Context, s shift, o order) (shift, []consistent.Message, error) {
-		disturb()
-		salt, err := consistent.Capture(c, "salt", func() (int, error) { return rand.IntN(1_000_000), nil })
-		if err != nil {
-			return s, nil, err
-		}
-		r := result{ID: o.ID, Key: o.Key, N: s.N, Chain: s.Chain, Roll: c.Rand().Uint64(), UUID: c.ID(), Salt: salt}
-		if o.Fickle {
-			r.Noise = noise()
-		}
-		first, second := r, r
-		second.Which = 1
-		s.N++
-		s.Chain = chain(s.Chain, o.ID)
-		s.Log = append(s.Log, o.ID)
-		return s, []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON("copies/"+o.Key, second)}, nil
-	}
+func (s *shift) add(id string) {
+	s.N++
+	s.Chain = chain(s.Chain, id)
+	s.Log = append(s.Log, id)
 }
 
-func register(p *consistent.Processor, disturb func(), noise func() int) {
-	_ = consistent.Handle(p, "orders/+", func(o order) string { return o.Key }, work(disturb, noise))
+// results makes the two outputs of the shift. Version 2 computes something else than version 1,
+// unless it replays what that has processed.
+func results(c *consistent.Context, s shift, o order, noise func() int) ([]consistent.Message, error) {
+	salt, err := consistent.Capture(c, "salt", func() (int, error) { return rand.IntN(1_000_000), nil })
+	if err != nil {
+		return nil, err
+	}
+	r := result{ID: o.ID, Key: o.Key, N: s.N, Chain: s.Chain, Roll: c.Rand().Uint64(), UUID: c.ID(), Salt: salt, Code: c.Version()}
+	if c.Version() >= 2 {
+		r.Roll = ^r.Roll
+	}
+	if o.Fickle {
+		r.Noise = noise()
+	}
+	first, second := r, r
+	second.Which = 1
+	return []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON("copies/"+o.Key, second)}, nil
+}
+
+// registerShift registers the handler of orders, as a version of the program has it. disturb may
+// panic. noise makes the handler not deterministic: a fickle message takes a value from outside
+// without the Context.
+func registerShift(p *consistent.Processor, version uint32, disturb func(), noise func() int) {
+	key := func(o order) string { return o.Key }
+	if version < 2 {
+		_ = consistent.Handle(p, "orders/+", key, func(c *consistent.Context, s shift, o order) (shift, []consistent.Message, error) {
+			disturb()
+			outputs, err := results(c, s, o, noise)
+			s.add(o.ID)
+			return s, outputs, err
+		}, consistent.WithVersion(version))
+		return
+	}
+	_ = consistent.Handle(p, "orders/+", key, func(c *consistent.Context, s shiftV2, o order) (shiftV2, []consistent.Message, error) {
+		disturb()
+		outputs, err := results(c, s.shift, o, noise)
+		s.add(o.ID)
+		s.Upgraded++
+		return s, outputs, err
+	}, consistent.WithVersion(version))
+}
+
+// registerLedger registers the handler of results.
+func registerLedger(p *consistent.Processor, disturb func()) {
+	_ = consistent.Handle(p, "results/+", func(r result) string { return r.Key }, func(c *consistent.Context, s shift, r result) (shift, []consistent.Message, error) {
+		disturb()
+		booked := result{ID: r.ID, Key: r.Key, Which: 2, N: s.N, Chain: s.Chain, Roll: c.Rand().Uint64(), UUID: c.ID()}
+		s.add(r.ID)
+		return s, []consistent.Message{consistent.JSON("booked/"+r.Key, booked)}, nil
+	})
 }
 
 func (o order) message() consistent.Message {
 	m := consistent.JSON("orders/"+o.Key, o)
 	m.UserProperties = append(m.UserProperties,
 		consistent.UserProperty{Name: "id", Value: o.ID}, consistent.UserProperty{Name: "source", Value: "faultrun"})
-	return m
+	return consistenttest.SentAt(o.Sent, m)
 }
