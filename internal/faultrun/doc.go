@@ -6,15 +6,21 @@
 //     executed, comes twice, or waits until another instance was faster;
 //   - publishing breaks off in the middle, messages come twice and out of order;
 //   - instances are killed with SIGKILL, started again, and paused with SIGSTOP;
-//   - their clocks are wrong by up to a minute;
+//   - their clocks are wrong by up to a minute, and they come back with another version of the
+//     code;
 //   - handlers panic, and some of them are not deterministic;
-//   - the sender sends duplicates, at once and long after;
+//   - the sender sends duplicates, at once and long after, and its clock is wrong; some messages
+//     are too old, or of the future;
+//   - queues of sessions, and the store, become full;
 //   - the broker is killed with SIGKILL and started again on its data.
 //
 // Then the results are checked (check.go): against the seven invariants
 // (docs/consistent-messaging.md), and against a run of the same handler on the same
 // messages, in the order of their commits, one after the other and without faults. Every
 // published byte counts, duplicates included.
+//
+// Each instance has two processors: one of orders, and one of what that publishes. At the end
+// messages come again after they were forgotten (forget.go).
 //
 // Two instances share a subscription, the third gets every message, so that instances
 // always compete for messages. Each key's state contains the identifiers of all messages
