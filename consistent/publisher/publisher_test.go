@@ -210,7 +210,7 @@ func TestThroughRestartsOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const messages = 300
+	const messages = 120
 	all := make(chan struct{})
 	processor, err := consistent.New(conn, "count", consistent.WithLogger(slog.New(slog.DiscardHandler)), consistent.WithBackoff(time.Millisecond, 20*time.Millisecond))
 	if err != nil {
@@ -228,7 +228,7 @@ func TestThroughRestartsOfTheServer(t *testing.T) {
 	<-processor.Subscribed()
 	p := newPublisher(t, session)
 	for i := range messages {
-		if i%100 == 50 {
+		if i%40 == 20 {
 			server.Restart() // after a SIGKILL
 		}
 		if err := p.Publish(t.Context(), message(t, fmt.Sprint(i))); err != nil {
