@@ -23,8 +23,7 @@ import (
 )
 
 const usage = `orders serve [-name NAME]     process orders; run several, each with a name of its own
-orders place [-orders N]      fill the stock and the accounts, place N orders, confirm most of them, and check the books
-`
+orders place [-orders N]      fill the stock and the accounts, place N orders, confirm most of them, and check the books`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
