@@ -6,6 +6,8 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +16,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
-	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
@@ -155,7 +156,7 @@ func TestExpiredMessagesMakeRoom(t *testing.T) {
 		defer turn.End()
 		o := message.Outgoing{Topic: []byte("news"), Payload: []byte(payload), QoS: 1, ExpiresAt: expiresAt}
 		defer o.Done()
-		_, batch, code := b.Publish(turn, &o, &session.PublishRows{})
+		_, batch, code := b.Publish(turn, &o, &message.PublishRows{})
 		if code.Failed() {
 			t.Errorf("message %s was refused: %v", payload, code)
 		}
@@ -175,6 +176,57 @@ func TestExpiredMessagesMakeRoom(t *testing.T) {
 	for i, m := range got {
 		if m.Payload != fmt.Sprint(i) {
 			t.Fatalf("message %d is %v", i, m)
+		}
+	}
+}
+
+// Where publishes are rejected when a queue is full, those that race for its last places fill
+// it and are refused, or wait in it: none takes a place that is not there, and no session
+// ends for it.
+func TestPublishesRaceForTheLastPlaces(t *testing.T) {
+	t.Parallel()
+	const bound, publishers, sessions = 5, 8, 60
+	for _, share := range []string{"", "$share/g/"} {
+		n := run(t, vfs.NewMem(), Limits{MaxQueued: bound, QueueFull: limits.Reject})
+		b := n.broker
+		for i := range sessions {
+			c := n.connect(mqtttest.Persistent(fmt.Sprint("c", i)))
+			c.Subscribe(fmt.Sprint(share, "news/", i), 1)
+			c.Disconnect()
+			c.AwaitEnd()
+		}
+		var accepted [sessions]atomic.Int64
+		var running sync.WaitGroup
+		begin := make(chan struct{})
+		for range publishers {
+			running.Go(func() {
+				turn := b.NewTurn()
+				defer turn.End()
+				<-begin
+				for i := range sessions {
+					for range bound {
+						o := message.Outgoing{Topic: fmt.Append(nil, "news/", i), Payload: []byte("m"), QoS: 1}
+						if _, _, code := b.Publish(turn, &o, &message.PublishRows{}); !code.Failed() {
+							accepted[i].Add(1)
+						}
+						o.Done()
+					}
+					turn.Flush()
+				}
+			})
+		}
+		close(begin)
+		running.Wait()
+		if queued := b.Stats().Queued.Load(); queued != bound*sessions {
+			t.Errorf("%q: %d messages are queued, want %d", share, queued, bound*sessions)
+		}
+		for i := range sessions {
+			if got := accepted[i].Load(); got != bound {
+				t.Errorf("%q: %d publishes to session %d were accepted, want %d", share, got, i, bound)
+			}
+			if b.Sessions.Lookup(fmt.Sprint("c", i)) == nil {
+				t.Errorf("%q: session %d has ended", share, i)
+			}
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 	o := &t.Out
 	*o = c.outgoing(p)
 	defer func() { o.Done(); *o = message.Outgoing{} }()
-	with := session.PublishRows{Mute: c.Protocol < mqtt.V5}
+	with := message.PublishRows{Mute: c.Protocol < mqtt.V5}
 	if p.QoS == 2 {
 		with.Received, with.ID = c.session.OnDisk(), p.PacketID
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Recheck asks again what the connected clients may do, after that has changed, and ends
@@ -69,7 +70,7 @@ func (c *Conn) recheck() (ended []*session.Subscription) {
 // calls Conn.endDenied with the subscriptions; s.Mu is held.
 func (b *Broker) takeDenied(s *session.Session, c *Conn) (ended []*session.Subscription) {
 	for _, sub := range s.Subs {
-		if _, rest := session.SplitShare(sub.Filter); b.mayFilter(c, rest) {
+		if _, rest := topic.GroupOf(sub.Filter); b.mayFilter(c, rest) {
 			continue
 		}
 		s.Unsubscribe(sub)

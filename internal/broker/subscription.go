@@ -65,7 +65,7 @@ func (c *Conn) subscribe(t *session.Turn, p *mqtt.Subscribe) error {
 // if retained messages are wanted.
 func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subscription, replay *session.Replay, code mqtt.ReasonCode, reason string) {
 	filter := string(o.Filter)
-	group, rest := session.SplitShare(filter)
+	group, rest := topic.GroupOf(filter)
 	switch {
 	case !validFilter(filter):
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"

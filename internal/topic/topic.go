@@ -65,6 +65,13 @@ func SplitShare(filter string) (group, rest string, ok, valid bool) {
 	return group, rest, true, valid
 }
 
+// GroupOf splits a filter that is valid: it gives the group's name, empty for a filter that
+// is not shared, and the filter that topics are matched with.
+func GroupOf(filter string) (group, rest string) {
+	group, rest, _, _ = SplitShare(filter)
+	return group, rest
+}
+
 // HasWildcard reports whether a valid filter matches more than one name.
 func HasWildcard(filter string) bool { return strings.ContainsAny(filter, "+#") }
 

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/will"
@@ -26,11 +27,11 @@ func (r *Registry) publishWill(t *session.Turn, w *will.Will) {
 		r.Memory.Credit(memory.Sessions, w.Charged)
 	}()
 	r.Counters.Wills.Add(1)
-	with := session.PublishRows{Will: w.Number}
+	with := message.PublishRows{Will: w.Number}
 	if _, _, code := r.Publish(t, &o, &with); code.Failed() {
 		r.Counters.Rejected.Add(1)
 		r.Log.Warn("a will found no room", "topic", string(o.Topic), "delivered", with.Unretained)
-		r.Commit(t, &session.PublishRows{Will: w.Number}) // or it would be published after the next start
+		r.Commit(t, &message.PublishRows{Will: w.Number}) // or it would be published after the next start
 	}
 }
 
@@ -50,7 +51,7 @@ func (r *Registry) LeaveWillAs(s *session.Session, c *peer.Peer, id *access.Iden
 func (r *Registry) dropWill(t *session.Turn, w *will.Will) {
 	r.Counters.WillsUnauthorized.Add(1)
 	r.Log.Warn("a will was not published: its client may not publish to the topic any more", "client", w.Message.Publisher, "topic", string(w.Message.Topic()))
-	r.Commit(t, &session.PublishRows{Will: w.Number})
+	r.Commit(t, &message.PublishRows{Will: w.Number})
 	w.Message.Release()
 	r.Memory.Credit(memory.Sessions, w.Charged)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/will"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // loader restores the broker's state from disk, before the broker accepts connections.
@@ -118,7 +119,7 @@ func (l *loader) Subscription(sid uint64, r rows.Subscription) error {
 	sub := &session.Subscription{Session: s, Filter: r.Filter, QoS: r.QoS, NoLocal: r.NoLocal, RetainAsPublished: r.RetainAsPublished, ID: r.ID}
 	s.Subscribe(sub)
 	l.b.Memory.Charge(memory.Subscriptions, sub.Memory())
-	group, rest := session.SplitShare(sub.Filter)
+	group, rest := topic.GroupOf(sub.Filter)
 	l.b.Insert(sub, group, rest)
 	return nil
 }
@@ -273,7 +274,7 @@ func (l *loader) orphan(key []byte, r *rows.Queued) error {
 	if r.Shared == "" {
 		return nil
 	}
-	name, rest := session.SplitShare(r.Shared)
+	name, rest := topic.GroupOf(r.Shared)
 	g := l.b.Groups[name+"/"+rest]
 	if g == nil {
 		return nil

@@ -26,7 +26,9 @@ func (rt *Router) StoredBytes() int64 {
 
 // refuses says whether a publish must be refused before any client gets it: a
 // matching session wants that of a full queue, or all queues together are near
-// their bound and it would go to one that holds more than its share.
+// their bound and it would go to one that holds more than its share. If it is not
+// refused, the queues that would have refused it have promised it room, which
+// Turn.Promises returns.
 func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
 	level := rt.fairLevel()
 	if level == math.MaxInt64 && rt.Limits.QueueFull != limits.Reject && rt.Rejecting.Load() == 0 {
@@ -34,13 +36,14 @@ func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
 	}
 	t.Matches = rt.Filters.Match(o.Topic, t.Matches[:0])
 	for _, sub := range t.Matches {
+		refused := false
 		if sub.Session == nil {
-			if groupOf(sub).Refuses(level) {
-				return true
-			}
-			continue
+			refused = groupOf(sub).Refuses(t, level, len(o.Payload))
+		} else {
+			refused = sub.Session.Refuses(t, sub, level, len(o.Payload))
 		}
-		if sub.Session.Refuses(t, sub, level) {
+		if refused {
+			t.Promises.Return()
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/share"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // joinGroup makes sub a member of a shared subscription. The session's lock is held.
@@ -29,7 +30,7 @@ func groupKey(name, filter string) string { return name + "/" + filter }
 // leaveGroup ends a membership; the last one ends the group.
 func (rt *Router) leaveGroup(t *session.Turn, sub *session.Subscription) {
 	rt.GroupsMu.Lock()
-	g := rt.Groups[groupKey(session.SplitShare(sub.Filter))]
+	g := rt.Groups[groupKey(topic.GroupOf(sub.Filter))]
 	left := g.Leave(sub)
 	if left == 0 {
 		delete(rt.Groups, g.Key)

@@ -196,12 +196,13 @@ func (x *Outbox) undoStore() {
 // route puts a message into the queues of the sessions and shared subscriptions that match.
 func (x *Outbox) route(o *message.Outgoing) Refusal {
 	rt, t := x.rt, x.t
-	if o.QoS > 0 && rt.Journal.Low() && rt.NeedsDisk(t, o, new(session.PublishRows)) {
+	if o.QoS > 0 && rt.Journal.Low() && rt.NeedsDisk(t, o, new(message.PublishRows)) {
 		return DiskLow
 	}
 	if o.QoS > 0 && rt.refuses(t, o) {
 		return QueueFull
 	}
+	t.Promises.Return() // hold looks at each queue under the lock under which it fills it
 	matches := rt.Filters.Match(o.Topic, t.Matches[:0])
 	t.Matches = matches
 	x.matched += len(matches)

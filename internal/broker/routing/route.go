@@ -68,7 +68,7 @@ func sameFilter(matches []*session.Subscription) bool {
 
 // NeedsDisk says whether o, a client's publish, would be journaled: for the sake
 // of QoS 2, as a retained message, or in the queue of a session on disk.
-func (rt *Router) NeedsDisk(t *session.Turn, o *message.Outgoing, with *session.PublishRows) bool {
+func (rt *Router) NeedsDisk(t *session.Turn, o *message.Outgoing, with *message.PublishRows) bool {
 	if with.Received != 0 || o.Retain && len(o.Payload) > 0 {
 		return true
 	}
@@ -141,7 +141,7 @@ func (rt *Router) DeliverOne(t *session.Turn, sub *session.Subscription, o *mess
 // A message that can't be retained is routed all the same, and with.Unretained is set:
 // clients that fill the store of retained messages must not keep a device from reaching
 // its subscribers. The message that was retained before it stays.
-func (rt *Router) Publish(t *session.Turn, o *message.Outgoing, with *session.PublishRows) (matched int, batch journal.Seq, code mqtt.ReasonCode) {
+func (rt *Router) Publish(t *session.Turn, o *message.Outgoing, with *message.PublishRows) (matched int, batch journal.Seq, code mqtt.ReasonCode) {
 	if o.QoS > 0 && rt.refuses(t, o) {
 		return 0, 0, mqtt.QuotaExceeded
 	}
@@ -167,5 +167,6 @@ func (rt *Router) Publish(t *session.Turn, o *message.Outgoing, with *session.Pu
 		}
 	}
 	matched = rt.Route(t, o)
+	t.Promises.Return()
 	return matched, rt.Commit(t, with), code
 }

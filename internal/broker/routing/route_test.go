@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // router is a Router over sessions whose clients are away.
@@ -40,13 +41,13 @@ func away(rt *Router, id string, filters ...string) *session.Session {
 	for _, filter := range filters {
 		sub := &session.Subscription{Session: s, Filter: filter, QoS: 1}
 		s.Subscribe(sub)
-		group, rest := session.SplitShare(filter)
+		group, rest := topic.GroupOf(filter)
 		rt.Insert(sub, group, rest)
 	}
 	return s
 }
 
-func publish(rt *Router, o message.Outgoing) (matched int, with session.PublishRows) {
+func publish(rt *Router, o message.Outgoing) (matched int, with message.PublishRows) {
 	rt.Do(func(t *session.Turn) {
 		matched, _, _ = rt.Publish(t, &o, &with)
 		o.Done()

@@ -15,7 +15,7 @@ func (rt *Router) PublishSys(name, value string) {
 	}
 	rt.Do(func(t *session.Turn) {
 		o := message.Outgoing{Topic: topicName, Payload: []byte(value), Retain: true}
-		rt.Publish(t, &o, &session.PublishRows{})
+		rt.Publish(t, &o, &message.PublishRows{})
 		o.Done()
 	})
 }

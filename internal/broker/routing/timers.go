@@ -35,7 +35,7 @@ func (rt *Router) publishTimer(t *session.Turn, o *message.Outgoing, keys [2][]b
 		return delayed.NoRoom, 0
 	}
 	t.Deletes = append(t.Deletes, keys[0], keys[1])
-	with := new(session.PublishRows)
+	with := new(message.PublishRows)
 	_, batch, code := rt.Publish(t, o, with)
 	switch {
 	case with.Unretained:

@@ -57,19 +57,31 @@ func (s *Session) Fullness(q *queue.Queue) (load, bound int64) {
 
 // full says whether the queue is at its bound, after expired messages have gone.
 // s.Mu is held.
-func (s *Session) full(t *Turn, q *queue.Queue) bool {
+func (s *Session) full(t *Turn, q *queue.Queue) bool { return s.fullWith(t, q, 0, 0) }
+
+// fullWith is full for a queue that holds so many messages, of so many bytes, more; s.Mu is
+// held.
+func (s *Session) fullWith(t *Turn, q *queue.Queue, messages int, more int64) bool {
+	most := s.Env.Limits.MaxQueued
 	load, bound := s.Fullness(q)
-	if load < bound && q.Messages < s.Env.Limits.MaxQueued {
+	if load+more < bound && q.Messages+messages < most {
 		return false
 	}
 	if s.dropExpired(q) {
 		load, bound = s.Fullness(q)
 	}
+	load, messages = load+more, messages+q.Messages
 	if s.mayPurge() {
 		t.nearFull = append(t.nearFull, s)
-		return load >= bound+bound/purgeRoomShare || q.Messages-q.Messages/(purgeRoomShare+1) >= s.Env.Limits.MaxQueued
+		return load >= bound+bound/purgeRoomShare || messages-messages/(purgeRoomShare+1) >= most
 	}
-	return load >= bound || q.Messages >= s.Env.Limits.MaxQueued
+	return load >= bound || messages >= most
+}
+
+// fullToOthers is full of the queue Routed for a message that no room is promised to; s.Mu
+// is held.
+func (s *Session) fullToOthers(t *Turn) bool {
+	return s.fullWith(t, &s.Routed, s.promised.Messages(), s.promised.DiskBytes())
 }
 
 // dropExpired drops the first messages in memory that have expired; s.Mu is held.
@@ -111,8 +123,8 @@ func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
 		}
 		return false
 	}
-	if s.mayDrop(q) {
-		return true // shed follows
+	if w := s.whenFull(); w != limits.EndSession && s.belowTwice(q) {
+		return true // shed follows; or publishes are rejected, and this one was not: it came to a new subscription
 	}
 	if !s.Ended {
 		t.EndSession(s)
@@ -246,9 +258,17 @@ func (e *Env) Weight(messages int, load int64) int64 {
 	return max(load, int64(float64(messages)*float64(l.MaxTotalQueuedBytes)/float64(l.MaxTotalQueued)))
 }
 
-// Refuses says whether a publish that matches sub must be refused: the session's weight is
-// above level, or its queue is full and whenFull says Reject.
-func (s *Session) Refuses(t *Turn, sub *Subscription, level int64) bool {
+// belowTwice says whether the queue is below twice its bound; s.Mu is held.
+func (s *Session) belowTwice(q *queue.Queue) bool {
+	load, bound := s.Fullness(q)
+	return load < 2*bound && q.Messages/2 < s.Env.Limits.MaxQueued
+}
+
+// Refuses says whether a publish to the session is to be refused: the session holds more than
+// level, or rejects what its queue has no room for. If it has room, that is promised to the
+// message, of so many bytes, until it has been routed and the turn returns its Promises: of
+// two publishes for the last place one is refused.
+func (s *Session) Refuses(t *Turn, sub *Subscription, level int64, size int) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if sub.QoS == 0 || s.Ended || s.Peer == nil && !s.Persistent() {
@@ -256,7 +276,24 @@ func (s *Session) Refuses(t *Turn, sub *Subscription, level int64) bool {
 	}
 	q := &s.Routed
 	load, _ := s.Fullness(q)
-	return s.Env.Weight(q.Messages, load) > level || s.whenFull() == limits.Reject && s.full(t, q)
+	switch {
+	case s.Env.Weight(q.Messages, load) > level:
+		return true
+	case s.whenFull() != limits.Reject:
+		return false
+	case s.fullToOthers(t):
+		return true
+	}
+	s.promised.Promise(size)
+	t.Promises.Note(s, size)
+	return false
+}
+
+// ReturnRoom takes back room that was promised to a message.
+func (s *Session) ReturnRoom(size int) {
+	s.Mu.Lock()
+	s.promised.Return(size)
+	s.Mu.Unlock()
 }
 
 // ChooseQueueFull sets what the client chose for a full queue: an index of

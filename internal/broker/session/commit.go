@@ -18,19 +18,6 @@ type save struct {
 	held    bool       // it belongs to a Held
 }
 
-// PublishRows is what goes to disk in the same batch as a publish's messages.
-type PublishRows struct {
-	Received uint64 // sid of the session whose client sent a QoS 2 publish; 0: none
-	ID       uint16
-	Retained *message.Message // stored under its topic; one without payload deletes
-	Will     uint64           // number of the row of the will that this was; 0: it has none
-	owed     []byte           // key of a replay's row; nil: none
-	owedRow  []byte
-
-	Mute       bool // the publisher can't be told that a message isn't retained
-	Unretained bool // by Router.Publish: the message was to be retained, and there was no room
-}
-
 // How a publish gets to disk.
 //
 // Routing puts a message into each matching queue, under one session's lock after the other.
@@ -44,8 +31,8 @@ type PublishRows struct {
 // Commit journals what this turn has put into queues, and the rows of with (nil: none),
 // in one batch. It returns the batch to wait for, 0 if there is nothing to journal. No
 // lock of a session is held.
-func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
-	if len(t.Saves) == 0 && len(t.Deletes) == 0 && (with == nil || with.empty()) {
+func (e *Env) Commit(t *Turn, with *message.PublishRows) journal.Seq {
+	if len(t.Saves) == 0 && len(t.Deletes) == 0 && (with == nil || with.Empty()) {
 		return 0
 	}
 	e.number(t.Saves)
@@ -55,7 +42,7 @@ func (e *Env) Commit(t *Turn, with *PublishRows) journal.Seq {
 		a.Delete(key)
 	}
 	if with != nil {
-		t.row = with.append(a, t.row, e.Wall())
+		t.row = with.Append(a, t.row, e.Wall())
 	}
 	batch := a.End(nil)
 	t.Deletes = t.Deletes[:0]
@@ -118,32 +105,6 @@ func (t *Turn) saved(saves []save, batch journal.Seq) {
 		sv.Slot.Message.Release()
 		*sv = save{}
 	}
-}
-
-func (w *PublishRows) empty() bool {
-	return w.Received == 0 && w.Retained == nil && w.Will == 0 && w.owed == nil
-}
-
-func (w *PublishRows) append(a journal.Append, row []byte, wall int64) []byte {
-	if w.Received != 0 {
-		a.Set(rows.ReceivedKey(w.Received, w.ID), rows.ReceivedRow())
-	}
-	if m := w.Retained; m != nil {
-		key := rows.RetainedKey(m.Topic())
-		if len(m.Payload()) == 0 {
-			a.Delete(key)
-		} else {
-			row = m.AppendRetainedRow(row[:0], wall)
-			a.Set(key, row)
-		}
-	}
-	if w.Will != 0 {
-		a.Delete(rows.WillKey(w.Will))
-	}
-	if w.owed != nil {
-		a.Set(w.owed, w.owedRow)
-	}
-	return row
 }
 
 // SaveBacklog notes that a message of a shared subscription's backlog is to be journaled

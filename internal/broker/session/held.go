@@ -64,7 +64,7 @@ func (s *Session) Hold(t *Turn, h *Held, sub *Subscription, o *message.Outgoing,
 		return true
 	}
 	q := &s.Routed
-	if s.full(t, q) && !s.mayDrop(q) {
+	if s.fullToOthers(t) && !(s.whenFull() == limits.DropOldest && s.belowTwice(q)) {
 		return false
 	}
 	s.Orders++
@@ -85,13 +85,6 @@ func (s *Session) Hold(t *Turn, h *Held, sub *Subscription, o *message.Outgoing,
 	}
 	*to = append(*to, save{Session: s, group: sub.Group, SID: s.SID, Seq: it.Seq, Slot: it, held: true})
 	return true
-}
-
-// mayDrop says whether the full queue may go beyond its bound, to drop its oldest messages
-// afterwards; s.Mu is held.
-func (s *Session) mayDrop(q *queue.Queue) bool {
-	load, bound := s.Fullness(q)
-	return s.whenFull() == limits.DropOldest && load < 2*bound && q.Messages/2 < s.Env.Limits.MaxQueued
 }
 
 // OfferHeld is Offer for a transaction.

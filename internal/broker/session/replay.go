@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 
+	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
@@ -84,7 +85,7 @@ func (r *Replay) Stale() bool { return r.Sub.Gone || r.Sub.Replay != r }
 // Replayed gives what becomes of the replay's row, after a page of it: it goes into
 // the batch that has the page's messages, so that after a crash the replay goes on
 // behind them. A replay that is to begin anew has more to come.
-func (s *Session) Replayed(t *Turn, r *Replay, began string, more *bool) *PublishRows {
+func (s *Session) Replayed(t *Turn, r *Replay, began string, more *bool) *message.PublishRows {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if !*more && r.Owed.Again > 0 && !r.Stale() {
@@ -97,7 +98,7 @@ func (s *Session) Replayed(t *Turn, r *Replay, began string, more *bool) *Publis
 	case !*more:
 		t.Deletes = append(t.Deletes, r.Key)
 	case r.Owed.After != began:
-		return &PublishRows{owed: r.Key, owedRow: r.Owed.Row()}
+		return &message.PublishRows{Owed: r.Key, OwedRow: r.Owed.Row()}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
@@ -48,22 +49,23 @@ type Session struct {
 	Judge   func(topic []byte, direct bool) bool
 	Replays *Replays // retained messages that new subscriptions are still owed; nil: none
 
-	FilterBytes    int32  // of the filters in Subs
-	ReceivedRoom   int32  // number of entries of Received for which memory is charged
-	Inflight       int32  // slots counted against receiveMax
-	receiveMax     int32  // the client's Receive Maximum, or limits.MaxInflight if that is smaller
-	notices        int32  // notifications in Direct
-	Expiry         uint32 // Session Expiry Interval in seconds; 0: the session ends with its connection
-	AwayByWall     bool   // Away was read from disk: it follows the wall clock forward
-	Ended          bool   // the session is no longer in the registry
-	awaiting       bool   // the journal will call Durable, which calls Pump
-	loading        bool   // a goroutine reads messages back from the disk
-	passedOver     bool   // a message of a shared subscription found no room here
-	Replaying      bool   // a goroutine sends the messages of Replays
-	purging        bool   // a goroutine deletes expired messages
-	queueFull      byte   // what the client chose for a full queue: an index of limits.QueueFulls; 0: nothing
-	requests       bool   // the client has sent a request to a handler on this connection: a place in its Receive Maximum is kept for the responses
-	warned, logged bool   // warned: the queue on disk is near its bound; logged: the log has a line about it
+	FilterBytes    int32          // of the filters in Subs
+	ReceivedRoom   int32          // number of entries of Received for which memory is charged
+	Inflight       int32          // slots counted against receiveMax
+	receiveMax     int32          // the client's Receive Maximum, or limits.MaxInflight if that is smaller
+	notices        int32          // notifications in Direct
+	Expiry         uint32         // Session Expiry Interval in seconds; 0: the session ends with its connection
+	AwayByWall     bool           // Away was read from disk: it follows the wall clock forward
+	Ended          bool           // the session is no longer in the registry
+	awaiting       bool           // the journal will call Durable, which calls Pump
+	loading        bool           // a goroutine reads messages back from the disk
+	passedOver     bool           // a message of a shared subscription found no room here
+	Replaying      bool           // a goroutine sends the messages of Replays
+	purging        bool           // a goroutine deletes expired messages
+	queueFull      byte           // what the client chose for a full queue: an index of limits.QueueFulls; 0: nothing
+	requests       bool           // the client has sent a request to a handler on this connection: a place in its Receive Maximum is kept for the responses
+	promised       queue.Promised // of Routed, where publishes are rejected when it is full
+	warned, logged bool           // warned: the queue on disk is near its bound; logged: the log has a line about it
 }
 
 // New makes a session for a client ID. It belongs to the principal owner (see
@@ -120,6 +122,11 @@ func (s *Session) Persistent() bool { return s.Expiry > 0 }
 // A message that belongs on disk is sent when the turn has committed it, any other as soon
 // as Pump can send it. At the queue's bound enqueue does what whenFull says.
 func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
+	if q == &s.Routed && t.Promises.Any() && s.whenFull() == limits.Reject {
+		if size, ok := t.Promises.Keep(s); ok {
+			s.promised.Return(size)
+		}
+	}
 	if s.full(t, q) && !s.makeRoom(t, q) {
 		it.Message.Release()
 		return

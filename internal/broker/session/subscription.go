@@ -1,9 +1,6 @@
 package session
 
-import (
-	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
-)
+import "github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 
 // Subscription is one filter of one session, or stands for a shared group.
 // Its options are guarded by the session's lock.
@@ -24,13 +21,3 @@ type Subscription struct {
 // Memory is about what the subscription takes: itself, its places in the session and
 // in the index, which may have a node for each level.
 func (sub *Subscription) Memory() int64 { return int64(3*len(sub.Filter)) + 300 }
-
-// SplitShare gives the group's name, empty for a filter that isn't shared, and
-// the filter that publishes are matched with.
-func SplitShare(filter string) (group, rest string) {
-	group, rest, shared, _ := topic.SplitShare(filter)
-	if !shared {
-		return "", filter
-	}
-	return group, rest
-}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
@@ -29,11 +30,12 @@ type Turn struct {
 	Notified []*peer.Peer // connections that got a handler's notification
 	ending   []*Session   // sessions whose queue passed its bound
 
-	Saves        []save     // what was enqueued and belongs on disk, until commit
-	Deletes      [][]byte   // keys of rows to go with that
-	row, key     []byte     // scratch
-	Feed         []*Session // sessions that have more to send than is in their queue in memory
-	nearFull     []*Session // sessions whose queue has come near its bound
+	Saves        []save         // what was enqueued and belongs on disk, until commit
+	Deletes      [][]byte       // keys of rows to go with that
+	row, key     []byte         // scratch
+	Feed         []*Session     // sessions that have more to send than is in their queue in memory
+	nearFull     []*Session     // sessions whose queue has come near its bound
+	Promises     queue.Promises // to the message in hand
 	whenFlushed  []func(t *Turn)
 	MustNotBlock bool // others wait for this goroutine: it must not read the disk
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
@@ -28,8 +29,9 @@ type Group struct {
 
 	Mu lockrank.Mutex[lockrank.Group]
 	Backlog
-	Dispatching bool // a goroutine passes on the messages of the backlog
-	again       bool // that goroutine is to look once more before it stops
+	promised    queue.Promised // of the backlog, where publishes are rejected when it is full
+	Dispatching bool           // a goroutine passes on the messages of the backlog
+	again       bool           // that goroutine is to look once more before it stops
 }
 
 // New is a shared subscription without members.
@@ -118,12 +120,35 @@ func (g *Group) any(is func(*session.Session) bool) bool {
 	return false
 }
 
-// Refuses says whether a publish to the group must be refused: the backlog's weight is above
-// level, or it is full and QueueFull is Reject.
-func (g *Group) Refuses(level int64) bool {
+// Refuses is that of a session.
+func (g *Group) Refuses(t *session.Turn, level int64, size int) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	return g.env.Weight(g.Messages, g.DiskBytes()) > level || g.env.Limits.QueueFull == limits.Reject && g.Full()
+	switch {
+	case g.env.Weight(g.Messages, g.DiskBytes()) > level:
+		return true
+	case g.env.Limits.QueueFull != limits.Reject:
+		return false
+	case g.fullToOthers():
+		return true
+	}
+	g.promised.Promise(size)
+	t.Promises.Note(g, size)
+	return false
+}
+
+// ReturnRoom takes back room that was promised to a message.
+func (g *Group) ReturnRoom(size int) {
+	g.Mu.Lock()
+	g.promised.Return(size)
+	g.Mu.Unlock()
+}
+
+// fullToOthers says whether the backlog is full for a message that no room is promised to.
+// g.Mu is held.
+func (g *Group) fullToOthers() bool {
+	l := &g.env.Limits
+	return g.Messages+g.promised.Messages() >= l.MaxQueued || g.DiskBytes()+g.promised.DiskBytes() >= l.MaxQueuedBytes
 }
 
 // HasMembers says whether there is a member left for messages that are handed back.
@@ -132,8 +157,8 @@ func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 // makeRoom does what QueueFull says when the backlog is at its bound, and says whether one
 // more message may come nevertheless. g.Mu is held.
 func (g *Group) makeRoom(t *session.Turn) bool {
-	if g.mayDrop() {
-		return true // Shed follows
+	if g.env.Limits.QueueFull != limits.EndSession && g.belowTwice() {
+		return true // Shed follows; or publishes are rejected, and members have left this one since it was not
 	}
 	if g.env.Limits.QueueFull == limits.DropOldest {
 		// Shed can't drop messages whose rows are not journaled yet, and here these come
@@ -150,8 +175,13 @@ func (g *Group) makeRoom(t *session.Turn) bool {
 // mayDrop says whether the full backlog may go beyond its bound, to drop its oldest messages
 // afterwards. g.Mu is held.
 func (g *Group) mayDrop() bool {
+	return g.env.Limits.QueueFull == limits.DropOldest && g.belowTwice()
+}
+
+// belowTwice says whether the backlog is below twice its bound. g.Mu is held.
+func (g *Group) belowTwice() bool {
 	l := &g.env.Limits
-	return l.QueueFull == limits.DropOldest && g.DiskBytes() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
+	return g.DiskBytes() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
 }
 
 // Add puts a message, of which it takes over the reference, behind the backlog.
@@ -160,6 +190,9 @@ func (g *Group) Add(t *session.Turn, m *message.Message) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	g.Attended = attended
+	if size, ok := t.Promises.Keep(g); ok {
+		g.promised.Return(size)
+	}
 	if g.Ended || g.Full() && !g.makeRoom(t) {
 		m.Release()
 		return

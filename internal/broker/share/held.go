@@ -29,7 +29,7 @@ func (g *Group) Hold(t *session.Turn, h *session.Held, o *message.Outgoing) bool
 	switch {
 	case g.Ended:
 		return true
-	case g.Full() && !g.mayDrop():
+	case g.fullToOthers() && !g.mayDrop():
 		return false
 	}
 	m := t.MessageOf(o)
