@@ -18,7 +18,8 @@ var (
 	ErrTokenRequired      error = storeError(statestore.TokenRequired.Text(false))
 	ErrTokenAhead         error = storeError(statestore.TokenAhead.Text(false))
 	ErrTokenTooLow        error = storeError(statestore.TokenTooLow.Text(false))
-	ErrQueueFull          error = storeError(statestore.QueueFull.Text(false)) // of a subscriber that would get a message of a transaction
+	ErrOtherDigest        error = storeError(statestore.OtherDigest.Text(false)) // of the message of a transaction's Once: the ID is taken by another message
+	ErrQueueFull          error = storeError(statestore.QueueFull.Text(false))   // of a subscriber that would get a message of a transaction
 	ErrQuotaExceeded      error = storeError(statestore.QuotaExceeded.Text(false))
 	ErrSyntax             error = storeError(statestore.Syntax.Text(false))
 	ErrNotAuthorized      error = storeError(statestore.NotAuthorized.Text(false))

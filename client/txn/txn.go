@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -161,6 +162,29 @@ func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *
 	return t
 }
 
+// Digest has the server remember a digest of the input beside the message of the last Once, of 1 to 64
+// bytes. A later Once of the same key and message ID with another digest is another message
+// under an ID that is taken: it is refused with client.ErrOtherDigest, and not answered with
+// AlreadyDone. LOAD returns the digest as the context of the message.
+func (t *Txn) Digest(digest []byte) *Txn {
+	if len(t.once) == 0 {
+		t.mistake(errors.New("Digest without a Once before it: call Once first"))
+		return t
+	}
+	once := &t.once[len(t.once)-1]
+	switch {
+	case len(once.Words) > 3 && slices.ContainsFunc(once.Words[3:], isContext):
+		t.mistake(errors.New("Digest of a Once that has a digest, or bytes for Load to give back: give one of them"))
+	case len(digest) == 0 || len(digest) > protocol.MaxDigest:
+		t.mistake(fmt.Errorf("a Digest of %d bytes: it must have 1 to %d", len(digest), protocol.MaxDigest))
+	}
+	*once = once.With("DIGEST", append([]byte{}, digest...))
+	return t
+}
+
+// isContext tells the option of a Once that gives the message a context.
+func isContext(word []byte) bool { return string(word) == "CTX" || string(word) == "DIGEST" }
+
 // Settled is a message that a transaction can acknowledge: a client.Delivery.
 type Settled interface{ Settling() transact.Settling }
 
@@ -305,7 +329,11 @@ type OperationError struct {
 }
 
 func (e *OperationError) Error() string {
-	return fmt.Sprintf("%s %s: %v", e.Operation, protocol.Quote(e.Key), e.Err)
+	text := fmt.Sprintf("%s %s: %v", e.Operation, protocol.Quote(e.Key), e.Err)
+	if e.Quota != "" {
+		text += " (the server's --" + e.Quota + ")"
+	}
+	return text
 }
 
 // Unwrap returns Err.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
@@ -81,6 +83,13 @@ func TestTxn(t *testing.T) {
 	if err != nil || loaded.Status != client.Confirmed || loaded.Version != once.Versions[0] {
 		t.Errorf("LOAD of m1: %+v, %v", loaded, err)
 	}
+	commit(t, c.Txn().Once(string(a), "m3", 0).Digest([]byte("one")))
+	if r := commit(t, c.Txn().Once(string(a), "m3", 0).Digest([]byte("one"))); r.Outcome != txn.AlreadyDone {
+		t.Errorf("the same message: %+v", r)
+	}
+	if _, err := c.Txn().Once(string(a), "m3", 0).Digest([]byte("two")).Commit(within(t)); !errors.Is(err, client.ErrOtherDigest) {
+		t.Errorf("another message with the ID: %v", err)
+	}
 	token := hlc.Timestamp{Wall: 1, Node: "n"}
 	commit(t, c.Txn().Then(gone.Set(nil).Fence(token)))
 	_, err = c.Txn().Then(gone.Del()).Commit(within(t))
@@ -98,6 +107,11 @@ func TestErrors(t *testing.T) {
 		"an expiry of nothing": c.Txn().Then(k.Set(nil).Expire(0)),
 		"a Del that expires":   c.Txn().Then(k.Del().Expire(time.Second)),
 		"Once for less":        c.Txn().Once("k", "a", -1),
+		"a digest of nothing":  c.Txn().Digest([]byte("d")).Once("k", "a", 0),
+		"an empty digest":      c.Txn().Once("k", "a", 0).Digest(nil),
+		"two digests":          c.Txn().Once("k", "a", 0).Digest([]byte("d")).Digest([]byte("d")),
+		"a digest and more":    c.Txn().OnceWith("k", "a", 0, []byte("c")).Digest([]byte("d")),
+		"a digest too long":    c.Txn().Once("k", "a", 0).Digest(make([]byte, 65)),
 	} {
 		if _, err := x.Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
@@ -111,6 +125,14 @@ func TestErrors(t *testing.T) {
 	var operation *txn.OperationError
 	if !errors.As(err, &operation) || operation.Operation != "DEL" || operation.Key != string(k) {
 		t.Errorf("one key twice: %v", err)
+	}
+	many := c.Txn()
+	for i := range protocol.DefaultMaxTxnOperations + 1 {
+		many.Then(key(t, fmt.Sprint("many", i)).Del())
+	}
+	_, err = many.Commit(within(t))
+	if !errors.Is(err, client.ErrQuotaExceeded) || !errors.As(err, &operation) || operation.Quota != "max-txn-operations" || !strings.Contains(err.Error(), "--max-txn-operations") {
+		t.Errorf("too many operations: %v", err)
 	}
 	_, err = c.Txn().Then(txn.Key("").Del()).Commit(within(t))
 	if !errors.Is(err, client.ErrEmptyKey) || !errors.As(err, &operation) {

@@ -112,3 +112,43 @@ func TestTransactionInThePreview(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// An ID that another message has is refused by the digests of both, also after a restart, and
+// by what DONE has left; without a digest on either side nothing is compared.
+func TestTransactionOfAnotherMessageWithTheSameID(t *testing.T) {
+	t.Parallel()
+	const other = "the message is remembered with another digest"
+	n := start(t)
+	r := n.requester()
+	if got := r.txn("ONCE k m DIGEST one SET a 1"); !done(got) {
+		t.Fatalf("the first: %q", got)
+	}
+	r.txn("ONCE k plain SET a 2")
+	r.want("+OK\r\n", "STORE", "k2", "state", "stored", "-", "CTX", "captured")
+	alreadyDone := func(words string) {
+		t.Helper()
+		if got := r.txn(words); !strings.HasPrefix(got, "*2\r\n:0\r\n") {
+			t.Errorf("%s: %q, want it done already", words, got)
+		}
+	}
+	refused := func(words string) {
+		t.Helper()
+		if got := r.txn(words); got != operationFailure(2, other) {
+			t.Errorf("%s: %q, want it refused", words, got)
+		}
+		r.want(blob("2"), "GET", "a")
+	}
+	alreadyDone("SET a 3 ONCE k2 stored DIGEST one") // a STORE leaves no digest
+	r.want(":1\r\n", "DONE", "k2", "stored", "CTX", "two")
+	for range 2 {
+		refused("SET a 3 ONCE k m DIGEST two")
+		refused("SET a 3 ONCE k m DIGEST on")
+		refused("SET a 3 ONCE k2 stored DIGEST one")
+		alreadyDone("SET a 3 ONCE k m DIGEST one")
+		alreadyDone("SET a 3 ONCE k m")
+		alreadyDone("SET a 3 ONCE k plain DIGEST one")
+		alreadyDone("SET a 3 ONCE k2 stored DIGEST two")
+		n.Restart()
+		r = n.requester()
+	}
+}

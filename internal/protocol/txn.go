@@ -225,7 +225,10 @@ func parseToken(w *words, cmd *statestore.Command) statestore.Fault {
 	return statestore.None
 }
 
-// parseOnce reads key messageId [KEEP ms] [CTX blob], the options in any order.
+// MaxDigest is how long a digest of ONCE may be, in bytes.
+const MaxDigest = 64
+
+// parseOnce reads key messageId [KEEP ms] [CTX blob | DIGEST bytes], the options in any order.
 func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 	key, f := w.key(maxKey)
 	if f != statestore.None {
@@ -249,18 +252,22 @@ func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 			if once.KeepMs, ok = milliseconds(text); !ok {
 				return statestore.Syntax
 			}
-			continue
 		case w.option("ctx"):
 			text, ok := w.next()
 			if !ok || once.Context != nil {
 				return statestore.Syntax
 			}
 			once.Context = text
-			continue
+		case w.option("digest"):
+			digest, ok := w.next()
+			if !ok || once.Context != nil || len(digest) == 0 || len(digest) > MaxDigest {
+				return statestore.Syntax
+			}
+			once.Context, once.Compare = digest, true
+		default:
+			return t.Remember(key, once)
 		}
-		break
 	}
-	return t.Remember(key, once)
 }
 
 // maxText is how long a string or binary of an MQTT packet may be, in bytes.

@@ -78,6 +78,9 @@ func TestParseTxnRefuses(t *testing.T) {
 		{"ONCE a m KEEP -1", 1, statestore.Syntax},
 		{"ONCE a m KEEP 1 KEEP 1", 1, statestore.Syntax},
 		{"ONCE a " + longID, 1, statestore.Syntax},
+		{"ONCE a m DIGEST", 1, statestore.Syntax},
+		{"ONCE a m DIGEST d DIGEST d", 1, statestore.Syntax},
+		{"ONCE a m DIGEST " + strings.Repeat("d", protocol.MaxDigest+1), 1, statestore.Syntax},
 		{"SET " + longKey + " 1", 1, statestore.Syntax},
 		{"DEL a DEL b DEL c DEL d DEL e", 5, statestore.QuotaExceeded},
 	} {
@@ -90,6 +93,10 @@ func TestParseTxnRefuses(t *testing.T) {
 		if _, f := parseTxn([]byte(payload)); f.Op != 1 || f.Fault != statestore.EmptyKey && f.Fault != statestore.Syntax {
 			t.Errorf("%q: %+v", payload, f)
 		}
+	}
+	digest := strings.Repeat("d", protocol.MaxDigest)
+	if x, f := parseTxn(words("TXN ONCE a m DIGEST " + digest + " KEEP 5")); f != (protocol.TxnFault{}) || string(x.Once[0].Context) != digest || !x.Once[0].Compare || x.Once[0].KeepMs != 5 {
+		t.Errorf("%+v, %+v", x.Once, f)
 	}
 	if _, f := parseTxn(words("TXN DEL a DEL b DEL c DEL d")); f != (protocol.TxnFault{}) {
 		t.Errorf("refused at the bound: %+v", f)

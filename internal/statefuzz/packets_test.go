@@ -412,6 +412,9 @@ func (g *generator) operation() (args []string) {
 		if g.oneIn(2) {
 			args = append(args, "KEEP", g.milliseconds())
 		}
+		if g.oneIn(2) {
+			args = append(args, "DIGEST", g.text(g.length(70)))
+		}
 		return args
 	case 5:
 		return []string{"SETTLE", pick(g, fmt.Sprint(g.IntN(20)), fmt.Sprint(g.IntN(20)), "65535", "65536", "-1", "x")}

@@ -35,6 +35,7 @@ const (
 	QueueFull
 	NotUnderWay
 	SettledTwice // by two operations of one transaction
+	OtherDigest  // the message of ONCE is remembered with another digest
 )
 
 var faultTexts = [...]string{
@@ -63,6 +64,7 @@ var faultTexts = [...]string{
 	QueueFull:          "the queue of a subscriber is full",
 	NotUnderWay:        "no message with this packet identifier is under way",
 	SettledTwice:       "an earlier operation settles the same message",
+	OtherDigest:        "the message is remembered with another digest",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

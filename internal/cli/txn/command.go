@@ -40,7 +40,8 @@ transaction is a JSON object in FILE, or on standard input with -:
 All parts may be left out. A condition has one of "exists" (true or false),
 "value", "version" ("-": there is no such key) and "made_by" (the ID of the
 message that made the key's version). With "once" the server does it once, and
-answers a repetition "already done". A write may have a "fencing_token". A message
+answers a repetition "already done"; with a "digest" beside the ID, a repetition
+with another digest is an error. A write may have a "fencing_token". A message
 may have "retain", "expiry", "utf8", "content_type", "response_topic",
 "correlation_data" and "user", a list of pairs of name and value. Names and values
 that are not UTF-8 come in base 64 in fields that end with _base64.

@@ -72,6 +72,9 @@ type once struct {
 	KeyBase64 []byte  `json:"key_base64"`
 	MessageID string  `json:"message_id"`
 	Keep      string  `json:"keep"` // a duration; empty: as long as the server says
+
+	Digest       *string `json:"digest"`
+	DigestBase64 []byte  `json:"digest_base64"`
 }
 
 // message is one to be published.
@@ -231,6 +234,13 @@ func (o *once) build(t *txn.Txn) error {
 		}
 	}
 	t.Once(string(key), o.MessageID, keep)
+	if given := (text{"digest", o.Digest, o.DigestBase64}); given.given() {
+		digest, err := given.bytes()
+		if err != nil {
+			return err
+		}
+		t.Digest(digest)
+	}
 	return nil
 }
 

@@ -54,6 +54,10 @@ func Judge(t *Transaction, w *World, out *Outcome) {
 	}
 	for i := range t.Once {
 		if memo := w.Once[i].Live(w.Env.NowMs); memo != nil {
+			if t.Once[i].isOther(memo) {
+				out.refuse(t.Once[i].Op, statestore.OtherDigest, statestore.NoBound)
+				return
+			}
 			out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.AlreadyDone, Version: memo.Version}
 			if len(t.Once) > 1 {
 				out.Reply.Op = t.Once[i].Op

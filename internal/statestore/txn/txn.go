@@ -9,6 +9,8 @@
 package txn
 
 import (
+	"bytes"
+
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -46,7 +48,14 @@ type Once struct {
 	Key     int
 	Message []byte
 	Context []byte // what LOAD gives back; nil: nothing
+	Compare bool   // Context is a digest: a message that is remembered with another one is another message
 	KeepMs  int64  // 0: as long as the server says
+}
+
+// isOther says whether what is remembered is of another message with the same ID. What STORE
+// has remembered without DONE is no digest.
+func (o *Once) isOther(memo *statestore.Memo) bool {
+	return o.Compare && memo.Done && len(memo.Context) > 0 && !bytes.Equal(o.Context, memo.Context)
 }
 
 // Publish is a message that the transaction publishes, as far as the words of the request

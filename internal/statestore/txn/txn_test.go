@@ -155,6 +155,12 @@ func TestOrderOfChecks(t *testing.T) {
 	check(1, 0, statestore.MissingTimestamp, statestore.NoBound)
 	x.Stamp(stamp, statestore.Stamp{})
 	check(0, statestore.AlreadyDone, statestore.None, statestore.NoBound)
+	x.Once[0].Context, x.Once[0].Compare = []byte("one"), true
+	check(0, statestore.AlreadyDone, statestore.None, statestore.NoBound) // what is remembered is no digest, as it is not done
+	w.Once[0].Done, w.Once[0].Context = true, []byte("another")
+	check(1, 0, statestore.OtherDigest, statestore.NoBound)
+	w.Once[0].Context = []byte("one")
+	check(0, statestore.AlreadyDone, statestore.None, statestore.NoBound)
 	w.Env.NowMs++ // the message is forgotten
 	check(2, statestore.ConditionFailed, statestore.None, statestore.NoBound)
 	x.Conditions[0].Operand = []byte("v")
