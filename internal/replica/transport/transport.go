@@ -101,13 +101,13 @@ func Listen(o Options) (*Transport, error) {
 	}
 	t := &Transport{o: o, listener: listener, peers: map[uint64]*peer{}, open: make(chan struct{}, maxConnections)}
 	t.ending, t.end = context.WithCancel(context.Background())
-	t.running.Go(t.accept)
 	for id, address := range o.Peers {
-		if id == o.ID {
-			continue
+		if id != o.ID {
+			t.peers[id] = &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
 		}
-		p := &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
-		t.peers[id] = p
+	}
+	t.running.Go(t.accept) // reads peers, which do not change any more
+	for _, p := range t.peers {
 		t.running.Go(func() { t.runPeer(p) })
 	}
 	return t, nil

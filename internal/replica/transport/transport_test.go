@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,15 +31,24 @@ type node struct {
 	log      *logs.Text
 }
 
-// address finds an address that is free.
+// nextPort is where address looks next: below the ports that systems give to connections by
+// themselves, of which one could be that of a node which is being started again.
+var nextPort atomic.Int32
+
+func init() { nextPort.Store(20000 + rand.Int32N(8000)) }
+
+// address finds an address that is free, and gives it to no other test.
 func address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func start(t *testing.T, o Options) *node {
