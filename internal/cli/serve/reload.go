@@ -27,14 +27,12 @@ func hangups(s *server.Server, inForce *settings) (hangup <-chan os.Signal, stop
 	return signals, func() { signal.Stop(signals) }
 }
 
-// untilDone has the server read its configuration's files again at each SIGHUP, until ctx
-// ends.
-func untilDone(ctx context.Context, s *server.Server, inForce *settings, hangup <-chan os.Signal) {
+// untilDone calls reload at each SIGHUP, until ctx ends.
+func untilDone(ctx context.Context, hangup <-chan os.Signal, reload func()) {
 	for {
 		select {
 		case <-hangup:
-			inForce.reload(s)
-			_ = s.Reload() // what went wrong is in the log
+			reload()
 		case <-ctx.Done():
 			return
 		}

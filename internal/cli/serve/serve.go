@@ -65,6 +65,8 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 // serve runs a server until ctx ends.
 func serve(ctx context.Context, set *settings, out io.Writer) error {
 	cfg := set.cfg
+	manager := newNotifier()
+	manager.status("reading the data in " + cfg.DataDir)
 	s, err := server.StartContext(ctx, cfg)
 	if err != nil {
 		return err
@@ -83,7 +85,15 @@ func serve(ctx context.Context, set *settings, out io.Writer) error {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
 	}
 	say("holdfast listening on %s with data in %s (%s), durability %s", strings.Join(mqtt, " "), cfg.DataDir, output.Counted(s.Keys(), "key"), cfg.Durability)
-	untilDone(ctx, s, set, hangup)
+	serving := "listening on " + strings.Join(append(mqtt, webSocket...), " ")
+	manager.ready(serving)
+	untilDone(ctx, hangup, func() {
+		manager.reloading()
+		set.reload(s)
+		_ = s.Reload() // what went wrong is in the log
+		manager.ready(serving)
+	})
+	manager.stopping()
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := s.Shutdown(grace); err != nil {

@@ -1,6 +1,7 @@
-package main
+package root
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 
 func TestFlagsAreThoseOfStatestoreCLI(t *testing.T) {
 	t.Parallel()
-	root := newRootCommand()
+	root := New("")
 	for flag, commands := range map[string]string{
 		"hostname n": "get set del vdel watch scan", "port p": "get set del vdel watch scan", "notls ": "get set del vdel watch scan",
 		"cafile T": "get set del vdel watch scan", "certfile C": "get set del vdel watch scan", "keyfile K": "get set del vdel watch scan",
@@ -40,5 +41,29 @@ func TestHelp(t *testing.T) {
 			check(sub)
 		}
 	}
-	check(newRootCommand())
+	check(New(""))
+}
+
+func TestVersionNamesCommitAndDate(t *testing.T) {
+	t.Parallel()
+	noted := func(pairs ...string) *debug.BuildInfo {
+		info := &debug.BuildInfo{}
+		for i := 0; i < len(pairs); i += 2 {
+			info.Settings = append(info.Settings, debug.BuildSetting{Key: pairs[i], Value: pairs[i+1]})
+		}
+		return info
+	}
+	for _, test := range []struct {
+		info *debug.BuildInfo
+		want string
+	}{
+		{nil, ""},
+		{noted("GOOS", "linux"), ""},
+		{noted("vcs.revision", "5fd33fe", "vcs.time", "2026-11-22T20:00:00Z", "vcs.modified", "false"), " commit 5fd33fe 2026-11-22T20:00:00Z"},
+		{noted("vcs.revision", "5fd33fe", "vcs.time", "2026-11-22T20:00:00Z", "vcs.modified", "true"), " commit 5fd33fe 2026-11-22T20:00:00Z modified"},
+	} {
+		if got := source(test.info); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.info, got, test.want)
+		}
+	}
 }

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// healthPath is where the server says whether it is ready: GET, the answer is a healthAnswer
+// as JSON.
+const healthPath = "/v1/health"
+
+type healthAnswer struct {
+	Unready []string // empty: it serves clients
+}
+
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(healthAnswer{Unready: s.unready()})
+}
+
+// Health asks the server that runs on dataDir why it does not serve clients, for the reasons
+// that /readyz of --admin gives; none: it serves them. The error is ErrNotRunning if no
+// server can be reached, which is so until a starting server has read its data.
+func Health(ctx context.Context, dataDir string) (unready []string, err error) {
+	body, err := askControl(ctx, dataDir, http.MethodGet, healthPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var answer healthAnswer
+	if err := json.NewDecoder(body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("the server's answer cannot be understood: %w", err)
+	}
+	return answer.Unready, nil
+}
