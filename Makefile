@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash faults simulate abuse soak fuzz bench compare lint
+.PHONY: startup build test race race-journal interop crash faults simulate abuse soak fuzz bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -35,6 +35,9 @@ soak: ## thousands of clients come and go for an hour, and what the process hold
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .
+
+release: ## archives, packages and checksums of VERSION, into dist (docs/installing.md)
+	go run -C deploy/release . -version $(or $(VERSION),v0.0.0) -out $(CURDIR)/dist
 
 fuzz: ## every fuzz target for FUZZTIME each
 	./fuzz.sh $(or $(FUZZTIME),1m)
