@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/mqttconn"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
@@ -202,7 +203,7 @@ func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *clie
 	switch {
 	case errors.As(err, &said):
 		l.close()
-		return nil, fmt.Errorf("topic filter %q: %w", s.filters[said.Filter], rejected(err))
+		return nil, fmt.Errorf("topic filter %q: %w", s.filters[said.Filter], mqttconn.Rejected(err))
 	case errors.Is(err, clientconn.ErrEnded):
 		return nil, fmt.Errorf("cannot subscribe: %w", <-l.ended)
 	case err != nil:
