@@ -51,7 +51,8 @@
 //     the write conditional ([IfVersion], [IfAbsent]) so that repeating it is safe,
 //     and have it repeated with [RetryWrites];
 //   - watches are registered again, and the gap is closed with a GET: a
-//     [Watch] whose key has changed meanwhile gets an [Event] for it.
+//     [Watch] whose key has changed meanwhile gets an [Event] for it;
+//   - a [Session] sends messages again that the server has not acknowledged.
 //
 // # Changes
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/internal/subscriptions"
 	"github.com/holdfast-mqtt/holdfast/client/internal/valid"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 )
 
 // Session publishes and receives messages at QoS 1, over a connection of its own
@@ -41,6 +42,7 @@ func DialSession(ctx context.Context, address string, opts ...Option) (*Session,
 	if err != nil {
 		return nil, err
 	}
+	cfg.Sent = new(clientconn.Unacknowledged)
 	s := &Session{
 		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config, address),
 		subscriptions: subscriptions.NewList(isRefusal), inbox: inbox.New[*sessionLink, Delivery](inboxBound, ErrClosed),
@@ -88,9 +90,15 @@ func (s sessionLinks) Live(ctx context.Context) (*invoke.Link, error) {
 // acknowledged all of them. A Holdfast that runs with its default durability does so
 // after its fsync.
 //
+// When the connection is lost, Publish goes on over the next one that resumes the MQTT
+// session: what has no acknowledgement is sent again, with DUP and in its order
+// [MQTT-4.4.0-1], so the server may publish it twice.
+//
 // [ErrInvalidOption] means that every server would refuse one of them; nothing was sent.
 // A [*RejectedError] is the server's refusal of one of them, [ErrTooLarge] means that
-// one is larger than it takes. With [ErrUnknownOutcome], some may have been published.
+// one is larger than it takes. With [ErrUnknownOutcome], some may have been published: ctx
+// has ended, or the server has lost the session. After the end of ctx the session still
+// sends what had no acknowledgement over the next connection.
 func (s *Session) Publish(ctx context.Context, messages ...Message) error {
 	for i := range messages {
 		if err := (*wireMessage)(&messages[i]).Check(); err != nil {
@@ -108,15 +116,9 @@ func (s *Session) Publish(ctx context.Context, messages ...Message) error {
 			return fmt.Errorf("publish to %s: %w: %d bytes, the limit is %d bytes", messages[i].Topic, ErrTooLarge, n, l.LimitBytes())
 		}
 	}
-	p := conn.NewPublishing(len(messages))
-	for i := range messages {
-		m := (*wireMessage)(&messages[i])
-		if err := l.Send(ctx, 1, p.Message(i), m.Append); err != nil {
-			return fmt.Errorf("publish to %s: %w: %w", m.Topic, ErrUnknownOutcome, l.Judge(err))
-		}
-	}
-	if i, err := p.Await(ctx); err != nil {
-		if err = l.Judge(err); !isRefusal(err) {
+	encode := func(i int) func([]byte, uint16) []byte { return (*wireMessage)(&messages[i]).Append }
+	if i, sent, err := conn.Publish(ctx, s.conn, l, len(messages), encode); err != nil {
+		if err = l.Judge(err); sent && !isRefusal(err) {
 			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
 		return fmt.Errorf("publish to %s: %w", messages[i].Topic, err)

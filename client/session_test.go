@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,5 +216,71 @@ func TestSessionEndsWithClose(t *testing.T) {
 	}
 	if _, err := client.DialSession(t.Context(), "127.0.0.1:1"); err == nil {
 		t.Error("no server listens there")
+	}
+}
+
+// A Publish that waits for its acknowledgement survives the connection: the session sends
+// the message again over the next one.
+func TestPublishSurvivesALostConnection(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, testserver.Shared().Addr)
+	s := dialSession(t, p.addr)
+	in := subscribe(t, dialSession(t, testserver.Shared().Addr), "survives/+")
+	mustPublish(t, s, text("survives/1", ""))
+	in.wantNext(t, "survives/1")
+
+	p.hold()
+	before := p.sent()
+	published := make(chan error, 1)
+	payload := strings.Repeat("x", 1000)
+	go func() {
+		published <- s.Publish(within(t, patience), text("survives/2", payload), text("survives/3", payload))
+	}()
+	eventually(t, "the messages are under way", func() bool { return p.sent() > before+2*len(payload) })
+	p.cut()
+	p.release()
+	if err := <-published; err != nil {
+		t.Fatal(err)
+	}
+	// The server may have had them before: then they come twice.
+	var last string
+	for d := in.next(t); ; d = in.next(t) {
+		d.Ack()
+		if last = d.Topic; last == "survives/3" {
+			break
+		}
+	}
+	if n := p.connections(); n != 2 {
+		t.Errorf("%d connections, want 2", n)
+	}
+}
+
+// What becomes of a message is unknown when the session is closed before its acknowledgement,
+// and when the server has lost the session.
+func TestPublishOfASessionThatEnds(t *testing.T) {
+	t.Parallel()
+	addr := testserver.FreeAddress()
+	server := testserver.Run(t, "--listen", addr)
+	for _, ends := range []func(p *proxy, s *client.Session){
+		func(_ *proxy, s *client.Session) { _ = s.Close() },
+		func(p *proxy, _ *client.Session) {
+			server.Kill()
+			testserver.Run(t, "--listen", addr) // with no data
+			p.cut()
+			p.release()
+		},
+	} {
+		p := startProxy(t, addr)
+		s := dialSession(t, p.addr)
+		p.hold()
+		before := p.sent()
+		published := make(chan error, 1)
+		payload := strings.Repeat("x", 1000)
+		go func() { published <- s.Publish(within(t, patience), text("unknown", payload)) }()
+		eventually(t, "the message is under way", func() bool { return p.sent() > before+len(payload) })
+		ends(p, s)
+		if err := <-published; !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%v, want ErrUnknownOutcome", err)
+		}
 	}
 }

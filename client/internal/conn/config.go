@@ -18,9 +18,10 @@ type Config struct {
 	Dial               func(context.Context) (net.Conn, error) // makes the network connection
 	Timeout            time.Duration                           // of an attempt to connect, and of a request without a deadline
 	KeepAlive          time.Duration
-	MinBackoff         time.Duration // the first pause between two attempts to connect
-	MaxBackoff         time.Duration // the longest
-	MaxPacketSizeBytes uint32        // the largest packet that the server may send; 0: clientconn.DefaultMaxPacketBytes
+	MinBackoff         time.Duration              // the first pause between two attempts to connect
+	MaxBackoff         time.Duration              // the longest
+	MaxPacketSizeBytes uint32                     // the largest packet that the server may send; 0: clientconn.DefaultMaxPacketBytes
+	Sent               *clientconn.Unacknowledged // the messages of Publish that outlive a connection; nil: none does
 	Logger             *slog.Logger
 	Errors             Errors
 }

@@ -26,7 +26,7 @@ func New(ctx context.Context, cfg *Config, received func(*mqtt.Publish)) (*Conn,
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{clientconn.New(nc, clientconn.Config{Received: received, MaxPacketBytes: cfg.MaxPacketSizeBytes}), cfg}, nil
+	return &Conn{clientconn.New(nc, clientconn.Config{Received: received, MaxPacketBytes: cfg.MaxPacketSizeBytes, Sent: cfg.Sent}), cfg}, nil
 }
 
 // Handshake completes packet from the configuration, and connects. When it fails,

@@ -2,13 +2,56 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 )
 
-// Publishing is messages that were sent together and wait for their acknowledgements.
-type Publishing struct {
+// Sender is a connection of a session whose messages outlive it (clientconn.Unacknowledged).
+type Sender interface {
+	comparable
+	Link
+	SendKept(ctx context.Context, qos byte, pending clientconn.Pending, encode func(dst []byte, packetID uint16) []byte) error
+	// Dead is closed after the end of the connection, when there is no other one yet.
+	Dead() <-chan struct{}
+}
+
+// Publish sends messages at QoS 1, in order, and waits for all acknowledgements. It begins
+// with the connection l, and goes on over the next one of k if that ends. encode gives what
+// appends message i, from 0.
+//
+// An error is that of message i; sent says whether this message, or one before it, may have
+// been published. The error is clientconn.ErrEnded if the server has lost the session.
+func Publish[L Sender](ctx context.Context, k *Upkeep[L], l L, messages int, encode func(i int) func(dst []byte, packetID uint16) []byte) (i int, sent bool, err error) {
+	p := newPublishing(messages)
+	for i := range messages {
+		for {
+			err := l.SendKept(ctx, 1, &p.sent[i], encode(i))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, clientconn.ErrEnded) {
+				return i, i > 0, err
+			}
+			select {
+			case <-l.Dead():
+			case <-ctx.Done():
+			}
+			if l, err = k.Live(ctx); err != nil {
+				return i, i > 0, err
+			}
+			if i, err := p.failed(); err != nil { // the messages after it would lack it
+				return i, true, err
+			}
+		}
+	}
+	i, err = p.await(ctx)
+	return i, true, err
+}
+
+// publishing is messages that were sent together and wait for their acknowledgements.
+type publishing struct {
 	sent []sentMessage
 	done chan struct{} // closed when there are no more to come
 
@@ -16,16 +59,16 @@ type Publishing struct {
 	left int // under mu: acknowledgements to come
 }
 
-// sentMessage is a message of a Publishing. It implements clientconn.Pending.
+// sentMessage is a message of a publishing. It implements clientconn.Pending.
 type sentMessage struct {
-	of      *Publishing
+	of      *publishing
 	settled bool  // under of.mu
 	err     error // under of.mu
 }
 
-// NewPublishing is for so many messages.
-func NewPublishing(messages int) *Publishing {
-	p := &Publishing{sent: make([]sentMessage, messages), done: make(chan struct{}), left: messages}
+// newPublishing is for so many messages.
+func newPublishing(messages int) *publishing {
+	p := &publishing{sent: make([]sentMessage, messages), done: make(chan struct{}), left: messages}
 	for i := range p.sent {
 		p.sent[i].of = p
 	}
@@ -34,9 +77,6 @@ func NewPublishing(messages int) *Publishing {
 	}
 	return p
 }
-
-// Message is what is told the outcome of message i, from 0.
-func (p *Publishing) Message(i int) clientconn.Pending { return &p.sent[i] }
 
 func (m *sentMessage) Acknowledged(o clientconn.Outcome) { m.settle(o.Err()) }
 func (m *sentMessage) Lost()                             { m.settle(clientconn.ErrEnded) }
@@ -50,9 +90,9 @@ func (m *sentMessage) settle(err error) {
 	}
 }
 
-// Await waits for all acknowledgements, and returns the first message that has failed, or
+// await waits for all acknowledgements, and returns the first message that has failed, or
 // that has no acknowledgement when ctx ends.
-func (p *Publishing) Await(ctx context.Context) (i int, err error) {
+func (p *publishing) await(ctx context.Context) (i int, err error) {
 	var ended error
 	select {
 	case <-p.done:
@@ -67,6 +107,18 @@ func (p *Publishing) Await(ctx context.Context) (i int, err error) {
 			return i, m.err
 		case !m.settled:
 			return i, ended
+		}
+	}
+	return 0, nil
+}
+
+// failed returns the first message that has failed so far.
+func (p *publishing) failed() (i int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.sent {
+		if err := p.sent[i].err; err != nil {
+			return i, err
 		}
 	}
 	return 0, nil

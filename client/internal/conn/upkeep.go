@@ -69,6 +69,9 @@ func (k *Upkeep[L]) AwaitFirst(ctx context.Context) error {
 func (k *Upkeep[L]) Stop() {
 	k.cancel()
 	<-k.stopped
+	if k.cfg.Sent != nil {
+		k.cfg.Sent.Drop()
+	}
 }
 
 // Run connects, and connects again whenever the connection is lost, until Stop. It calls

@@ -36,6 +36,10 @@ type Config struct {
 	// QoS2 is what the client has received at QoS 2; without it a message at QoS 2 ends the
 	// connection. It outlives the connection, as the MQTT session does.
 	QoS2 *Unreleased
+	// Sent is what the client has sent by SendKept and the server has not acknowledged; without
+	// it such messages are lost with the connection. It outlives the connection, as the MQTT
+	// session does.
+	Sent *Unacknowledged
 }
 
 // ReasonError is an error that the server sent: a CONNACK, PUBACK, PUBREC, PUBCOMP, SUBACK,
@@ -75,7 +79,8 @@ type Conn struct {
 	out            *output
 	window         window
 	pings          pings
-	receiving      atomic.Int32 // messages above QoS 0 that are not acknowledged
+	receiving      atomic.Int32  // messages above QoS 0 that are not acknowledged
+	resumed        chan struct{} // closed when the messages of earlier connections have been sent again
 
 	// The reader's.
 	in     *fromserver.Reader
@@ -94,7 +99,7 @@ func New(nc net.Conn, cfg Config) *Conn {
 	if cfg.MaxPacketBytes == 0 {
 		cfg.MaxPacketBytes = DefaultMaxPacketBytes
 	}
-	c := &Conn{nc: nc, cfg: cfg, out: newOutput(nc), in: fromserver.NewReader(nc, int(cfg.MaxPacketBytes)), done: make(chan struct{})}
+	c := &Conn{nc: nc, cfg: cfg, out: newOutput(nc), in: fromserver.NewReader(nc, int(cfg.MaxPacketBytes)), resumed: make(chan struct{}), done: make(chan struct{})}
 	c.window.init()
 	return c
 }
@@ -129,9 +134,15 @@ func (c *Conn) Connect(ctx context.Context, connect *mqtt.Connect) (*mqtt.Connac
 	if ack.HasServerKeepAlive { // [MQTT-3.1.2-21]
 		keepAlive = ack.ServerKeepAlive
 	}
-	c.window.open(ack.ReceiveMaximum)
+	again := c.resume(ack.SessionPresent)
+	c.window.open(ack.ReceiveMaximum, again)
 	go c.out.write()
 	go c.run()
+	if len(again) > 0 {
+		go c.sendAgain(again)
+	} else {
+		close(c.resumed)
+	}
 	c.pings.start(c, time.Duration(keepAlive)*time.Second)
 	return &ack, nil
 }
@@ -180,7 +191,8 @@ func protocolError(e *mqtt.Error) error {
 // MaxPacket is the largest packet, in bytes, that the server takes; 0: any.
 func (c *Conn) MaxPacket() uint32 { return c.maxPacket }
 
-// Done is closed when the connection has ended, and each Pending has been told so.
+// Done is closed when the connection has ended, and each Pending has been told so, but for
+// those of messages that outlive it.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err says, after Done, why the connection has ended: a [*ReasonError] for the server's
@@ -192,10 +204,34 @@ func (c *Conn) Err() error { return c.err }
 // packet with the identifier that it is given; it must not block, nor call the connection.
 // After an error nothing has been sent, and pending is told nothing.
 func (c *Conn) Send(ctx context.Context, qos byte, pending Pending, encode func(dst []byte, packetID uint16) []byte) error {
-	if err := c.out.waitRoom(ctx); err != nil {
+	if err := c.awaitTurn(ctx); err != nil {
 		return err
 	}
 	return c.request(ctx, request{pending: pending, packet: mqtt.PUBLISH, qos: qos}, encode)
+}
+
+// SendKept is Send for a message that outlives the connection, if there is Config.Sent: until
+// it is acknowledged, the connections that resume the session send it again.
+func (c *Conn) SendKept(ctx context.Context, qos byte, pending Pending, encode func(dst []byte, packetID uint16) []byte) error {
+	if err := c.awaitTurn(ctx); err != nil {
+		return err
+	}
+	return c.request(ctx, request{pending: pending, packet: mqtt.PUBLISH, qos: qos, kept: c.cfg.Sent != nil}, encode)
+}
+
+// awaitTurn waits until the messages of earlier connections have been sent again, and for
+// room in the output.
+func (c *Conn) awaitTurn(ctx context.Context) error {
+	select {
+	case <-c.resumed:
+	default:
+		select {
+		case <-c.resumed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return c.out.waitRoom(ctx)
 }
 
 // SendQoS0 sends a PUBLISH at QoS 0, when there is room in the output.
@@ -211,6 +247,9 @@ func (c *Conn) request(ctx context.Context, r request, encode func(dst []byte, p
 	id, err := c.window.enter(ctx, r)
 	if err != nil {
 		return err
+	}
+	if r.kept {
+		return c.publishKept(id, encode)
 	}
 	err = c.out.append(c.maxPacket, func(dst []byte) []byte { return encode(dst, id) })
 	if err != nil && !c.window.leave(id) {

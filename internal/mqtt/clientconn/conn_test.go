@@ -122,35 +122,45 @@ func TestServerThatBreaksTheProtocol(t *testing.T) {
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, s := connect(t, Config{}, mqtt.Connect{}, mqtt.Connack{})
-	two := func() *mqtt.Subscribe {
-		return &mqtt.Subscribe{Subscriptions: []mqtt.Subscription{{Filter: []byte("a")}, {Filter: []byte("b"), QoS: 1}}}
+	ctx := within(t)
+	subscribe := func() <-chan error {
+		two := &mqtt.Subscribe{Subscriptions: []mqtt.Subscription{{Filter: []byte("a")}, {Filter: []byte("b"), QoS: 1}}}
+		done := make(chan error, 1)
+		go func() { done <- c.Subscribe(ctx, two) }()
+		return done
 	}
 	answer := func(codes ...mqtt.ReasonCode) {
+		t.Helper()
 		var p mqtt.Subscribe
 		if err := p.Decode(mqtt.V5, s.next().Body); err != nil || len(p.Subscriptions) != 2 {
 			t.Errorf("%+v, %v", p, err)
 		}
 		s.send(mqtt.AppendSuback(nil, mqtt.V5, p.PacketID, codes, "why"))
 	}
-	go answer(0, 1)
-	if err := c.Subscribe(within(t), two()); err != nil {
+	done := subscribe()
+	answer(0, 1)
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	go answer(0, mqtt.NotAuthorized)
+	done = subscribe()
+	answer(0, mqtt.NotAuthorized)
 	var refused *ReasonError
-	if err := c.Subscribe(within(t), two()); !errors.As(err, &refused) || *refused != (ReasonError{mqtt.SUBACK, mqtt.NotAuthorized, "why", 1}) {
+	if err := <-done; !errors.As(err, &refused) || *refused != (ReasonError{mqtt.SUBACK, mqtt.NotAuthorized, "why", 1}) {
 		t.Errorf("%v", err)
 	}
-	go func() {
-		var p mqtt.Unsubscribe
-		_ = p.Decode(mqtt.V5, s.next().Body)
-		s.send(mqtt.AppendUnsuback(nil, mqtt.V5, p.PacketID, []mqtt.ReasonCode{mqtt.NoSubscriptionExisted}, ""))
-	}()
-	if err := c.Unsubscribe(within(t), &mqtt.Unsubscribe{Filters: [][]byte{[]byte("a")}}); err != nil {
+	unsubscribed := make(chan error, 1)
+	go func() { unsubscribed <- c.Unsubscribe(ctx, &mqtt.Unsubscribe{Filters: [][]byte{[]byte("a")}}) }()
+	var p mqtt.Unsubscribe
+	if err := p.Decode(mqtt.V5, s.next().Body); err != nil {
+		t.Fatal(err)
+	}
+	s.send(mqtt.AppendUnsuback(nil, mqtt.V5, p.PacketID, []mqtt.ReasonCode{mqtt.NoSubscriptionExisted}, ""))
+	if err := <-unsubscribed; err != nil {
 		t.Error(err)
 	}
-	go answer(0)
-	if err := c.Subscribe(within(t), two()); !errors.Is(err, ErrEnded) {
+	done = subscribe()
+	answer(0)
+	if err := <-done; !errors.Is(err, ErrEnded) {
 		t.Errorf("one code for two filters: %v", err)
 	}
 }
@@ -192,7 +202,7 @@ func TestPacketIdentifiers(t *testing.T) {
 	t.Parallel()
 	var w window
 	w.init()
-	w.open(65_535)
+	w.open(65_535, nil)
 	w.next = 65_533 // they are about to start over, and 0 is none [MQTT-2.2.1-3]
 	w.used[1] = request{}
 	seen := make(map[uint16]bool)
@@ -292,8 +302,8 @@ func TestEndOfAConnection(t *testing.T) {
 	c, s := connect(t, Config{}, mqtt.Connect{}, mqtt.Connack{ReceiveMaximum: 1})
 	o := publish(t, c, 1)
 	s.publish()
-	waiting := make(chan error, 1)
-	go func() { waiting <- c.Send(within(t), 1, nil, message(1)) }()
+	ctx, waiting := within(t), make(chan error, 1)
+	go func() { waiting <- c.Send(ctx, 1, nil, message(1)) }()
 	s.send(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{Code: mqtt.SessionTakenOver, ReasonString: []byte("bye")}))
 	if got := <-o; got.Type != lost.Type {
 		t.Errorf("the message under way got %+v", got)

@@ -8,7 +8,9 @@
 // appended to it whole, so the packets of many goroutines leave in one system call, and no
 // caller waits for a socket that does not take bytes longer than its context allows. The
 // window (window.go) has the packet identifiers in use and keeps to the server's Receive
-// Maximum. Pings (keepalive.go) are sent by a timer.
+// Maximum. What of the MQTT session outlives a connection belongs to the caller, who gives it
+// to the next one: messages that the server has not acknowledged (unacknowledged.go), which
+// are sent again, and those received at QoS 2 ([Unreleased]). Pings (keepalive.go) are sent by a timer.
 //
 // The server is not trusted: a packet that is larger than the client allows, malformed, or
 // against the protocol ends the connection with a DISCONNECT that says why, and so does a

@@ -143,7 +143,8 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	var c *Conn
 	c = New(nil, Config{Received: func(p *mqtt.Publish) { c.Acknowledge(p.QoS, p.PacketID) }})
 	c.receiveMaximum = 1
-	c.window.open(1)
+	c.window.open(1, nil)
+	close(c.resumed)
 	received, acknowledged := delivery(1, 7), ack(mqtt.PUBACK, 1, 0)
 	decode := func(b []byte) {
 		if err := c.packet.Decode(mqtt.V5, frame(b)); err != nil {

@@ -31,7 +31,9 @@ func (c *Conn) run() {
 		c.out.close(nil)
 	}
 	c.err = c.why(err)
-	c.window.close()
+	if kept := c.window.close(); len(kept) > 0 {
+		c.cfg.Sent.put(kept)
+	}
 	close(c.done)
 }
 

@@ -9,12 +9,14 @@ import (
 )
 
 // Pending is what waits for the acknowledgement of a packet. Exactly one of its methods is
-// called, once, by the goroutine that reads the connection; they must not block.
+// called, once, and must not block. Acknowledged is called by the goroutine that reads the
+// connection.
 type Pending interface {
 	// Acknowledged gets the outcome: PUBACK at QoS 1, PUBCOMP or a PUBREC with an error at
 	// QoS 2, SUBACK, UNSUBACK.
 	Acknowledged(Outcome)
-	// Lost says that the connection has ended before.
+	// Lost says that the connection has ended before; if messages outlive it (Config.Sent),
+	// that the session has.
 	Lost()
 }
 
@@ -46,18 +48,24 @@ type window struct {
 	quota chan struct{} // one element per slot in use; made by open
 	lost  chan struct{} // closed by close
 
-	mu   sync.Mutex
-	next uint16             // under mu: the packet identifier given out last
-	used map[uint16]request // under mu; nil before open and after close
+	mu     sync.Mutex
+	next   uint16             // under mu: the packet identifier given out last
+	number uint64             // under mu: of the request that was admitted last
+	used   map[uint16]request // under mu; nil before open and after close
 }
 
 // request is a packet that is not acknowledged yet.
 type request struct {
+	id       uint16
+	number   uint64 // counts the requests of the window, so that their order is known
 	pending  Pending
 	packet   mqtt.Type // PUBLISH, SUBSCRIBE or UNSUBSCRIBE
 	qos      byte      // of a PUBLISH
 	released bool      // PUBREL has been sent
 	filters  int       // of a SUBSCRIBE or UNSUBSCRIBE
+	sent     []byte    // the packet of a PUBLISH that outlives the connection, once it was sent
+	kept     bool      // it outlives the connection
+	waits    bool      // it was sent over an earlier connection, and has no slot of this one yet
 }
 
 var (
@@ -68,12 +76,47 @@ var (
 
 func (w *window) init() { w.lost = make(chan struct{}) }
 
-// open begins, with the server's Receive Maximum.
-func (w *window) open(receiveMaximum uint16) {
+// open begins, with the server's Receive Maximum. Messages of earlier connections have their
+// packet identifiers from the start, and enter again.
+func (w *window) open(receiveMaximum uint16, again []request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.quota = make(chan struct{}, receiveMaximum)
 	w.used = make(map[uint16]request)
+	for _, r := range again {
+		w.number++
+		r.number, r.waits = w.number, true
+		w.used[r.id] = r
+	}
+}
+
+// enterAgain waits for a slot for a message of an earlier connection. It is false if the
+// connection has ended, or the message is not under way any more.
+func (w *window) enterAgain(packetID uint16) bool {
+	select {
+	case w.quota <- struct{}{}:
+	case <-w.lost:
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, known := w.used[packetID]
+	if !known {
+		<-w.quota
+		return false
+	}
+	r.waits = false
+	w.used[packetID] = r
+	return true
+}
+
+// keep notes the packet of a message that outlives the connection.
+func (w *window) keep(packetID uint16, packet []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.used[packetID]
+	r.sent = packet
+	w.used[packetID] = r
 }
 
 // enter waits for a slot, if the packet needs one, and returns its identifier.
@@ -109,6 +152,8 @@ func (w *window) admit(r request) (packetID uint16, err error) {
 			w.next = 1
 		}
 		if _, used := w.used[w.next]; !used {
+			w.number++
+			r.id, r.number = w.next, w.number
 			w.used[w.next] = r
 			return w.next, nil
 		}
@@ -117,7 +162,7 @@ func (w *window) admit(r request) (packetID uint16, err error) {
 }
 
 // leave takes a packet back that was not sent. It is false if the window is closed: its
-// Pending has been told that it is lost.
+// Pending has been told that it is lost, or the packet outlives the connection.
 func (w *window) leave(packetID uint16) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +174,7 @@ func (w *window) leave(packetID uint16) bool {
 // forget frees an identifier and its slot. The caller holds mu.
 func (w *window) forget(packetID uint16, r request) {
 	delete(w.used, packetID)
-	if r.packet == mqtt.PUBLISH {
+	if r.packet == mqtt.PUBLISH && !r.waits {
 		<-w.quota
 	}
 }
@@ -178,14 +223,18 @@ func (r *request) answeredBy(t mqtt.Type) bool {
 	}
 }
 
-// close tells all that wait that the connection has ended.
-func (w *window) close() {
+// close tells all that wait that the connection has ended, but for messages that outlive it,
+// which it returns.
+func (w *window) close() (kept []request) {
 	w.mu.Lock()
 	used := w.used
 	w.used = nil
 	w.mu.Unlock()
 	close(w.lost)
 	for _, r := range used {
-		r.pending.Lost()
+		if !r.kept { // one that is kept and not sent: its caller notices
+			r.pending.Lost()
+		}
 	}
+	return inOrder(used)
 }
