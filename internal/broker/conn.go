@@ -362,13 +362,10 @@ const spareAcks = 64
 // maxIncoming is the largest packet that the client may send now, in bytes.
 func (c *Conn) maxIncoming() int {
 	if c.session == nil {
-		return min(c.b.Limits.MaxPacketSize, maxConnect)
+		return min(c.b.Limits.MaxPacketSize, c.b.Limits.MaxConnectSize)
 	}
 	return c.b.Limits.MaxPacketSize
 }
-
-// maxConnect bounds a CONNECT in bytes: its sender is not authenticated yet.
-const maxConnect = 64 << 10
 
 // errPacketMemory ends a connection when the pool of memory has no room for its packet.
 var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}

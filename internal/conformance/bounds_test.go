@@ -341,6 +341,31 @@ func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
 	mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, inWill(bound+1))
 }
 
+// A larger CONNECT than the setting allows closes the connection: its sender is not
+// authenticated yet. The setting makes room for a large will, or token.
+func TestConnectsAreBoundedByTheirBytes(t *testing.T) {
+	t.Parallel()
+	sized := func(bytes int) mqtttest.Option {
+		return mqtttest.Raw(func(p *mqtt.Connect) {
+			p.HasWill, p.Will = true, mqtt.Will{Topic: []byte("will"), Payload: make([]byte, bytes-256)}
+			for len(mqtt.AppendConnect(nil, p)) < bytes {
+				p.Will.Payload = append(p.Will.Payload, 0)
+			}
+		})
+	}
+	for name, bound := range map[string]int{"the default": 64 << 10, "less": 2000, "more": 65_560} {
+		n := start(t, func(c *server.Config) {
+			if name != "the default" {
+				c.Limits.MaxConnectSize = bound
+			}
+		})
+		n.connect(sized(bound)).Ping()
+		c := n.dial()
+		c.SendConnect(sized(bound + 1))
+		c.ExpectClosed()
+	}
+}
+
 // Filters that a session may not have are refused one by one [MQTT-3.8.4-6], but a packet
 // of more than twice as many as it may have ends the connection.
 func TestPacketsOfVeryManyFiltersEndTheConnection(t *testing.T) {

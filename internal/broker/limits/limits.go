@@ -35,6 +35,7 @@ type Limits struct {
 	MaxSessions            int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
 	MaxSessionExpiry       time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
 	MaxPacketSize          int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
+	MaxConnectSize         int           // bytes of a CONNECT, whose sender is not authenticated yet; default 64 KiB, at most MaxPacketSize. Beyond, the connection is closed
 	MaxKeepAlive           time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
 	ConnectTimeout         time.Duration // from accepting a connection to its CONNECT; default 10 s
 	TakeoverWait           time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
@@ -82,6 +83,7 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.MaxSessions, 200_000)
 	setDefault(&l.MaxSessionExpiry, 7*24*time.Hour)
 	setDefault(&l.MaxPacketSize, 4<<20+1<<10)
+	setDefault(&l.MaxConnectSize, 64<<10)
 	setDefault(&l.ConnectTimeout, 10*time.Second)
 	setDefault(&l.TakeoverWait, time.Second)
 	setDefault(&l.PacketTimeout, 2*time.Minute)

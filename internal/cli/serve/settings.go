@@ -120,6 +120,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&l.MaxSessions, "max-sessions", 0, "sessions, connected or away (default 200000)")
 	f.DurationVar(&l.MaxSessionExpiry, "max-session-expiry", 7*24*time.Hour, "longest session expiry granted")
 	f.Var(flags.IntBytes(&l.MaxPacketSize), "max-packet-size", "bytes of one packet from a client (default 4097KiB)")
+	f.Var(flags.IntBytes(&l.MaxConnectSize), "max-connect-size", "bytes of a CONNECT, with its will and its password or token; with a larger one the connection is closed (default 64KiB, at most --max-packet-size)")
 	f.DurationVar(&l.MaxKeepAlive, "max-keep-alive", 0, "longest keep-alive granted; 0: whatever the client asks")
 	f.IntVar(&l.ReceiveMaximum, "receive-maximum", 0, "inflight publishes (QoS 1 and 2) from one client (default 1024)")
 	f.IntVar(&l.MaxInflight, "max-inflight", 0, "inflight deliveries (QoS 1 and 2) to one client (default 1024)")
@@ -169,6 +170,7 @@ var serveSpans = map[string]flags.Span{
 	"max-client-id":       flags.Between(23, math.MaxUint16), // [MQTT-3.1.3-5]
 	"max-key-size":        flags.Between(1, math.MaxUint16<<10),
 	"max-packet-size":     flags.Between(1<<10, 268_435_460), // what MQTT can say
+	"max-connect-size":    flags.Between(1<<10, 268_435_460),
 	"max-memory":          flags.Between(memory.MinMaximum, math.MaxInt64),
 	"output-buffer":       flags.Between(1<<10, math.MaxInt32),
 	"sys-interval":        flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
