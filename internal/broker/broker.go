@@ -110,7 +110,7 @@ func New(o Options) (*Broker, error) {
 	l := &env.Limits
 	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
-		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0),
+		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	env.Background = b.background

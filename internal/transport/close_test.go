@@ -210,7 +210,7 @@ func TestEndingAmidTraffic(t *testing.T) {
 	overKinds(t, func(t *testing.T, k kind) {
 		for round := range 15 {
 			nc, client := k.pair(t)
-			f := NewFlushers(1)
+			f := NewFlushers(1, NewGate())
 			c := NewConn(nc, f, Options{OutputLimit: 5000, Drained: func() {}, Failed: func(error) {}})
 			go io.Copy(io.Discard, client)
 			go io.Copy(client, endless{})

@@ -34,21 +34,28 @@ type Flushers struct {
 // delays the last of ten thousand connections; a larger one delays other clients.
 const bulkPortion = 64
 
-// NewFlushers starts flushers for n processors; n <= 0 means GOMAXPROCS. End them
-// with Close.
-func NewFlushers(n int) *Flushers {
+// soonPortion is the same for soon, while clients that wait for their answers ask. Their
+// requests may be what fills the queue: beside 50 subscribers of # each GET has 51
+// receivers. Two flushers that always find a connection keep both processors, and the
+// next request waits up to 10 ms, until the scheduler preempts one of them.
+const soonPortion = 8
+
+// NewFlushers starts flushers for n processors; n <= 0 means GOMAXPROCS. Those of soon
+// let clients that g knows to wait for their answers go first. End them with Close, before
+// the gate.
+func NewFlushers(n int, g *Gate) *Flushers {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
 	f := newFlushQueues()
 	for range n {
-		f.running.Go(func() { f.soon.serve(1, func() {}) })
+		f.running.Go(func() { f.soon.serve(1, soonPortion, g.Pass) })
 	}
 	for range max(1, n-1) {
 		f.running.Go(func() {
 			y := newYielder()
 			defer y.close()
-			f.bulk.serve(bulkPortion, y.yield)
+			f.bulk.serve(bulkPortion, bulkPortion, y.yield)
 		})
 	}
 	return f
@@ -146,15 +153,17 @@ func (q *flushQueue) take(most int) (first *Conn, empty bool) {
 	return first, q.head == nil
 }
 
-// serve flushes connections in portions of up to most until the queue is closed and
-// empty. It calls between after each portion that leaves connections in the queue.
-func (q *flushQueue) serve(most int, between func()) {
+// serve flushes connections, of which it takes up to most at a time, until the queue is
+// closed and empty. It calls between after each portion of them that leaves connections in
+// the queue.
+func (q *flushQueue) serve(most, portion int, between func()) {
+	done := 0 // since the queue was empty, or since between was called
 	for {
 		c, empty := q.take(most)
 		if c == nil {
 			return
 		}
-		for c != nil {
+		for ; c != nil; done++ {
 			p := q.place(c)
 			next := p.next
 			p.next = nil
@@ -164,7 +173,11 @@ func (q *flushQueue) serve(most int, between func()) {
 			c.Flush()
 			c = next
 		}
-		if !empty {
+		switch {
+		case empty:
+			done = 0
+		case done >= portion:
+			done = 0
 			between()
 		}
 	}

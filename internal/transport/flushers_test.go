@@ -22,19 +22,21 @@ func connsWithOutput(t *testing.T, n int, f *Flushers, written func(i int)) (all
 	return all, clients
 }
 
-// The bulk queue is served in order, and the flusher yields after each portion but the
-// last.
-func TestBulkYieldsAfterEachPortion(t *testing.T) {
+// The queues are served in order, and a flusher yields after each portion but the last. Those
+// of soon take one connection at a time, so that several of them share a few connections.
+func TestFlushersYieldAfterEachPortion(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		queued, portion int
-		want            []string
+		queued, most, portion int
+		want                  []string
 	}{
-		{1, 2, []string{"0"}},
-		{2, 2, []string{"0", "1"}},
-		{3, 2, []string{"0", "1", "yield", "2"}},
-		{5, 2, []string{"0", "1", "yield", "2", "3", "yield", "4"}},
-		{3, 1, []string{"0", "yield", "1", "yield", "2"}},
+		{1, 2, 2, []string{"0"}},
+		{2, 2, 2, []string{"0", "1"}},
+		{3, 2, 2, []string{"0", "1", "yield", "2"}},
+		{5, 2, 2, []string{"0", "1", "yield", "2", "3", "yield", "4"}},
+		{3, 1, 1, []string{"0", "yield", "1", "yield", "2"}},
+		{2, 1, 2, []string{"0", "1"}},
+		{5, 1, 2, []string{"0", "1", "yield", "2", "3", "yield", "4"}},
 	} {
 		f := newFlushQueues()
 		var got []string
@@ -44,9 +46,9 @@ func TestBulkYieldsAfterEachPortion(t *testing.T) {
 			c.FlushBulk() // is there already
 		}
 		f.bulk.close() // what is queued is served nevertheless
-		f.bulk.serve(test.portion, func() { got = append(got, "yield") })
+		f.bulk.serve(test.most, test.portion, func() { got = append(got, "yield") })
 		if !slices.Equal(got, test.want) {
-			t.Errorf("%d queued, portions of %d: %q, not %q", test.queued, test.portion, got, test.want)
+			t.Errorf("%d queued, portions of %d, %d at a time: %q, not %q", test.queued, test.portion, test.most, got, test.want)
 		}
 		for i, c := range all {
 			if p := &c.places[1]; p.taken.Load() || p.next != nil {
@@ -78,7 +80,7 @@ func TestBulkQueuesAConnectionAgainThatGotMoreOutput(t *testing.T) {
 	for _, c := range all {
 		c.FlushBulk()
 	}
-	f.bulk.serve(2, func() {})
+	f.bulk.serve(2, 2, func() {})
 	// Its writer takes what has come before it resigns, so nothing is left for
 	// the second time.
 	if want := []int{0, 0, 1, 2}; !slices.Equal(got, want) {
@@ -89,7 +91,7 @@ func TestBulkQueuesAConnectionAgainThatGotMoreOutput(t *testing.T) {
 // The bulk queue stands still, and a connection in it has a reply to send.
 func TestFlushSoonDoesNotWaitForBulk(t *testing.T) {
 	t.Parallel()
-	f := NewFlushers(1)
+	f := NewFlushers(1, NewGate())
 	release := make(chan struct{})
 	all, clients := connsWithOutput(t, 3, f, func(i int) {
 		if i == 0 {

@@ -159,6 +159,28 @@ func (g *Gate) Yield() {
 	g.wait()
 }
 
+// Pass is called, between two portions of its work, by a goroutine outside that doesn't
+// serve one client that waits: a flusher. It lets clients that wait for their answers go
+// first if they have asked lately, and otherwise returns at once. It doesn't pause: that would
+// hold up the fan-out of a client that waits for its answers, and gained nothing for others.
+func (g *Gate) Pass() {
+	g.mu.Lock()
+	g.look()
+	if !g.asked() {
+		g.mu.Unlock()
+		return
+	}
+	y := g.takeYielder()
+	g.mu.Unlock()
+	y.yield()
+	g.mu.Lock()
+	g.idle = append(g.idle, y)
+	g.mu.Unlock()
+}
+
+// asked says whether clients that wait for their answers have asked lately; mu is held.
+func (g *Gate) asked() bool { return g.now().Sub(g.active) < othersStay }
+
 // wait queues the caller, and returns when it is inside. mu is held, and released.
 func (g *Gate) wait() {
 	place := make(chan struct{})
@@ -181,7 +203,7 @@ func (g *Gate) admit() {
 
 // places is how many goroutines may be inside; mu is held.
 func (g *Gate) places() int {
-	if g.processors > 1 && g.now().Sub(g.active) < othersStay {
+	if g.processors > 1 && g.asked() {
 		return g.processors - 1
 	}
 	return g.processors

@@ -135,6 +135,35 @@ func TestThoseWhoEnterPauseWhileOthersWork(t *testing.T) {
 	enter("the others have gone", 2)
 }
 
+// A goroutine that works outside, such as a flusher, needn't yield for clients that don't ask.
+func TestThoseOutsidePassWhileOthersWork(t *testing.T) {
+	t.Parallel()
+	g, clock := testGate(t)
+	clock.Store(int64(time.Minute))
+	g.pause = func() { t.Error("a goroutine outside pauses") }
+	pass := func(what string, want bool) {
+		t.Helper()
+		for _, y := range g.idle {
+			y.close()
+		}
+		g.idle = nil
+		g.Pass()
+		if used := len(g.idle) > 0; used != want {
+			t.Errorf("%s: yielded %v, want %v", what, used, want)
+		}
+	}
+	pass("no others work", false)
+	g.NoteOther()
+	pass("others work", true)
+	clock.Add(int64(othersStay) - 1)
+	pass("they may ask again", true)
+	clock.Add(1)
+	pass("the others have gone", false)
+	if g.inside != 0 {
+		t.Errorf("%d are inside at the end", g.inside)
+	}
+}
+
 // A pipe and a system call in each slice are for the case that no processor is left
 // over: one greedy reader, such as a publisher to many subscribers, needn't pay for them.
 func TestOnlyThoseThatTakeAllProcessorsYieldThem(t *testing.T) {

@@ -126,7 +126,7 @@ func newConn(t testing.TB, nc net.Conn, f *Flushers, o Options) *Conn {
 }
 
 func newFlushers(t testing.TB) *Flushers {
-	f := NewFlushers(2)
+	f := NewFlushers(2, NewGate())
 	t.Cleanup(f.Close)
 	return f
 }

@@ -371,7 +371,7 @@ func TestEmptySetOutHoldsNothing(t *testing.T) {
 
 func TestFlushersCloseFlushesWhatIsQueued(t *testing.T) {
 	t.Parallel()
-	f := NewFlushers(1)
+	f := NewFlushers(1, NewGate())
 	var clients []net.Conn
 	for range 50 {
 		nc, client := tcpPair(t)
