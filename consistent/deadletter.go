@@ -23,7 +23,7 @@ const (
 	DeadLetterOmitted = event.DeadLetterOmitted
 )
 
-// sendDeadLetter stores a dead letter, and publishes it for those who listen. A message that
+// sendDeadLetter stores a dead letter, and publishes it for subscribers of its topic. A message that
 // came by the dead-letter topic itself, because a former process has subscribed to it, is
 // not published there again.
 func (p *Processor) sendDeadLetter(ctx context.Context, f *task) error {

@@ -42,7 +42,7 @@ type Gate struct {
 
 	mu      lockrank.Mutex[lockrank.Gate]
 	inside  int             // mu
-	queue   []chan struct{} // mu: those who wait, in order; a closed channel is a place
+	queue   []chan struct{} // mu: readers that wait, in order; a closed channel is a place
 	idle    []*yielder      // mu: not in use
 	waiting atomic.Int32    // len(queue)
 	active  time.Time       // mu: when a look found that it had been
@@ -190,7 +190,7 @@ func (g *Gate) wait() {
 	<-place
 }
 
-// admit gives free places to those who wait; mu is held.
+// admit gives free places to readers that wait; mu is held.
 func (g *Gate) admit() {
 	for len(g.queue) > 0 && g.inside < g.places() {
 		g.inside++

@@ -3,7 +3,8 @@ package queue
 // Promised is the room of a queue that is promised to messages on their way to it: they have
 // been checked against its bound and are being routed. Only what decides whether another
 // message is refused counts it. It is taken back when the message comes, or does not: by the
-// goroutine that routes it. The lock of the queue's owner guards it. The zero value is none.
+// goroutine that routes it. The lock of the queue's owner guards it. The zero value is none,
+// and so is nil to Messages and DiskBytes.
 type Promised struct {
 	messages int32
 	bytes    int64
@@ -16,10 +17,18 @@ func (p *Promised) Promise(size int) { p.messages, p.bytes = p.messages+1, p.byt
 func (p *Promised) Return(size int) { p.messages, p.bytes = p.messages-1, p.bytes-int64(size) }
 
 // Messages is for how many messages room is promised.
-func (p *Promised) Messages() int { return int(p.messages) }
+func (p *Promised) Messages() int {
+	if p == nil {
+		return 0
+	}
+	return int(p.messages)
+}
 
 // DiskBytes is what they will take on disk.
 func (p *Promised) DiskBytes() int64 {
+	if p == nil {
+		return 0
+	}
 	return Footprint(int(p.messages), p.bytes, RowOverhead)
 }
 

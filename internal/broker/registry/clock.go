@@ -8,17 +8,20 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/will"
 )
 
-// The broker's clock does not step: it is the time since the start. On disk are times of
-// the wall clock. Sessions and wills that were read from disk were placed by the wall
-// clock of the start; if that was behind, and is set right, they are placed anew. A step
-// back moves none: of all times that the wall clock has claimed the latest counts. What
-// began in this run keeps its length, and is written again with the right time.
+// The broker's clock is the time since the start, so it does not step. The rows on disk
+// have times of the wall clock. At the start, the wall clock of that moment converts them.
 //
-// Messages are converted by the wall clock of the start as long as the broker runs: one
-// that was published in this run must expire neither early nor late, and rows don't say
-// which run they are of. So a message from an earlier run lives longer by as much as the
-// clock was behind when the broker started; the server doesn't start while its clock is
-// behind the last version that the store has issued (Engine.Ready).
+// If the wall clock was behind then and is set right later, FollowClock moves the deadlines
+// of the sessions and wills that were read from disk. A session that has lost its
+// connection in this run keeps its interval; FollowClock writes its row again with the
+// right time. If the wall clock is set back, nothing moves: the latest time that it has
+// shown counts.
+//
+// Messages do not follow: a message that was published in this run must expire neither
+// early nor late, and a row does not say in which run it was written. So if the clock was
+// behind at the start, a message of an earlier run lives longer by that. How far behind is
+// bounded: the server does not start while its clock is behind the last version that the
+// store has issued (Engine.Ready).
 
 // minClockStepMs is what the wall clock must have gained to have been stepped.
 const minClockStepMs = 1000

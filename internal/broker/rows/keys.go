@@ -16,7 +16,7 @@ import "encoding/binary"
 //	w|{sid}              → a will, with the time at which it is due. That of a session
 //	                       that ends with its connection, which has no other row, has
 //	                       a number of its own
-//	g|{name}/{filter}    → a shared group with a backlog, and its sid
+//	g|{name}/{filter}    → a shared subscription with a backlog, and its sid
 //	d|{due}{number}      → a message to be published later (timers.go)
 //	e|{principal}{id}    → which one that is
 //

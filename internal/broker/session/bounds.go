@@ -284,6 +284,9 @@ func (s *Session) Refuses(t *Turn, sub *Subscription, level int64, size int) boo
 	case s.fullToOthers(t):
 		return true
 	}
+	if s.promised == nil {
+		s.promised = new(queue.Promised)
+	}
 	s.promised.Promise(size)
 	t.Promises.Note(s, size)
 	return false

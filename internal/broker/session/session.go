@@ -46,26 +46,26 @@ type Session struct {
 	// Judge says whether a queued message may still be sent: the client's permissions may
 	// have changed since it was queued. direct: it is in the queue Direct, otherwise in
 	// Routed. nil: every message may be sent.
-	Judge   func(topic []byte, direct bool) bool
-	Replays *Replays // retained messages that new subscriptions are still owed; nil: none
+	Judge    func(topic []byte, direct bool) bool
+	Replays  *Replays        // retained messages that new subscriptions are still owed; nil: none
+	promised *queue.Promised // of Routed, where publishes are rejected when it is full; nil: none so far
 
-	FilterBytes    int32          // of the filters in Subs
-	ReceivedRoom   int32          // number of entries of Received for which memory is charged
-	Inflight       int32          // slots counted against receiveMax
-	receiveMax     int32          // the client's Receive Maximum, or limits.MaxInflight if that is smaller
-	notices        int32          // notifications in Direct
-	Expiry         uint32         // Session Expiry Interval in seconds; 0: the session ends with its connection
-	AwayByWall     bool           // Away was read from disk: it follows the wall clock forward
-	Ended          bool           // the session is no longer in the registry
-	awaiting       bool           // the journal will call Durable, which calls Pump
-	loading        bool           // a goroutine reads messages back from the disk
-	passedOver     bool           // a message of a shared subscription found no room here
-	Replaying      bool           // a goroutine sends the messages of Replays
-	purging        bool           // a goroutine deletes expired messages
-	queueFull      byte           // what the client chose for a full queue: an index of limits.QueueFulls; 0: nothing
-	requests       bool           // the client has sent a request to a handler on this connection: a place in its Receive Maximum is kept for the responses
-	promised       queue.Promised // of Routed, where publishes are rejected when it is full
-	warned, logged bool           // warned: the queue on disk is near its bound; logged: the log has a line about it
+	FilterBytes    int32  // of the filters in Subs
+	ReceivedRoom   int32  // number of entries of Received for which memory is charged
+	Inflight       int32  // slots counted against receiveMax
+	receiveMax     int32  // the client's Receive Maximum, or limits.MaxInflight if that is smaller
+	notices        int32  // notifications in Direct
+	Expiry         uint32 // Session Expiry Interval in seconds; 0: the session ends with its connection
+	AwayByWall     bool   // Away was read from disk: it follows the wall clock forward
+	Ended          bool   // the session is no longer in the registry
+	awaiting       bool   // the journal will call Durable, which calls Pump
+	loading        bool   // a goroutine reads messages back from the disk
+	passedOver     bool   // a message of a shared subscription found no room here
+	Replaying      bool   // a goroutine sends the messages of Replays
+	purging        bool   // a goroutine deletes expired messages
+	queueFull      byte   // what the client chose for a full queue: an index of limits.QueueFulls; 0: nothing
+	requests       bool   // the client has sent a request to a handler on this connection: a place in its Receive Maximum is kept for the responses
+	warned, logged bool   // warned: the queue on disk is near its bound; logged: the log has a line about it
 }
 
 // New makes a session for a client ID. It belongs to the principal owner (see
