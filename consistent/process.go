@@ -100,6 +100,19 @@ func (p *Processor) replayed(ctx context.Context, f *task, key string, known *cl
 	return p.finish(ctx, f, key, known.Version, outputs)
 }
 
+// isNew tells whether a message is to be handled, by what LOAD says. If not, its processing has
+// ended, with err: it is a duplicate, or so old that the store may have forgotten it.
+func (p *Processor) isNew(ctx context.Context, f *task, key string, known *client.LoadResult) (isNew bool, err error) {
+	switch known.Status {
+	case client.Confirmed:
+		return false, p.confirmed(f, known)
+	case client.Duplicate:
+		return false, p.replayed(ctx, f, key, known)
+	}
+	err = p.tooOld(f.Message)
+	return err == nil, err
+}
+
 // store makes one attempt on the state-based path: load, handle, store, publish, confirm.
 func (p *Processor) store(ctx context.Context, f *task) error {
 	key := storeKey(f.handler, f.Key)
@@ -109,13 +122,7 @@ func (p *Processor) store(ctx context.Context, f *task) error {
 		if err != nil {
 			return err
 		}
-		switch known.Status {
-		case client.Confirmed:
-			return p.confirmed(f, known)
-		case client.Duplicate:
-			return p.replayed(ctx, f, key, known)
-		}
-		if err := p.tooOld(f.Message); err != nil {
+		if isNew, err := p.isNew(ctx, f, key, known); !isNew {
 			return err
 		}
 		outputs, left, stored, err := p.commitState(ctx, f, key, known, guessed)

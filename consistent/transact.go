@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
@@ -117,13 +116,7 @@ func (p *Processor) transact(ctx context.Context, f *task) error {
 			if err != nil {
 				return err
 			}
-			switch known.Status {
-			case client.Confirmed:
-				return p.confirmed(f, known)
-			case client.Duplicate:
-				return p.replayed(ctx, f, key, known)
-			}
-			if err := p.tooOld(f.Message); err != nil {
+			if isNew, err := p.isNew(ctx, f, key, known); !isNew {
 				return err
 			}
 			p.count(f, CountLoaded)

@@ -21,7 +21,7 @@
 //
 // # Who may connect
 //
-// Whoever is believed to be a node can change everything that the cluster stores. So nodes
-// prove themselves to each other by certificates (mutual TLS), and a node refuses to listen
+// A program that the nodes take for one of them can change everything that the cluster stores.
+// So nodes prove themselves to each other by certificates (mutual TLS), and a node refuses to listen
 // without that, unless its address is of the loopback interface.
 package transport
