@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 )
 
 // QoS says how often a subscriber gets a message.
@@ -46,6 +47,21 @@ func (t *Txn) Publish(messages ...Message) *Txn {
 			return t
 		}
 		t.messages = append(t.messages, op)
+	}
+	return t
+}
+
+// Cancel cancels timers by their IDs (protocol, section 14): messages that the server was to
+// deliver later are not delivered, if the transaction is done. An ID has from 1 to 256 bytes;
+// there need not be such a timer ([Result.Cancelled]). A message that the transaction publishes
+// must not have the ID of a timer that it cancels: by its ID alone it takes the timer's place.
+func (t *Txn) Cancel(ids ...string) *Txn {
+	for _, id := range ids {
+		if len(id) == 0 || len(id) > delay.MaxID {
+			t.mistake(fmt.Errorf("Cancel of a timer whose ID has %d bytes: it has from 1 to %d", len(id), delay.MaxID))
+			return t
+		}
+		t.cancels = append(t.cancels, transact.New("CANCEL", id))
 	}
 	return t
 }

@@ -35,6 +35,7 @@ type Txn struct {
 	conditions []Condition
 	writes     []Write
 	messages   []transact.Operation
+	cancels    []transact.Operation
 	settles    []transact.Settling
 	once       []transact.Operation
 	retry      bool
@@ -250,6 +251,9 @@ type Result struct {
 	// Versions are what a committed transaction has made, one for each write in the order of
 	// [Txn.Then]; of a deletion its own version, zero if there was no such key.
 	Versions []hlc.Timestamp
+	// Cancelled says, of a committed transaction, for each timer of [Txn.Cancel] in their order
+	// whether there was one. If not, its message was delivered, or it was never set.
+	Cancelled []bool
 	// Version is, of one that was already done, the version that it made of its Once's key.
 	Version hlc.Timestamp
 	// Once is, of one that was already done, which message is remembered, from 0, in the order of
@@ -287,6 +291,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 		r.Operations = append(r.Operations, w.op)
 	}
 	r.Operations = append(r.Operations, t.messages...)
+	r.Operations = append(r.Operations, t.cancels...)
 	for _, s := range t.settles {
 		r.Operations = append(r.Operations, transact.Settle(s.PacketID))
 	}
@@ -302,10 +307,10 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 }
 
 func (t *Txn) result(a *protocol.Response) (Result, bool) {
-	r, ok := transact.Parse(a, len(t.writes))
+	r, ok := transact.Parse(a, len(t.writes), len(t.cancels))
 	switch {
 	case ok && r.Status == statestore.Committed:
-		return Result{Outcome: Committed, Versions: r.Versions}, true
+		return Result{Outcome: Committed, Versions: r.Versions, Cancelled: r.Ended}, true
 	case ok && r.Status == statestore.AlreadyDone:
 		once := 0
 		if r.Op > 0 {

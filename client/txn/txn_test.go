@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -204,6 +205,36 @@ func TestOnceForSeveral(t *testing.T) {
 		l, err := c.Load(within(t), string(k), id)
 		if err != nil || l.Status != client.Confirmed || string(l.Captured) != want || id != "b" && l.Version != r.Versions[0] {
 			t.Errorf("LOAD of %s: %+v, %v", id, l, err)
+		}
+	}
+}
+
+// A transaction sets a timer, another one cancels it in the step in which it writes.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	k := key(t, "k")
+	id := string(k)
+	timer := txn.Message{Topic: "never", UserProperties: []txn.UserProperty{{Name: "holdfast-deliver-after", Value: "3600000"}, {Name: "holdfast-timer-id", Value: id}}}
+	if r := commit(t, c.Txn().Publish(timer)); r.Cancelled != nil {
+		t.Errorf("set: %+v", r)
+	}
+	if r := commit(t, c.Txn().If(k.Exists()).Cancel(id)); r.Outcome != txn.ConditionFailed {
+		t.Errorf("a condition is not met: %+v", r)
+	}
+	if r := commit(t, c.Txn().Then(k.Set(nil)).Cancel(id+"/none", id)); len(r.Versions) != 1 || !slices.Equal(r.Cancelled, []bool{false, true}) {
+		t.Errorf("cancelled: %+v", r)
+	}
+	if found, err := c.CancelTimer(within(t), id); found || err != nil {
+		t.Errorf("it is there: %v, %v", found, err)
+	}
+	var operation *txn.OperationError
+	if _, err := c.Txn().Publish(timer).Cancel(id).Commit(within(t)); !errors.As(err, &operation) || operation.Operation != "CANCEL" || operation.Key != id {
+		t.Errorf("set and cancelled: %v", err)
+	}
+	for _, id := range []string{"", strings.Repeat("i", 257)} {
+		if _, err := c.Txn().Cancel(id).Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("an ID of %d bytes: %v", len(id), err)
 		}
 	}
 }

@@ -46,8 +46,9 @@ type Timed struct {
 
 // NewOutbox takes what the client publishes within a transaction, each of which JudgeTimed has
 // allowed, and the packet identifiers of the deliveries to it that the transaction
-// acknowledges. The bytes are used until it is prepared. Within Handle.
-func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16) *Outbox {
+// acknowledges, and the IDs of timers that it cancels, by which a refusal names them behind the
+// publishes. The bytes are used until it is prepared. Within Handle.
+func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16, cancels [][]byte) *Outbox {
 	var messages []message.Outgoing
 	var timers []delayed.Timer
 	var places, later []int
@@ -62,6 +63,12 @@ func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16) *
 		c.seat.Rates().Add(q, len(publishes), c.b.SinceStart())
 	}
 	x := c.b.NewOutbox(t, messages, settles, func(id uint16) (settle.Delivery, bool) { return settle.Find(c.session, &c.Peer, id) })
-	x.Later(timers, append(places, later...))
+	places = append(places, later...)
+	ends := make([]delayed.Cancel, len(cancels))
+	for i, id := range cancels {
+		ends[i] = delayed.Cancel{Principal: c.Identity().OwnedBy(), ID: id}
+		places = append(places, len(publishes)+i)
+	}
+	x.Later(timers, ends, places)
 	return x
 }

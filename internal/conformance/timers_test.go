@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
 // after is a message that is to be delivered later.
@@ -236,7 +237,9 @@ func TestTransactionSetsTimers(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"SET k 2 PUBLISH out/x 1 PUBLISH out/x 2 USER holdfast-deliver-after x", operationFailure(3, "a property of the message is invalid")},
 		{"SET k 2 PUBLISH out/x 1 PUBLISH out/x 2 USER holdfast-deliver-after 99999999999999", operationFailure(3, quota)},
-		{"SET k 2 PUBLISH out/y 1 PUBLISH out/x 1 " + far + " USER holdfast-timer-id far PUBLISH out/x 2 " + far + " USER holdfast-timer-id far", operationFailure(4, "a property of the message is invalid")},
+		{"SET k 2 PUBLISH out/y 1 PUBLISH out/x 1 " + far + " USER holdfast-timer-id far PUBLISH out/x 2 " + far + " USER holdfast-timer-id far", operationFailure(4, "an earlier operation has the same timer")},
+		{"SET k 2 CANCEL far CANCEL other CANCEL far", operationFailure(4, "an earlier operation has the same timer")},
+		{"CANCEL far PUBLISH out/x 2 " + far + " USER holdfast-timer-id far SET k 2", operationFailure(2, "an earlier operation has the same timer")},
 		{"IF k ABSENT PUBLISH out/x 1 USER holdfast-deliver-after 1 USER holdfast-timer-id far", ""},
 		{"SET k 2 FT 9999999999999:0:x PUBLISH out/x 1 USER holdfast-deliver-after 1 USER holdfast-timer-id far", ""},
 		{"SET k 2 PUBLISH out/y 1 PUBLISH out/x 1 " + far + " PUBLISH out/x 1 " + far + " PUBLISH out/x 1 " + far, quota},
@@ -253,6 +256,51 @@ func TestTransactionSetsTimers(t *testing.T) {
 	r.want(":1\r\n", "CANCEL", "far")
 	n.noTimers()
 	r.Quiet()
+}
+
+// A transaction cancels timers in the same step as it does all else, or not at all, and says which
+// of them there were. Its cancels make no room for its own timers.
+func TestTransactionCancelsTimers(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxTimers = 2 })
+	r := n.requester()
+	r.Subscribe("out/#", 1)
+	const far = " USER holdfast-deliver-after 3600000 USER holdfast-timer-id "
+	if got := r.txn("PUBLISH out/a a" + far + "a PUBLISH out/b b" + far + "b"); !done(got) {
+		t.Fatalf("got %q", got)
+	}
+	for text, want := range map[string]string{
+		"SET k 1 IF k EXISTS CANCEL a":                        "*4\r\n:-1\r\n:2\r\n$-1\r\n$-1\r\n",
+		"SET k 1 CANCEL a PUBLISH out/# x":                    operationFailure(3, "the topic name is invalid"),
+		"SET k 1 CANCEL a PUBLISH out/x x" + far + "c":        operationFailure(3, "the quota has been exceeded"),
+		"SET k 1 CANCEL a CANCEL " + strings.Repeat("x", 257): operationFailure(3, "syntax error"),
+		"SET k 1 CANCEL a CANCEL":                             operationFailure(3, "wrong number of arguments"),
+		"SET k 1 CANCEL a CANCEL b CANCEL a":                  operationFailure(4, "an earlier operation has the same timer"),
+		"SET k 1 FT 9999999999999:0:x CANCEL a":               operationFailure(1, statestore.TokenAhead.Text(false)),
+	} {
+		if got := r.txn(text); got != want {
+			t.Errorf("TXN %s: %q, want %q", text, got, want)
+		}
+	}
+	r.want("$-1\r\n", "GET", "k")
+	if got := r.txn("SET k 1 CANCEL a CANCEL none ONCE k m"); !strings.HasPrefix(got, "*3\r\n:1\r\n*1\r\n$") || !strings.HasSuffix(got, "*2\r\n:1\r\n:0\r\n") {
+		t.Errorf("got %q", got)
+	}
+	if got := r.txn("CANCEL b ONCE k m"); !strings.HasPrefix(got, "*2\r\n:0\r\n") {
+		t.Errorf("done again: %q", got)
+	}
+	if got := r.txn("CANCEL a"); got != "*3\r\n:1\r\n*0\r\n*1\r\n:0\r\n" {
+		t.Errorf("cancelled twice: %q", got)
+	}
+	if got := r.txn("CANCEL b PUBLISH out/c c" + far + "c"); got != "*3\r\n:1\r\n*0\r\n*1\r\n:1\r\n" {
+		t.Errorf("got %q", got)
+	}
+	n.Restart()
+	r = n.requester()
+	if got := r.do("TIMERS", "").Payload; !strings.HasPrefix(got, "*1\r\n*1\r\n*3\r\n$1\r\nc\r\n") {
+		t.Errorf("after a restart: %q", got)
+	}
+	r.want(":1\r\n", "CANCEL", "c")
 }
 
 // There are as many timers as there may be, of all clients and of one, and no more; a timer

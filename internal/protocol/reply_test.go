@@ -82,7 +82,7 @@ func TestSection6Replies(t *testing.T) {
 // Every error text leaves as "-ERR <text>", and the client knows it again.
 func TestSection6Errors(t *testing.T) {
 	t.Parallel()
-	for f := statestore.TimestampAhead; f <= statestore.SettledTwice; f++ {
+	for f := statestore.TimestampAhead; f <= statestore.TimerTwice; f++ {
 		for _, wire := range []protocol.Wire{protocol.SDK, protocol.Documented} {
 			payload := protocol.AppendReply(nil, wire, &statestore.Reply{Kind: statestore.Error, Fault: f})
 			if want := "-ERR " + f.Text(wire == protocol.Documented) + "\r\n"; string(payload) != want {

@@ -94,6 +94,8 @@ func parseOperation(w *words, op, maxKey int, t *txn.Transaction) statestore.Fau
 		return parsePublish(w, op, t)
 	case isWord(word, "settle"):
 		return parseSettle(w, op, t)
+	case isWord(word, "cancel"):
+		return parseTxnCancel(w, op, t)
 	}
 	return statestore.UnknownOperation
 }
@@ -359,6 +361,19 @@ func parseSettle(w *words, op int, t *txn.Transaction) statestore.Fault {
 	return t.Settle(txn.Settle{Op: op, PacketID: uint16(id.Value)})
 }
 
+// parseTxnCancel reads the ID of a timer.
+func parseTxnCancel(w *words, op int, t *txn.Transaction) statestore.Fault {
+	id, ok := w.next()
+	switch {
+	case !ok:
+		return statestore.WrongArgumentCount
+	case !validTimerID(id):
+		return statestore.Syntax
+	}
+	t.Cancels = append(t.Cancels, txn.Cancel{Op: op, ID: id})
+	return statestore.None
+}
+
 // appendTransacted appends the reply to a TXN that has no error (protocol, section 12).
 func appendTransacted(dst []byte, r *statestore.Reply) []byte {
 	if r.Count == statestore.ConditionFailed {
@@ -379,11 +394,26 @@ func appendTransacted(dst []byte, r *statestore.Reply) []byte {
 		dst = appendVersionOrNil(appendHead(appendHead(dst, '*', 3), ':', r.Count), r.Version)
 		return appendHead(dst, ':', r.Op)
 	}
-	dst = appendHead(dst, '*', 2)
+	if r.Ended == nil {
+		dst = appendHead(dst, '*', 2)
+	} else {
+		dst = appendHead(dst, '*', 3)
+	}
 	dst = appendHead(dst, ':', r.Count)
 	dst = appendHead(dst, '*', len(r.Values))
 	for i := range r.Values {
 		dst = appendVersionOrNil(dst, r.Values[i].Version)
+	}
+	if r.Ended == nil {
+		return dst
+	}
+	dst = appendHead(dst, '*', len(r.Ended))
+	for _, ended := range r.Ended {
+		n := 0
+		if ended {
+			n = 1
+		}
+		dst = appendHead(dst, ':', n)
 	}
 	return dst
 }

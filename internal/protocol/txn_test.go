@@ -53,6 +53,9 @@ func TestParseTxnRefuses(t *testing.T) {
 		want statestore.Fault
 	}{
 		{"FOO", 1, statestore.UnknownOperation},
+		{"SET a 1 CANCEL", 2, statestore.WrongArgumentCount},
+		{"CANCEL " + strings.Repeat("i", 257), 1, statestore.Syntax},
+		{"CANCEL a b", 2, statestore.UnknownOperation},
 		{"SET a 1 NX", 2, statestore.UnknownOperation},
 		{"DEL a PX 5", 2, statestore.UnknownOperation},
 		{"GET a", 1, statestore.UnknownOperation},

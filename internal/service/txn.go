@@ -31,9 +31,12 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 		ep.count(t, statestore.Txn, &reply, 0)
 		return
 	}
-	t.Worked += len(x.Keys) + len(x.Publishes) + len(x.Once)
+	t.Worked += len(x.Keys) + len(x.Publishes) + len(x.Once) + len(x.Cancels)
 	wait := ep.session.Transact(x)
 	reply := x.Reply()
+	if c, ok := x.Companion.(*companion); ok && len(x.Cancels) > 0 && reply.Kind == statestore.Transacted && reply.Count == statestore.Committed {
+		reply.Ended = c.ended()
+	}
 	ep.countTxn(reply)
 	ep.fit(q, reply)
 	ep.conn.AnswerWhenBothDurable(t, p, wait.Batch, wait.Asked, wait.Then, ep.response(q, statestore.Txn, reply))

@@ -32,7 +32,7 @@ func (c *companion) Prepare() (rows bool, refused statestore.Reply) {
 	case broker.TimersOfClientFull:
 		refused = statestore.Reply{Fault: statestore.QuotaExceeded, Bound: statestore.MaxTimersOfClient}
 	case broker.TimerTwice:
-		refused = statestore.Reply{Fault: statestore.InvalidProperty}
+		refused = statestore.Reply{Fault: statestore.TimerTwice}
 	case broker.TimerUnreadable:
 		refused = statestore.Reply{Fault: statestore.Unreadable}
 	case broker.DiskLow:
@@ -42,8 +42,24 @@ func (c *companion) Prepare() (rows bool, refused statestore.Reply) {
 	default:
 		return rows, refused
 	}
-	refused.Kind, refused.Op = statestore.Error, c.txn.Publishes[i].Op
+	refused.Kind, refused.Op = statestore.Error, c.operation(i)
 	return false, refused
+}
+
+// operation is the number of the operation of a message, or behind the messages of a CANCEL.
+func (c *companion) operation(i int) int {
+	if n := len(c.txn.Publishes); i >= n {
+		return c.txn.Cancels[i-n].Op
+	}
+	return c.txn.Publishes[i].Op
+}
+
+// ended says of each CANCEL whether there was such a timer.
+func (c *companion) ended() (ended []bool) {
+	for i := range c.txn.Cancels {
+		ended = append(ended, c.outbox.Ended(i))
+	}
+	return ended
 }
 
 // Append implements engine.Companion.
@@ -55,10 +71,10 @@ func (c *companion) Commit(batch journal.Seq) journal.Seq { return c.outbox.Comm
 // Withdraw implements engine.Companion.
 func (c *companion) Withdraw() { c.outbox.Withdraw() }
 
-// accompany gives the transaction its companion, if it publishes or acknowledges. The fault
-// is that of a message which nothing may publish.
+// accompany gives the transaction its companion, if it publishes, acknowledges or cancels. The
+// fault is that of a message which nothing may publish, or of a timer that two operations have.
 func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.TxnFault) {
-	if len(x.Publishes)+len(x.Settles) == 0 {
+	if len(x.Publishes)+len(x.Settles)+len(x.Cancels) == 0 {
 		return protocol.TxnFault{}
 	}
 	publishes := make([]broker.Timed, len(x.Publishes))
@@ -68,12 +84,44 @@ func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.T
 			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f, Bound: b}
 		}
 	}
+	if op := timerTwice(x, publishes); op != 0 {
+		return protocol.TxnFault{Op: op, Fault: statestore.TimerTwice}
+	}
 	ids := make([]uint16, len(x.Settles))
 	for i := range x.Settles {
 		ids[i] = x.Settles[i].PacketID
 	}
-	x.Companion = &companion{ep.conn.NewOutbox(t, publishes, ids), x}
+	cancels := make([][]byte, len(x.Cancels))
+	for i := range x.Cancels {
+		cancels[i] = x.Cancels[i].ID
+	}
+	x.Companion = &companion{ep.conn.NewOutbox(t, publishes, ids, cancels), x}
 	return protocol.TxnFault{}
+}
+
+// timerTwice returns the first operation that sets or cancels a timer that an earlier one does, 0
+// if there is none.
+func timerTwice(x *engine.Txn, publishes []broker.Timed) (op int) {
+	var ids map[string]int // operations
+	note := func(id []byte, by int) {
+		if first, twice := ids[string(id)]; twice && (op == 0 || max(first, by) < op) {
+			op = max(first, by)
+		} else if !twice {
+			if ids == nil {
+				ids = map[string]int{}
+			}
+			ids[string(id)] = by
+		}
+	}
+	for i := range publishes {
+		if when := &publishes[i].When; when.Asked && when.ID != nil {
+			note(when.ID, x.Publishes[i].Op)
+		}
+	}
+	for i := range x.Cancels {
+		note(x.Cancels[i].ID, x.Cancels[i].Op)
+	}
+	return op
 }
 
 // compose makes the PUBLISH that a message would be if its client sent it by itself, and

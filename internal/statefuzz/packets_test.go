@@ -419,6 +419,9 @@ func (g *generator) operation() (args []string) {
 	case 5:
 		return []string{"SETTLE", pick(g, fmt.Sprint(g.IntN(20)), fmt.Sprint(g.IntN(20)), "65535", "65536", "-1", "x")}
 	}
+	if g.oneIn(8) {
+		return []string{"CANCEL", g.timerID()}
+	}
 	args = []string{"PUBLISH", g.topic(), g.text(g.length(500))}
 	if g.oneIn(4) {
 		name, value := g.timed()

@@ -36,6 +36,7 @@ const (
 	NotUnderWay
 	SettledTwice // by two operations of one transaction
 	OtherDigest  // the message of ONCE is remembered with another digest
+	TimerTwice   // two operations of one transaction set or cancel the timer
 )
 
 var faultTexts = [...]string{
@@ -65,6 +66,7 @@ var faultTexts = [...]string{
 	NotUnderWay:        "no message with this packet identifier is under way",
 	SettledTwice:       "an earlier operation settles the same message",
 	OtherDigest:        "the message is remembered with another digest",
+	TimerTwice:         "an earlier operation has the same timer",
 }
 
 // tokenTooLowDocumented is TokenTooLow as the documents spell it.

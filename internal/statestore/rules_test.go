@@ -556,6 +556,7 @@ func TestSection6ErrorTexts(t *testing.T) {
 		statestore.QueueFull:          "the queue of a subscriber is full",
 		statestore.NotUnderWay:        "no message with this packet identifier is under way",
 		statestore.SettledTwice:       "an earlier operation settles the same message",
+		statestore.TimerTwice:         "an earlier operation has the same timer",
 	}
 	for f, text := range texts {
 		documented := strings.Replace(text, "lower version than", "lower version that", 1)

@@ -112,26 +112,37 @@ func Payload(operations []Operation) []byte {
 type Result struct {
 	Status   int             // statestore.Committed, AlreadyDone or ConditionFailed
 	Versions []hlc.Timestamp // if Committed: one for each write; zero: nothing was deleted
+	Ended    []bool          // if Committed: one for each CANCEL: there was such a timer
 	Version  hlc.Timestamp   // if AlreadyDone: that of the first time; if ConditionFailed: the key's, zero: there is none
 	Op       int             // if ConditionFailed: the number of the operation, from 1; if AlreadyDone: that of ONCE, if there are several
 	Value    []byte          // if ConditionFailed: the key's value; nil: none, or none that fits in a packet
 }
 
-// Parse takes the reply apart. ok is false if it is not one to a TXN of so many writes.
-func Parse(a *protocol.Response, writes int) (r Result, ok bool) {
+// Parse takes the reply apart. ok is false if it is not one to a TXN of so many writes and
+// cancels.
+func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
 	if a.Kind != protocol.Array || len(a.Array) < 2 || a.Array[0].Kind != protocol.Int {
 		return r, false
 	}
 	r.Status = int(a.Array[0].Int)
 	rest := a.Array[1:]
 	switch {
-	case r.Status == statestore.Committed && len(rest) == 1 && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
+	case r.Status == statestore.Committed && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
 		for i := range rest[0].Array {
 			v, ok := versionOf(&rest[0].Array[i])
 			if !ok {
 				return Result{}, false
 			}
 			r.Versions = append(r.Versions, v)
+		}
+		if cancels == 0 {
+			return r, len(rest) == 1
+		}
+		if len(rest) != 2 || rest[1].Kind != protocol.Array || len(rest[1].Array) != cancels {
+			return Result{}, false
+		}
+		for i := range rest[1].Array {
+			r.Ended = append(r.Ended, rest[1].Array[i].Int == 1)
 		}
 		return r, true
 	case r.Status == statestore.AlreadyDone && (len(rest) == 1 || len(rest) == 2 && rest[1].Kind == protocol.Int):

@@ -37,10 +37,11 @@ type Outbox struct {
 	retained []retained.Change // in the order of the messages
 	matched  int               // subscriptions
 
-	timers []delayed.Timer
-	places []int           // of messages and then of timers, the number by which a refusal names them; nil: as they are
-	change *delayed.Change // nil: no timer is set
-	timer  [2][]byte       // keys of the rows of the timer whose message this is; nil: it is none's
+	timers  []delayed.Timer
+	cancels []delayed.Cancel
+	places  []int           // of messages, then of timers, then of cancels, the number by which a refusal names them; nil: as they are
+	change  *delayed.Change // nil: no timer is set or cancelled
+	timer   [2][]byte       // keys of the rows of the timer whose message this is; nil: it is none's
 
 	ids      []uint16 // packet identifiers of the deliveries to be acknowledged
 	find     func(id uint16) (settle.Delivery, bool)
@@ -59,7 +60,7 @@ const (
 	NotUnderWay                // the refused delivery, not message, is none that can be acknowledged
 	TimersFull                 // there are as many timers as there may be
 	TimersOfClientFull         // or as its client may have
-	TimerTwice                 // an earlier message of the transaction sets a timer with the same ID
+	TimerTwice                 // another operation of the transaction sets or cancels the same timer
 	TimerUnreadable            // the disk can't be read
 )
 
@@ -76,9 +77,16 @@ func (rt *Router) NewOutbox(t *session.Turn, messages []message.Outgoing, settle
 	return &Outbox{rt: rt, t: t, messages: messages, held: rt.NewHeld(), ids: settles, find: find}
 }
 
-// Later adds messages that are to be published later. places are the numbers by which Prepare
-// names a message that is refused, of those that go at once and then of these.
-func (x *Outbox) Later(timers []delayed.Timer, places []int) { x.timers, x.places = timers, places }
+// Later adds messages that are to be published later, and timers that are to be cancelled.
+// places are the numbers by which Prepare names what is refused: of the messages that go at
+// once, then of these, then of the cancels.
+func (x *Outbox) Later(timers []delayed.Timer, cancels []delayed.Cancel, places []int) {
+	x.timers, x.cancels, x.places = timers, cancels, places
+}
+
+// Ended says, once the Outbox is prepared, whether there was a timer to be cancelled, by its
+// number.
+func (x *Outbox) Ended(cancel int) bool { return x.change.Found(len(x.timers) + cancel) }
 
 // place is the number by which the caller knows a message, or a timer behind the messages.
 func (x *Outbox) place(i int) int {
@@ -125,20 +133,20 @@ func (x *Outbox) Prepare() (hasRows bool, refused int, why Refusal) {
 		x.Withdraw()
 		return false, refused, why
 	}
-	hasRows = x.held.Number() || hasRows || len(x.retained) > 0 || x.change != nil || x.timer[0] != nil
+	hasRows = x.held.Number() || hasRows || len(x.retained) > 0 || x.change != nil && x.change.HasRows() || x.timer[0] != nil
 	return hasRows, 0, NotRefused
 }
 
-// setTimers sets the timers, as yet without effect.
+// setTimers sets and cancels the timers, as yet without effect.
 func (x *Outbox) setTimers() (refused int, why Refusal) {
-	if len(x.timers) == 0 {
+	if len(x.timers)+len(x.cancels) == 0 {
 		return 0, NotRefused
 	}
-	if x.rt.Journal.Low() {
+	if len(x.timers) > 0 && x.rt.Journal.Low() {
 		return 0, DiskLow
 	}
 	var unset delayed.Refusal
-	x.change, refused, unset = x.rt.Timers.Prepare(x.timers, nil)
+	x.change, refused, unset = x.rt.Timers.Prepare(x.timers, x.cancels)
 	return refused, refusals[unset]
 }
 
@@ -279,6 +287,9 @@ func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
 		x.settling[i].Commit(x.t, batch)
 	}
 	later = x.held.Commit(x.t, batch)
+	if x.change != nil {
+		later = max(later, x.change.Looked) // the reply says whether there were such timers
+	}
 	x.done()
 	if len(x.settling) > 0 {
 		x.t.WhenFlushed((&places{x.rt, x.settling, max(batch, later)}).await)

@@ -34,7 +34,8 @@ transaction is a JSON object in FILE, or on standard input with -:
     "once": {"key": "jobs", "message_id": "job-7", "keep": "24h"},
     "then": [ {"set": "b", "value": "new", "px": "30s"},
               {"del": "a"} ],
-    "publish": [ {"topic": "jobs/done", "payload": "job-7", "qos": 1} ]
+    "publish": [ {"topic": "jobs/done", "payload": "job-7", "qos": 1} ],
+    "cancel": [ "job-7/timeout" ]
   }
 
 All parts may be left out. A condition has one of "exists" (true or false),
@@ -43,11 +44,14 @@ message that made the key's version). With "once" the server does it once, and
 answers a repetition "already done"; with a "digest" beside the ID, a repetition
 with another digest is an error. A write may have a "fencing_token". A message
 may have "retain", "expiry", "utf8", "content_type", "response_topic",
-"correlation_data" and "user", a list of pairs of name and value. Names and values
-that are not UTF-8 come in base 64 in fields that end with _base64.
+"correlation_data" and "user", a list of pairs of name and value; with the pair
+"holdfast-deliver-after" and milliseconds it is delivered later. "cancel" has the
+IDs of such messages that are not to be delivered any more. Names and values that
+are not UTF-8 come in base 64 in fields that end with _base64.
 
 It prints nothing, except what came of it on a terminal, the version that each
-write has made with -v, and an object with --output json. Exit status: 0 done, now
+write has made with -v and which timers were cancelled, and an object with
+--output json. Exit status: 0 done, now
 or before; 1 a condition was not met; 2 error.`,
 		Example: `  holdfast txn transfer.json
   echo '{"if":[{"key":"k","value":"old"}],"then":[{"set":"k","value":"new"}]}' | holdfast txn -`,
@@ -131,6 +135,13 @@ func say(w io.Writer, r *txn.Result, verbose bool) error {
 				lines = append(lines, v.String())
 			}
 		}
+		for _, was := range r.Cancelled {
+			if was {
+				lines = append(lines, "cancelled")
+			} else {
+				lines = append(lines, "no such timer")
+			}
+		}
 	case !output.IsTerminal(w):
 		return nil
 	}
@@ -144,6 +155,8 @@ type record struct {
 	Versions []*string `json:"versions,omitempty"` // one for each write; null: nothing was deleted
 	Version  string    `json:"version,omitempty"`
 	Failed   *failed   `json:"failed,omitempty"`
+
+	Cancelled []bool `json:"cancelled,omitempty"` // one for each timer: there was such
 }
 
 type failed struct {
@@ -157,7 +170,7 @@ type failed struct {
 }
 
 func newRecord(r *txn.Result) *record {
-	rec := &record{Outcome: strings.ReplaceAll(r.Outcome.String(), " ", "_")}
+	rec := &record{Outcome: strings.ReplaceAll(r.Outcome.String(), " ", "_"), Cancelled: r.Cancelled}
 	if !r.Version.IsZero() {
 		rec.Version = r.Version.String()
 	}

@@ -20,6 +20,7 @@ type document struct {
 	Then []write     `json:"then"`
 
 	Publish []message `json:"publish"`
+	Cancel  []string  `json:"cancel"` // IDs of timers
 }
 
 // text is a string, or bytes in base 64; which of the two fields it is in says the struct
@@ -135,6 +136,12 @@ func (doc *document) build(t *txn.Txn) error {
 			return fmt.Errorf("publish, item %d: %w", i+1, err)
 		}
 		t.Publish(m)
+	}
+	for i, id := range doc.Cancel {
+		if id == "" {
+			return fmt.Errorf("cancel, item %d: the ID of the timer is empty", i+1)
+		}
+		t.Cancel(id)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		`{"publish": [{"topic": "t"}]}`:                                                     "publish, item 1: payload is missing",
 		`{"publish": [{"topic": "t", "payload": "", "qos": 3}]}`:                            "qos 3: want 0, 1 or 2",
 		`{"publish": [{"topic": "t", "payload": "", "expiry": "0s"}]}`:                      `expiry "0s": want a positive duration`,
+		`{"cancel": ["a", ""]}`:                                                             "cancel, item 2: the ID of the timer is empty",
 		`{"once": {"key": "k"}}`:                                                            "once: message_id is missing",
 		`{"once": {"message_id": "m"}}`:                                                     "once: key is missing",
 		`{"once": {"key": "k", "message_id": "m", "keep": "forever"}}`:                      `keep "forever"`,

@@ -84,6 +84,12 @@ type Settle struct {
 	PacketID uint16
 }
 
+// Cancel cancels a timer of the requester's principal. There need not be one.
+type Cancel struct {
+	Op int
+	ID []byte
+}
+
 // Transaction is one TXN. Its bytes may be views of a packet. The zero value is empty.
 type Transaction struct {
 	Keys       [][]byte // each key once, in the order in which the operations name them
@@ -92,6 +98,7 @@ type Transaction struct {
 	Once       []Once
 	Publishes  []Publish
 	Settles    []Settle
+	Cancels    []Cancel
 
 	Time  statestore.Stamp // __ts
 	Token statestore.Stamp // __ft: of each write that has no token of its own
