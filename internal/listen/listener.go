@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,10 +14,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/listen/proxy"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
-
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
-
 	"github.com/holdfast-mqtt/holdfast/internal/transport/websocket"
 )
 
@@ -78,6 +78,7 @@ type Listener struct {
 	failed chan error // of tcp
 	closed chan struct{}
 	close  sync.Once
+	passes bool // connections come by Pass as well
 
 	open    atomic.Int64 // connections
 	refused atomic.Int64 // beyond MaxConnections
@@ -85,23 +86,43 @@ type Listener struct {
 
 // Open listens. Close it when done.
 func Open(c Config, o Options) (*Listener, error) {
-	l := &Listener{config: c, options: o, ready: make(chan net.Conn), failed: make(chan error), closed: make(chan struct{})}
+	return open(c, o, false, func() (net.Listener, error) {
+		tcp, err := net.Listen("tcp", c.URL.Host)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on %s: %w", c.URL, err)
+		}
+		if o.Bound != nil {
+			tcp = o.Bound(tcp, !c.Proxy)
+		}
+		return tcp, nil
+	})
+}
+
+// OpenOn is Open for a node of a cluster: it takes connections from tcp, which it owns from
+// then on, also if it fails, and from Pass. Options.Bound is not used.
+func OpenOn(tcp net.Listener, c Config, o Options) (*Listener, error) {
+	l, err := open(c, o, true, func() (net.Listener, error) { return tcp, nil })
+	if err != nil {
+		_ = tcp.Close()
+	}
+	return l, err
+}
+
+func open(c Config, o Options, passes bool, listen func() (net.Listener, error)) (*Listener, error) {
+	l := &Listener{config: c, options: o, ready: make(chan net.Conn), failed: make(chan error), closed: make(chan struct{}), passes: passes}
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.URL, err)
 	}
-	tcp, err := net.Listen("tcp", c.URL.Host)
+	tcp, err := listen()
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", c.URL, err)
+		return nil, err
 	}
 	l.rules = &access.Listener{Name: c.URL.String(), Anonymous: c.Anonymous}
 	if l.certs != nil {
 		l.rules.Vouches = l.certs.Vouches
 	}
 	l.tcp = tcp
-	if o.Bound != nil {
-		l.tcp = o.Bound(tcp, !c.Proxy)
-	}
-	if l.negotiates() {
+	if l.negotiates() || l.passes {
 		go l.accept()
 	}
 	if c.URL.IsWebSocket() {
@@ -177,7 +198,7 @@ func (b *below) Close() error   { return b.tcp.Close() }
 
 func (b *below) Accept() (net.Conn, error) {
 	l := (*Listener)(b)
-	if !l.negotiates() {
+	if !l.negotiates() && !l.passes {
 		for {
 			nc, err := l.tcp.Accept()
 			if err != nil {
@@ -211,16 +232,34 @@ func (l *Listener) accept() {
 				return
 			}
 		}
-		c := l.admit(nc)
-		if c == nil {
-			continue
+		if c := l.admit(nc); c != nil {
+			l.makeReady(c)
 		}
-		h := l.options.Handshakes.Begin(nc)
-		go func() {
-			defer failstop.End(l.options.Logger, "a handshake")
-			l.negotiate(c, h)
-		}()
 	}
+}
+
+// Pass continues with a connection that another node of the cluster has accepted for a client
+// with this address, as if the listener had accepted it. The listener must be of OpenOn. Pass
+// may wait for Accept.
+func (l *Listener) Pass(nc net.Conn, client netip.AddrPort) {
+	if c := l.admit(nc); c != nil {
+		c.origin.Remote, c.passed = proxied{client}, true
+		l.makeReady(c)
+	}
+}
+
+// makeReady has a connection negotiate on a goroutine of its own if it has to, and hands it
+// to Accept.
+func (l *Listener) makeReady(c *Conn) {
+	if !l.negotiates() {
+		l.hand(c)
+		return
+	}
+	h := l.options.Handshakes.Begin(c.Conn)
+	go func() {
+		defer failstop.End(l.options.Logger, "a handshake")
+		l.negotiate(c, h)
+	}()
 }
 
 // admit makes a Conn of nc, or closes it if there are too many.
@@ -247,6 +286,11 @@ func (l *Listener) negotiate(c *Conn, h *sockets.Handshake) {
 		return
 	}
 	_ = c.SetDeadline(time.Time{})
+	l.hand(c)
+}
+
+// hand waits until Accept takes a connection that is ready, or the listener is closed.
+func (l *Listener) hand(c *Conn) {
 	select {
 	case l.ready <- c:
 	case <-l.closed:
@@ -277,6 +321,7 @@ type Conn struct {
 	net.Conn // of bytes that are not encrypted: a *net.TCPConn or a *transport.TLSConn
 	listener *Listener
 	origin   access.Origin
+	passed   bool // by another node, which has read what a balancer says
 	gone     atomic.Bool
 }
 
@@ -284,13 +329,13 @@ var _ transport.Streamer = (*Conn)(nil)
 
 // begin reads the PROXY header and does the TLS handshake.
 func (c *Conn) begin(l *Listener) error {
-	if l.config.Proxy {
-		client, err := readProxyHeader(c.Conn)
+	if l.config.Proxy && !c.passed {
+		h, err := proxy.Read(c.Conn)
 		if err != nil {
 			return err
 		}
-		if client.IsValid() {
-			c.origin.Remote = proxied{client}
+		if h.Client.IsValid() {
+			c.origin.Remote = proxied{h.Client}
 		} else {
 			c.origin.Remote = proxied{c.Conn.RemoteAddr().(*net.TCPAddr).AddrPort()}
 		}
@@ -338,3 +383,12 @@ func (c *Conn) leave() {
 		c.listener.open.Add(-1)
 	}
 }
+
+// proxied is the address of a client behind a balancer, or of one that another node of the
+// cluster has passed on. It is no *net.TCPAddr: wherever the client is said to come from, it
+// is not on this machine, and gets nothing of what is reserved for clients that are.
+type proxied struct{ netip.AddrPort }
+
+func (proxied) Network() string { return "tcp" }
+
+var _ net.Addr = proxied{}

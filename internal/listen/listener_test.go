@@ -59,6 +59,11 @@ func (l *lines) String() string {
 
 func open(t *testing.T, url string, change ...func(*listen.Config, *listen.Options)) *listener {
 	t.Helper()
+	return openWith(t, url, listen.Open, change...)
+}
+
+func openWith(t *testing.T, url string, open func(listen.Config, listen.Options) (*listen.Listener, error), change ...func(*listen.Config, *listen.Options)) *listener {
+	t.Helper()
 	u, err := listen.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +78,7 @@ func open(t *testing.T, url string, change ...func(*listen.Config, *listen.Optio
 		f(&c, &o)
 	}
 	l.handshakes = o.Handshakes
-	if l.Listener, err = listen.Open(c, o); err != nil {
+	if l.Listener, err = open(c, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })

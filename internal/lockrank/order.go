@@ -37,6 +37,7 @@ type (
 	Lent           struct{}
 	FlushQueue     struct{}
 	Handshakes     struct{}
+	Relay          struct{}
 	Gate           struct{}
 	SlabMemory     struct{}
 	SlabMappings   struct{}
@@ -119,6 +120,7 @@ var order = []entry{
 	lock[FlushQueue]("transport.flushQueue.mu"),
 	lock[Handshakes]("sockets.Handshakes.mu"),
 	lock[Gate]("transport.Gate.mu"),
+	lock[Relay]("relay.Relay.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory
