@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"debug/elf"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"net"
 	"os"
 	"os/exec"
@@ -87,12 +89,46 @@ func TestCONTRIBUTING(t *testing.T) {
 			}
 		}
 	}
-	for _, module := range []string{".", "bench/compare"} {
+	checkFork(t, dir)
+	for _, module := range []string{".", "bench/compare"} { // the others may need a download
 		list := exec.Command("go", "list", "-test", "-deps", "./...")
 		list.Dir = filepath.Join(dir, module)
 		out, err := list.CombinedOutput()
-		if err != nil || strings.Contains(string(out), "holdfast-mqtt") {
+		if err != nil || strings.Contains(string(out), oldOwner) {
 			t.Errorf("in a fork with another path, go list -deps in %s: %v\n%.2000s", module, err, out)
+		}
+	}
+}
+
+const oldOwner = "holdfast" + "-mqtt" // in two, so that it is not found in this file
+
+// checkFork looks for the old path in the fork in dir, whose path is forkPath, in all of its
+// modules, and for imports of packages that it doesn't have.
+func checkFork(t *testing.T, dir string) {
+	t.Helper()
+	const forkPath = "example.com/you/holdfast"
+	files := append(filesOf(t, ".go"), filesOf(t, "go.mod")...)
+	for _, file := range files {
+		text := textOf(t, filepath.Join(dir, file))
+		if strings.Contains(text, oldOwner) {
+			t.Errorf("in a fork with another path %s names the old one", file)
+		}
+		if !strings.HasSuffix(file, ".go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imported := range parsed.Imports {
+			path := strings.Trim(imported.Path.Value, `"`)
+			below, ok := strings.CutPrefix(path, forkPath)
+			if !ok {
+				continue
+			}
+			if found, err := filepath.Glob(filepath.Join(dir, below, "*.go")); err != nil || len(found) == 0 {
+				t.Errorf("in a fork with another path %s imports %s, which the fork does not have", file, path)
+			}
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // holding is a `holdfast lock` under way.
@@ -275,7 +276,8 @@ func TestDocuments(t *testing.T) {
 }
 
 // checkDocument types the sessions of a document into a shell, and compares what
-// comes out; … stands for anything on a line.
+// comes out; … stands for anything on a line. The server is the document's own, since its
+// keys are.
 func checkDocument(t *testing.T, file string) {
 	t.Helper()
 	document, err := os.ReadFile(file)
@@ -283,7 +285,7 @@ func checkDocument(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	var script, want strings.Builder
-	fmt.Fprintf(&script, "PATH=%q:$PATH HOLDFAST_PORT=%s\nexport PATH HOLDFAST_PORT\nexec 2>&1\n", filepath.Dir(binary), port)
+	fmt.Fprintf(&script, "PATH=%q:$PATH HOLDFAST_PORT=%s\nexport PATH HOLDFAST_PORT\nexec 2>&1\n", filepath.Dir(binary), testserver.Run(t).Port())
 	inside := false
 	for line := range strings.Lines(string(document)) {
 		switch {

@@ -163,7 +163,7 @@ func (s *stacks) note() {
 	var stack []step
 	for {
 		frame, more := frames.Next()
-		if _, file, ours := strings.Cut(frame.File, "/internal/"); ours && strings.Contains(frame.Function, "holdfast-mqtt/holdfast/") {
+		if _, file, ours := strings.Cut(frame.File, "/internal/"); ours && strings.Contains(frame.Function, "github.com/holdfast-mqtt/holdfast/") {
 			name := frame.Function[strings.LastIndexByte(frame.Function, '/')+1:]
 			_, name, _ = strings.Cut(name, ".")
 			stack = append(stack, step{file, strings.NewReplacer("(", "", "*", "", ")", "").Replace(name)})
