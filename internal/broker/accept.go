@@ -90,7 +90,7 @@ func (b *Broker) placeConn(c *Conn) (victim *Conn, added bool) {
 			return nil, false
 		}
 	}
-	c.seat = b.Sessions.Principals.Arrive(c, c.reserved)
+	c.place = b.Sessions.Principals.Arrive(c, c.reserved)
 	b.conns[c] = struct{}{}
 	if c.reserved {
 		b.reserved++
@@ -110,7 +110,7 @@ func (c *Conn) admit() (refused string) {
 	// A connection that the client still has ends when this one gets the session.
 	principal := registry.Principal(id.OwnedBy(), &c.Peer)
 	replaces := b.Sessions.IsConnected(c.Client, principal)
-	displaced, refused := b.Sessions.Principals.Admit(c.seat, principal, access.QuotaOf(b.may, id), replaces)
+	displaced, refused := b.Sessions.Principals.Admit(c.place, principal, access.QuotaOf(b.may, id), replaces)
 	if victim, ok := displaced.(*Conn); ok {
 		const reason = "the server has as many connections as it may, and this client's principal has most of them"
 		b.Counters.Displaced.Add(1)
@@ -123,7 +123,7 @@ func (c *Conn) admit() (refused string) {
 func (b *Broker) removeConn(c *Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.Sessions.Principals.Depart(c.seat)
+	b.Sessions.Principals.Depart(c.place)
 	delete(b.conns, c)
 	if c.reserved {
 		b.reserved--

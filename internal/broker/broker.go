@@ -28,23 +28,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
-// Handler takes the publishes to some exact topics in place of routing them.
-type Handler interface {
-	// Open gives the handler's side of a connection, at its first publish.
-	Open(c *Conn) Endpoint
-}
-
-// Endpoint is a Handler's side of one connection.
-type Endpoint interface {
-	// Handle takes one publish, on the reader's goroutine; p is a view that is
-	// valid during the call. A publish of QoS 1 or 2 needs exactly one answer within the
-	// call: Conn.Answer, or Conn.AnswerWhenDurable (QoS 1 only). If the connection is gone
-	// (Conn.Gone), it needs none.
-	Handle(t *session.Turn, p *mqtt.Publish)
-	// Close says that the connection is gone.
-	Close()
-}
-
 // Limits bound what clients can make the broker hold.
 type Limits = limits.Limits
 
@@ -160,7 +143,7 @@ func (b *Broker) SetBounds(l *Limits) {
 	b.Limits.MaxConnections = l.MaxConnections
 	b.mu.Unlock()
 	b.Sessions.Principals.SetMost(l.MaxConnections)
-	b.Sessions.SetBounds(l.MaxSessions, l.MaxSessionsPerHost)
+	b.Sessions.SetBounds(l.MaxSessions, l.MaxSessionsPerPrincipal)
 	b.Retained.SetBounds(retainedBounds(l))
 }
 

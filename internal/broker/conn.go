@@ -11,10 +11,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/alias"
-	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
-	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -31,7 +29,7 @@ type Conn struct {
 	session *session.Session
 
 	origin   *access.Origin
-	seat     *principals.Seat                // reader: among the connections of its principal
+	place    *principals.ConnectionPlace     // reader: among the connections of its principal
 	identity atomic.Pointer[access.Identity] // from CONNECT on; nil: the server neither authenticates clients nor has a policy
 
 	acks       acks.Ring
@@ -298,15 +296,6 @@ func (c *Conn) panicked(p any) error {
 // errDefect ends the connection of a client whose bytes made the decoder panic.
 var errDefect = &mqtt.Error{Code: mqtt.UnspecifiedError, Reason: "the server failed to decode this packet"}
 
-// BeginDecoding is called by a Handler, within Handle, before it decodes bytes of the
-// client. Until EndDecoding the Handler must hold no lock and change no state, because a
-// panic in that time ends the connection and not the process.
-func (c *Conn) BeginDecoding() { c.decoding = true }
-
-// EndDecoding says that the Handler has decoded the bytes: from here on a panic ends the
-// process.
-func (c *Conn) EndDecoding() { c.decoding = false }
-
 // waitForRoom makes the reader wait while the client does not take its responses, or
 // while too many of its acknowledgements wait for the disk. Before the reader waits, it
 // flushes the connections that got messages from this client.
@@ -391,7 +380,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	if c.Stopping.Load() {
 		return errStopping
 	}
-	t.Asked = t.Asked || asks(typ, header)
+	t.ClientWaits = t.ClientWaits || asks(typ, header)
 	switch typ {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
@@ -545,40 +534,4 @@ func (c *Conn) leaveSession() {
 		c.acks.Close(t, (*ackOutput)(c))
 		c.b.Sessions.Detached(c.session, &c.Peer)
 	})
-}
-
-// TooManyLevels says whether a topic name has more levels than the broker takes.
-func (c *Conn) TooManyLevels(topic []byte) bool {
-	return reserved.TooManyLevels(topic, c.b.Limits.MaxTopicLevels)
-}
-
-// ClientID is the client's identifier, given or assigned.
-func (c *Conn) ClientID() string { return c.Client }
-
-// Version is the MQTT version that the client speaks.
-func (c *Conn) Version() mqtt.Version { return c.Protocol }
-
-// MaxPacketSize is the largest packet that the client takes, in bytes; 0: any.
-func (c *Conn) MaxPacketSize() int { return int(c.MaxPacket) }
-
-// Now is the broker's clock in milliseconds. It is monotonic and begins at 1 ms, when
-// the broker starts.
-func (c *Conn) Now() int64 { return c.b.Now() }
-
-// Identity is what the client has proven to be; nil: the server neither authenticates
-// clients nor has a policy. Safe for concurrent use.
-func (c *Conn) Identity() *access.Identity { return c.identity.Load() }
-
-// Notify sends a handler's notification to the client, and takes over the caller's
-// reference to m. A notification that is queued when the connection is lost goes to a
-// later connection of the session. Notify returns false if the notification is lost: the
-// connection is gone, or its pending notifications have reached their bound. Safe for
-// concurrent use; the caller need not flush.
-func (c *Conn) Notify(m *message.Message) bool {
-	t := c.b.LockDeferred()
-	defer c.b.UnlockDeferred()
-	if len(t.Notified) >= session.NotifiedAtOnce {
-		t.Flush()
-	}
-	return c.session.Notify(t, &c.Peer, m)
 }

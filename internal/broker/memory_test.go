@@ -197,7 +197,7 @@ func TestUnfinishedPacketsProgress(t *testing.T) {
 // and empty when it wants another; a session that holds acknowledged messages stays.
 func TestSessionsOfAnAddressAreBounded(t *testing.T) {
 	t.Parallel()
-	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerHost: 3})
+	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerPrincipal: 3})
 	holds := n.connect(mqtttest.Persistent("holds"))
 	holds.Subscribe("queue", 1)
 	holds.Disconnect()
@@ -225,7 +225,7 @@ func TestSessionsOfAnAddressAreBounded(t *testing.T) {
 func TestEachNewSessionTakesOnePlace(t *testing.T) {
 	t.Parallel()
 	const bound, newcomers = 300, 40
-	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerHost: bound})
+	n := run(t, vfs.NewMem(), Limits{MaxSessionsPerPrincipal: bound})
 	for i := range bound {
 		n.connect(mqtttest.Persistent(fmt.Sprintf("away-%d", i))).Disconnect()
 	}

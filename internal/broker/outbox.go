@@ -60,7 +60,7 @@ func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16, c
 		}
 	}
 	if q := access.QuotaOf(c.b.may, c.Identity()); q.Limited() {
-		c.seat.Rates().Add(q, len(publishes), c.b.SinceStart())
+		c.place.Rates().Add(q, len(publishes), c.b.SinceStart())
 	}
 	x := c.b.NewOutbox(t, messages, settles, func(id uint16) (settle.Delivery, bool) { return settle.Find(c.session, &c.Peer, id) })
 	places = append(places, later...)

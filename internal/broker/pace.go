@@ -11,7 +11,7 @@ func (c *Conn) beginPacing(t *session.Turn) {
 	if c.Transport.Waited() {
 		c.debt = max(0, c.debt-session.PaceCredit)
 	}
-	t.Worked, t.Debt, t.Asked = 1, int(c.debt), false
+	t.Worked, t.Debt, t.ClientWaits = 1, int(c.debt), false
 }
 
 // pace lets other readers work if this one has worked for long. The reader calls it before
@@ -22,7 +22,7 @@ func (c *Conn) pace(t *session.Turn) { t.Pace(int(c.debt)) }
 // for its answers, endPacing tells the gate, which then leaves a processor free for such
 // clients.
 func (c *Conn) endPacing(t *session.Turn) {
-	if t.Asked && t.Debt == 0 && !t.InGate() {
+	if t.ClientWaits && t.Debt == 0 && !t.InGate() {
 		c.b.Gate.NoteOther()
 	}
 	t.LeaveGate()
@@ -46,7 +46,7 @@ func (c *Conn) holdToRate(t *session.Turn, size int) error {
 		return nil
 	}
 	now := c.b.SinceStart
-	rates := c.seat.Rates()
+	rates := c.place.Rates()
 	ticket := rates.Enter(q, size, now())
 	wait := rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now())
 	if wait == 0 {

@@ -173,43 +173,6 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 	return acks.Ack{}, batch, false
 }
 
-// requests is what a connection has from its first request to the handler on.
-type requests struct {
-	endpoint Endpoint          // the handler's side of the connection
-	topic    access.Remembered // a topic of the handler that the client may publish to
-	response access.Remembered // a Response Topic that the client may subscribe to
-}
-
-// mayRequest says whether the handler handles publishes to the topic, and the client may
-// publish to it. The first time it opens the handler's side.
-func (c *Conn) mayRequest(t *session.Turn, topic []byte) bool {
-	if c.requests != nil && c.requests.topic.Is(t.Grants, topic) {
-		return true
-	}
-	if !c.b.reservedTopics.Handled(topic) || !c.b.mayPublish(c, topic) {
-		return false
-	}
-	if c.requests == nil {
-		c.requests = &requests{endpoint: c.b.handler.Open(c)}
-		c.session.NoteRequests()
-	}
-	c.requests.topic.Remember(t.Grants, topic)
-	return true
-}
-
-// MayBeAnswered says whether the client may subscribe to the Response Topic of a request.
-// Called by a Handler within Handle.
-func (c *Conn) MayBeAnswered(t *session.Turn, responseTopic []byte) bool {
-	if c.b.may == nil || c.requests.response.Is(t.Grants, responseTopic) {
-		return true
-	}
-	if !c.b.mayBeAnswered(c, responseTopic) {
-		return false
-	}
-	c.requests.response.Remember(t.Grants, responseTopic)
-	return true
-}
-
 // outgoing is a publish of the client's on its way.
 func (c *Conn) outgoing(p *mqtt.Publish) message.Outgoing {
 	o := message.Outgoing{Topic: p.Topic, Payload: p.Payload, RawProps: p.Props.Raw, QoS: p.QoS, Retain: p.Retain, Publisher: c.Client, Owner: c.session.OwnerRef()}

@@ -373,7 +373,7 @@ func TestPolicyOfAWillThatIsDue(t *testing.T) {
 func TestBoundsOfAPrincipal(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) {
-		c.Auth, c.MaxClientKeys, c.Limits.MaxSessionsPerHost = trusting{}, 2, 2
+		c.Auth, c.MaxClientKeys, c.Limits.MaxSessionsPerPrincipal = trusting{}, 2, 2
 	})
 	one, two := n.requester(as("press")), n.requester(as("press"))
 	one.want(ok, "SET", "a", "v")

@@ -353,7 +353,7 @@ func TestAdministratorGetsIntoAFullServer(t *testing.T) {
 	const most = 3
 	n := startGoverned(t, quotas(map[string]string{"admin": "reserve: true"}, "press"), func(c *server.Config) {
 		l := &c.Limits
-		l.MaxConnections, l.MaxSessions, l.MaxSessionsPerHost, l.ReservedConnections = most, most, most, 2
+		l.MaxConnections, l.MaxSessions, l.MaxSessionsPerPrincipal, l.ReservedConnections = most, most, most, 2
 		c.SysInterval = 20 * time.Millisecond
 	})
 	var press []*client

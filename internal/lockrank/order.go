@@ -4,7 +4,7 @@ package lockrank
 type (
 	Reloading      struct{}
 	DeferredOutput struct{}
-	Leaving        struct{}
+	Lifecycle      struct{}
 	KeyStripe      struct{}
 	TimerStripe    struct{}
 	Shard          struct{}
@@ -73,7 +73,7 @@ var order = []entry{
 	lock[DeferredOutput]("session.Env.deferredMu"),
 	// Held while a session ends or its delayed will is published, and by a CONNECT
 	// that goes on with the session. Never while waiting for the disk.
-	lock[Leaving]("session.Session.Leaving"),
+	lock[Lifecycle]("session.Session.Lifecycle"),
 
 	// Held by LOAD, STORE, DONE and TXN over a look-up on disk, and by a TXN while its
 	// messages are routed. Neither the committer nor a GET or SET takes it.

@@ -35,7 +35,7 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 	switch {
 	case p.QoS == 0:
 		ep.ignore(p, "QoS 0")
-	case ep.conn.Version() != mqtt.V5:
+	case ep.conn.Protocol != mqtt.V5:
 		ep.ignore(p, "MQTT 3.1.1")
 		ep.conn.Answer(t, p, mqtt.ImplementationSpecificError, "", nil) // 3.1.1 has no place for the code
 	case p.QoS == 2:
@@ -58,7 +58,7 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 		ep.conn.Answer(t, p, mqtt.NotAuthorized, reason, nil)
 	case p.Props.HasMessageExpiry && p.Props.MessageExpiry == 0:
 		ep.sv.stats.Expired.Add(1)
-		ep.sv.log.Debug("dropping a request that has expired", "client", ep.conn.ClientID())
+		ep.sv.log.Debug("dropping a request that has expired", "client", ep.conn.Client)
 		ep.conn.Answer(t, p, mqtt.Success, "", nil)
 	case p.Props.PayloadFormat == 1 && !utf8.Valid(p.Payload):
 		const reason = "the payload is not UTF-8 as its Payload Format Indicator says"
@@ -71,7 +71,7 @@ func (ep *endpoint) Handle(t *broker.Turn, p *mqtt.Publish) {
 
 func (ep *endpoint) ignore(p *mqtt.Publish, why string) {
 	ep.sv.stats.Ignored.Add(1)
-	ep.sv.log.Debug("ignoring a request that can't be answered", "client", ep.conn.ClientID(), "why", why, "qos", p.QoS)
+	ep.sv.log.Debug("ignoring a request that can't be answered", "client", ep.conn.Client, "why", why, "qos", p.QoS)
 }
 
 func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
@@ -82,7 +82,7 @@ func (ep *endpoint) refuse(t *broker.Turn, p *mqtt.Publish, reason string) {
 // noteRefusal counts and logs a request that is refused in its PUBACK.
 func (ep *endpoint) noteRefusal(reason string) {
 	ep.sv.stats.Malformed.Add(1)
-	ep.sv.log.Debug("refusing a request", "client", ep.conn.ClientID(), "reason", reason)
+	ep.sv.log.Debug("refusing a request", "client", ep.conn.Client, "reason", reason)
 }
 
 // execute parses the command, has the engine do it, and answers.
@@ -159,7 +159,7 @@ const aroundPage = 128
 // maxPage is how long a page of SCAN may be for the client to take it, at least 1;
 // 0: as long as it likes. A response that the client wants elsewhere counts as well.
 func (ep *endpoint) maxPage(r *request) int {
-	most := ep.conn.MaxPacketSize()
+	most := int(ep.conn.MaxPacket)
 	if most == 0 {
 		return 0
 	}
@@ -178,7 +178,7 @@ func (ep *endpoint) parse(cmd *statestore.Command, dialect *protocol.Dialect, p 
 	if fault := protocol.Parse(p.Payload, dialect, ep.sv.maxKey, cmd); fault != statestore.None {
 		return fault
 	}
-	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.ClientID(), cmd.Key) {
+	if cmd.Verb == statestore.KeyNotify && !protocol.NotifyTopicFits(ep.conn.Client, cmd.Key) {
 		return statestore.Syntax
 	}
 	if cmd.Verb != statestore.Get && cmd.Verb < statestore.Txn { // the rules judge neither for a GET; a TXN gives them to its writes
@@ -218,7 +218,7 @@ func (ep *endpoint) Event(e *statestore.Event) {
 		return
 	}
 	var scratch [512]byte
-	topic := protocol.AppendNotifyTopic(scratch[:0], ep.conn.ClientID(), e.Key)
+	topic := protocol.AppendNotifyTopic(scratch[:0], ep.conn.Client, e.Key)
 	refer := e.Kind == statestore.KeySet && e.Lasting && len(e.Value) > 0
 	size := len(e.Value)
 	if refer {

@@ -62,7 +62,7 @@ func (ep *endpoint) response(q *request, verb statestore.Verb, reply *statestore
 // exceeds counts and logs a quota error.
 func (ep *endpoint) exceeds(verb statestore.Verb, b statestore.Bound) {
 	ep.sv.stats.Exceeded.Add(1)
-	ep.sv.log.Debug("refusing a request: a quota is exceeded", "client", ep.conn.ClientID(), "command", verb, "quota", b)
+	ep.sv.log.Debug("refusing a request: a quota is exceeded", "client", ep.conn.Client, "command", verb, "quota", b)
 }
 
 // replySize is about how long the reply's payload will be.

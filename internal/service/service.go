@@ -78,7 +78,7 @@ func (sv *Service) Stats() *Stats { return &sv.stats }
 // Open implements broker.Handler: the store's side of one connection.
 func (sv *Service) Open(c *broker.Conn) broker.Endpoint {
 	ep := &endpoint{sv: sv, conn: c}
-	o := engine.Origin{ID: cmp.Or(c.Identity().OwnedBy(), c.ClientID()), Verified: true, Sink: ep, Waiter: c, Gone: c.Gone, Work: ep.work, Rest: ep.rest}
+	o := engine.Origin{ID: cmp.Or(c.Identity().OwnedBy(), c.Client), Verified: true, Sink: ep, Waiter: c, Gone: c.Gone, Work: ep.work, Rest: ep.rest}
 	if sv.may != nil {
 		o.Bounds = ep.bounds
 	}

@@ -12,8 +12,8 @@ func TestDefaultsFillOnlyWhatIsNotSet(t *testing.T) {
 	if l.MaxConnections != 32 || l.MaxSessions != 6000 || l.QueueFull != Reject {
 		t.Errorf("what was set has changed: %+v", l)
 	}
-	if l.LoopbackConnections != 2 || l.MaxSessionsPerHost != 3000 {
-		t.Errorf("of 32 connections %d are kept for this machine, want 2; of 6,000 sessions one address may have %d, want 3,000", l.LoopbackConnections, l.MaxSessionsPerHost)
+	if l.LoopbackConnections != 2 || l.MaxSessionsPerPrincipal != 3000 {
+		t.Errorf("of 32 connections %d are kept for this machine, want 2; of 6,000 sessions one address may have %d, want 3,000", l.LoopbackConnections, l.MaxSessionsPerPrincipal)
 	}
 	if Default().QueueFull != EndSession {
 		t.Errorf("by default a full queue means %s", Default().QueueFull)

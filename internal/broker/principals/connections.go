@@ -26,28 +26,28 @@ func (t *Table) SetMost(connections int) {
 	t.o.Connections = connections
 }
 
-// Seat is one connection's place. The goroutine that reads the connection owns it.
-type Seat struct {
+// ConnectionPlace is one connection's place. The goroutine that reads the connection owns it.
+type ConnectionPlace struct {
 	connection any
-	p          *Principal // nil: the client is not known yet
-	kind       seatKind   // guarded by Table.mu, as all below
-	prev, next *Seat      // in strangers, or in counted of the principal
+	p          *Principal       // nil: the client is not known yet
+	kind       placeKind        // guarded by Table.mu, as all below
+	prev, next *ConnectionPlace // in strangers, or in counted of the principal
 }
 
-type seatKind byte
+type placeKind byte
 
 const (
-	stranger   seatKind = iota // its client is not known; it may make room for another connection
-	apart                      // it counts neither as a stranger nor against Options.Connections
-	counted                    // it counts against Options.Connections
-	inReserve                  // it has a place of the reserve
-	tobeClosed                 // it has made room for another, and is to be closed
+	stranger   placeKind = iota // its client is not known; it may make room for another connection
+	apart                       // it counts neither as a stranger nor against Options.Connections
+	counted                     // it counts against Options.Connections
+	inReserve                   // it has a place of the reserve
+	tobeClosed                  // it has made room for another, and is to be closed
 )
 
-// Arrive gives a seat to a connection whose client is not known yet. apart says that it has
+// Arrive gives a place to a connection whose client is not known yet. apart says that it has
 // a place that is kept for clients on this machine, and counts for its principal only.
-func (t *Table) Arrive(connection any, isApart bool) *Seat {
-	s := &Seat{connection: connection}
+func (t *Table) Arrive(connection any, isApart bool) *ConnectionPlace {
+	s := &ConnectionPlace{connection: connection}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if isApart {
@@ -82,7 +82,7 @@ const (
 // that the client has a connection that ends for this one. displaced is the connection that
 // the caller must end in favour of it; nil: none. refused says why the connection must go
 // itself; empty: it may stay.
-func (t *Table) Admit(s *Seat, name string, q *access.Quota, replaces bool) (displaced any, refused string) {
+func (t *Table) Admit(s *ConnectionPlace, name string, q *access.Quota, replaces bool) (displaced any, refused string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.kind == tobeClosed {
@@ -117,7 +117,7 @@ func (t *Table) Admit(s *Seat, name string, q *access.Quota, replaces bool) (dis
 		t.strangers.remove(s)
 	}
 	p = t.record(name)
-	p.seats++
+	p.refs++
 	p.connections++
 	s.p, s.kind = p, kind
 	switch kind {
@@ -142,8 +142,8 @@ func (t *Table) displace(p *Principal) (connection any) {
 	return s.connection
 }
 
-// Depart gives up the seat of a connection that is gone.
-func (t *Table) Depart(s *Seat) {
+// Depart gives up the place of a connection that is gone.
+func (t *Table) Depart(s *ConnectionPlace) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := s.p
@@ -157,7 +157,7 @@ func (t *Table) Depart(s *Seat) {
 		t.reserved--
 	}
 	if p != nil {
-		p.seats--
+		p.refs--
 		if s.kind != tobeClosed {
 			p.connections--
 		}
@@ -167,15 +167,15 @@ func (t *Table) Depart(s *Seat) {
 }
 
 // Rates is how fast the principal of the connection, which was admitted, publishes.
-func (s *Seat) Rates() *Rates { return &s.p.rates }
+func (s *ConnectionPlace) Rates() *Rates { return &s.p.rates }
 
-// seats is a list of seats.
-type seats struct {
-	first, last *Seat
+// places is a list of places of connections.
+type places struct {
+	first, last *ConnectionPlace
 	len         int
 }
 
-func (l *seats) push(s *Seat) {
+func (l *places) push(s *ConnectionPlace) {
 	s.prev, s.next = l.last, nil
 	if l.last == nil {
 		l.first = s
@@ -186,7 +186,7 @@ func (l *seats) push(s *Seat) {
 	l.len++
 }
 
-func (l *seats) remove(s *Seat) {
+func (l *places) remove(s *ConnectionPlace) {
 	if s.prev == nil {
 		l.first = s.next
 	} else {

@@ -13,11 +13,11 @@ import (
 
 // conn is a connection of a principal.
 type conn struct {
-	name string
-	seat *principals.Seat
+	name  string
+	place *principals.ConnectionPlace
 }
 
-// hall is a Table, and the connections that have a seat in it.
+// hall is a Table, and the connections that have a place in it.
 type hall struct {
 	*principals.Table
 	t *testing.T
@@ -31,8 +31,8 @@ func newHall(t *testing.T, connections, reserve int) *hall {
 func (h *hall) come(name string, q access.Quota) (c, displaced *conn) {
 	h.t.Helper()
 	c = &conn{name: name}
-	c.seat = h.Arrive(c, false)
-	other, refused := h.Admit(c.seat, name, &q, false)
+	c.place = h.Arrive(c, false)
+	other, refused := h.Admit(c.place, name, &q, false)
 	if refused != "" {
 		h.t.Fatalf("%s is refused: %s", name, refused)
 	}
@@ -68,7 +68,7 @@ func TestNewcomersTakePlacesUntilAllHaveAsMany(t *testing.T) {
 		if displaced != want {
 			t.Fatalf("connection %d of light displaces %v, want the newest of heavy", i+1, displaced)
 		}
-		h.Depart(displaced.seat)
+		h.Depart(displaced.place)
 	}
 	h.refused("light", noQuota, principals.RefusedAll)
 	h.refused("heavy", noQuota, principals.RefusedAll)
@@ -87,13 +87,13 @@ func TestConnectionsOfAPrincipalAreBounded(t *testing.T) {
 	h.come("p", two)
 	h.refused("p", two, principals.RefusedOwn)
 	again := &conn{name: "p"}
-	again.seat = h.Arrive(again, false)
-	if _, refused := h.Admit(again.seat, "p", &two, true); refused != "" {
+	again.place = h.Arrive(again, false)
+	if _, refused := h.Admit(again.place, "p", &two, true); refused != "" {
 		t.Fatalf("a client that has a connection is told %q", refused)
 	}
-	h.Depart(first.seat)
+	h.Depart(first.place)
 	h.refused("p", two, principals.RefusedOwn)
-	h.Depart(again.seat)
+	h.Depart(again.place)
 	h.come("p", two)
 	h.come("other", two)
 }
@@ -112,7 +112,7 @@ func TestReserve(t *testing.T) {
 		t.Fatalf("the administrator displaces %v; %d places of the reserve are taken", displaced, h.Figures().Reserved)
 	}
 	h.refused("admin", admin, principals.RefusedAll)
-	h.Depart(one.seat)
+	h.Depart(one.place)
 	h.come("admin", admin)
 }
 
@@ -135,7 +135,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	if _, refused := h.Admit(here, "here", &noQuota, false); refused != "" {
 		t.Errorf("a connection with a place apart is told %q", refused)
 	}
-	for _, s := range []*principals.Seat{first, second, here} {
+	for _, s := range []*principals.ConnectionPlace{first, second, here} {
 		h.Depart(s)
 	}
 }
@@ -152,7 +152,7 @@ func TestDisplacingIsFair(t *testing.T) {
 		count := map[string]int{}
 		leave := func(i int, displaced bool) {
 			c := here[i]
-			ps.Depart(c.seat)
+			ps.Depart(c.place)
 			here = append(here[:i:i], here[i+1:]...)
 			if count[c.name]--; count[c.name] == 0 {
 				delete(count, c.name)
@@ -164,8 +164,8 @@ func TestDisplacingIsFair(t *testing.T) {
 				continue
 			}
 			c := &conn{name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")}
-			c.seat = ps.Arrive(c, false)
-			displaced, refused := ps.Admit(c.seat, c.name, &noQuota, false)
+			c.place = ps.Arrive(c, false)
+			displaced, refused := ps.Admit(c.place, c.name, &noQuota, false)
 			if refused != "" {
 				if len(here) < most {
 					t.Fatalf("%s is refused although %d of %d places are taken", c.name, len(here), most)
@@ -175,7 +175,7 @@ func TestDisplacingIsFair(t *testing.T) {
 						t.Fatalf("%s, which has %d, is refused although %s has %d", c.name, count[c.name], name, n)
 					}
 				}
-				ps.Depart(c.seat)
+				ps.Depart(c.place)
 				continue
 			}
 			here = append(here, c)
@@ -212,9 +212,9 @@ func BenchmarkDisplace(b *testing.B) {
 			ps := principals.New(principals.Options{Connections: n})
 			come := func(name string) *conn {
 				c := &conn{}
-				c.seat = ps.Arrive(c, false)
-				if displaced, _ := ps.Admit(c.seat, name, &noQuota, false); displaced != nil {
-					ps.Depart(displaced.(*conn).seat)
+				c.place = ps.Arrive(c, false)
+				if displaced, _ := ps.Admit(c.place, name, &noQuota, false); displaced != nil {
+					ps.Depart(displaced.(*conn).place)
 				}
 				return c
 			}
@@ -223,7 +223,7 @@ func BenchmarkDisplace(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				ps.Depart(come("light").seat)
+				ps.Depart(come("light").place)
 				come("heavy0")
 			}
 		})

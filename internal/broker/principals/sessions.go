@@ -2,9 +2,9 @@ package principals
 
 import "container/list"
 
-// Place is where a session stands; the session has it. Subscriptions of the session are
+// SessionPlace is where a session stands; the session has it. Subscriptions of the session are
 // taken and returned with the session's lock held, and so is Move called.
-type Place struct {
+type SessionPlace struct {
 	p    *Principal    // nil: the session has not begun, or has ended
 	away *list.Element // in Principal.away; nil: its client is connected
 }
@@ -24,13 +24,13 @@ func (t *Table) MostSessions() string { return t.Figures().MostSessions.Name }
 
 // Enter counts a session and its subscriptions with a principal; at is the session's place,
 // and not taken.
-func (t *Table) Enter(at *Place, name string, subscriptions int) {
+func (t *Table) Enter(at *SessionPlace, name string, subscriptions int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.enter(at, name, subscriptions)
 }
 
-func (t *Table) enter(at *Place, name string, subscriptions int) {
+func (t *Table) enter(at *SessionPlace, name string, subscriptions int) {
 	p := t.record(name)
 	p.sessions++
 	p.subscriptions.Add(int64(subscriptions))
@@ -39,13 +39,13 @@ func (t *Table) enter(at *Place, name string, subscriptions int) {
 }
 
 // Leave undoes Enter, and Away, when the session has returned all of its subscriptions.
-func (t *Table) Leave(at *Place) {
+func (t *Table) Leave(at *SessionPlace) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leave(at)
 }
 
-func (t *Table) leave(at *Place) {
+func (t *Table) leave(at *SessionPlace) {
 	at.back()
 	p := at.p
 	at.p = nil
@@ -55,7 +55,7 @@ func (t *Table) leave(at *Place) {
 
 // Move counts a session, which has so many subscriptions, with another principal than
 // before, where it is the last to have left if its client is away.
-func (t *Table) Move(at *Place, name string, subscriptions int) {
+func (t *Table) Move(at *SessionPlace, name string, subscriptions int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at.p == nil || at.p.name == name {
@@ -75,7 +75,7 @@ func (t *Table) Move(at *Place, name string, subscriptions int) {
 
 // Away notes that the client of a session, whose place is at, has left now. A session that
 // has ended stays out.
-func (t *Table) Away(at *Place, session any) {
+func (t *Table) Away(at *SessionPlace, session any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at.p != nil && at.away == nil {
@@ -84,13 +84,13 @@ func (t *Table) Away(at *Place, session any) {
 }
 
 // Back notes that the client of a session has come back.
-func (t *Table) Back(at *Place) {
+func (t *Table) Back(at *SessionPlace) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at.back()
 }
 
-func (at *Place) back() {
+func (at *SessionPlace) back() {
 	if at.away != nil {
 		at.p.away.Remove(at.away)
 		at.away = nil
@@ -115,7 +115,7 @@ func (t *Table) Next(name string) (session any) {
 
 // TakeSubscription counts one more subscription of the session's principal, or says false
 // if it has bound of them already; 0: there is no bound.
-func (at *Place) TakeSubscription(bound int64) bool {
+func (at *SessionPlace) TakeSubscription(bound int64) bool {
 	if n := at.p.subscriptions.Add(1); bound > 0 && n > bound {
 		at.p.subscriptions.Add(-1)
 		return false
@@ -124,7 +124,7 @@ func (at *Place) TakeSubscription(bound int64) bool {
 }
 
 // ReturnSubscriptions undoes TakeSubscription n times.
-func (at *Place) ReturnSubscriptions(n int) {
+func (at *SessionPlace) ReturnSubscriptions(n int) {
 	if at.p != nil {
 		at.p.subscriptions.Add(int64(-n))
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 type client struct {
-	place principals.Place
+	place principals.SessionPlace
 	name  string
 	subs  int
 }

@@ -35,7 +35,7 @@ type Table struct {
 	lingering     list.List // of *Principal: those without connection and session, the oldest first
 	counted       int       // connections that count against Options.Connections
 	reserved      int       // connections in the reserve
-	strangers     seats     // connections whose client is not known yet, and which may make room; the oldest first
+	strangers     places    // connections whose client is not known yet, and which may make room; the oldest first
 }
 
 // Principal is the record of one principal.
@@ -44,9 +44,9 @@ type Principal struct {
 	rates         Rates
 	subscriptions atomic.Int64 // of its sessions
 
-	seats       int           // connections that refer to the record; guarded by Table.mu, as all below
+	refs        int           // connections that refer to the record; guarded by Table.mu, as all below
 	connections int           // that are to stay
-	counted     seats         // those of them that count against Options.Connections, the newest last
+	counted     places        // those of them that count against Options.Connections, the newest last
 	sessions    int           // connected or away
 	away        list.List     // sessions whose client is away, the longest away first
 	index       [2]int        // in the rankings
@@ -99,7 +99,7 @@ func (t *Table) changed(p *Principal) {
 	heap.Fix(&t.bySessions, p.index[sessionRanking])
 	heap.Fix(&t.byConnections, p.index[connectionRanking])
 	switch {
-	case p.seats > 0 || p.sessions > 0:
+	case p.refs > 0 || p.sessions > 0:
 	case p.rates.idleAt() <= t.o.Now():
 		t.forget(p)
 	default:

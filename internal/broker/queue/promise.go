@@ -10,9 +10,6 @@ type Promised struct {
 	bytes    int64
 }
 
-// Promise promises room for a message of so many bytes.
-func (p *Promised) Promise(size int) { p.messages, p.bytes = p.messages+1, p.bytes+int64(size) }
-
 // Return takes one promise back.
 func (p *Promised) Return(size int) { p.messages, p.bytes = p.messages-1, p.bytes-int64(size) }
 
@@ -51,22 +48,25 @@ type Promiser interface {
 	ReturnRoom(size int)
 }
 
-// Note adds a promise of room for a message of so many bytes.
-func (p *Promises) Note(by Promiser, size int) { p.list = append(p.list, promise{by, size}) }
+// Add promises room of a queue for a message of so many bytes. The lock of its owner is held.
+func (p *Promises) Add(by Promiser, room *Promised, size int) {
+	room.messages, room.bytes = room.messages+1, room.bytes+int64(size)
+	p.list = append(p.list, promise{by, size})
+}
 
 // Any says whether there are promises.
 func (p *Promises) Any() bool { return len(p.list) > 0 }
 
-// Keep takes out the promise of an owner, which the message has come to and which takes it
-// back: room for so many bytes. ok is false if there is none.
-func (p *Promises) Keep(by Promiser) (size int, ok bool) {
+// Keep takes back what an owner has promised, if it has, as the message has come to its
+// queue. The lock of the owner is held.
+func (p *Promises) Keep(by Promiser, room *Promised) {
 	for i := p.kept; i < len(p.list); i++ {
 		if p.list[i].by == by {
+			room.Return(p.list[i].size)
 			p.list[i].by, p.kept = nil, i+1
-			return p.list[i].size, true
+			return
 		}
 	}
-	return 0, false
 }
 
 // Return has those promises taken back that are left: the message has been routed, or

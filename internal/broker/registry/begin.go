@@ -158,8 +158,8 @@ func (r *Registry) begin(t *session.Turn, s *session.Session, c *Connection) err
 // CONNECT says, and journals that.
 func (r *Registry) saveBegin(s *session.Session, c *Connection) (saved journal.Seq, err error) {
 	p := c.Connect
-	s.Leaving.Lock()
-	defer s.Leaving.Unlock()
+	s.Lifecycle.Lock()
+	defer s.Lifecycle.Unlock()
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Ended {

@@ -97,8 +97,8 @@ func (r *Registry) scheduleWill(s *session.Session) {
 
 // publishDelayed publishes a delayed will, unless the client has come back.
 func (r *Registry) publishDelayed(t *session.Turn, s *session.Session, w *will.Will) {
-	s.Leaving.Lock() // or the row of the client's next will could go with this one's
-	defer s.Leaving.Unlock()
+	s.Lifecycle.Lock() // or the row of the client's next will could go with this one's
+	defer s.Lifecycle.Unlock()
 	s.Mu.Lock()
 	due := s.Will == w && s.Peer == nil
 	if due {

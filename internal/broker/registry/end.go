@@ -69,8 +69,8 @@ func (r *Registry) endSession(t *session.Turn, s *session.Session) {
 // endSessionIf ends the session if that is still due, which it asks with the
 // session's lock held, and says whether it did.
 func (r *Registry) endSessionIf(t *session.Turn, s *session.Session, due func() bool) bool {
-	s.Leaving.Lock()
-	defer s.Leaving.Unlock()
+	s.Lifecycle.Lock()
+	defer s.Lifecycle.Unlock()
 	s.Mu.Lock()
 	if s.Ended || !due() {
 		s.Mu.Unlock()

@@ -34,7 +34,7 @@ type Registry struct {
 func (r *Registry) SetBounds(sessions, ofPrincipal int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Limits.MaxSessions, r.Limits.MaxSessionsPerHost = sessions, ofPrincipal
+	r.Limits.MaxSessions, r.Limits.MaxSessionsPerPrincipal = sessions, ofPrincipal
 }
 
 // MaxSessions is how many sessions there may be.

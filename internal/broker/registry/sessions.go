@@ -70,7 +70,7 @@ func (r *Registry) crowded(c *Connection, principal string) (crowded string, ful
 		most += r.Limits.ReservedConnections
 	}
 	switch {
-	case int64(r.Principals.Sessions(principal)) >= access.AtMost(quota.Sessions, int64(r.Limits.MaxSessionsPerHost)):
+	case int64(r.Principals.Sessions(principal)) >= access.AtMost(quota.Sessions, int64(r.Limits.MaxSessionsPerPrincipal)):
 		return principal, true
 	case r.sessions.len >= most, !r.Memory.Fits(memory.Sessions, sizeOf(c.Client, c.Identity.OwnedBy())):
 		return r.Principals.MostSessions(), true

@@ -111,9 +111,9 @@ func (s *Session) mayPurge() bool {
 	return s.purging || s.Routed.Middle.Count > 0 && expired(s.Routed.Middle.Expires, s.Env.Now())
 }
 
-// makeRoom does what is to happen when a queue is at its bound, and says whether one more
+// admitWhenFull does what is to happen when a queue is at its bound, and says whether one more
 // message may come nevertheless. s.Mu is held.
-func (s *Session) makeRoom(t *Turn, q *queue.Queue) bool {
+func (s *Session) admitWhenFull(t *Turn, q *queue.Queue) bool {
 	if q == &s.Direct {
 		// A response or notification is lost, so the client has to know; what is on
 		// disk for it stays.
@@ -287,8 +287,7 @@ func (s *Session) Refuses(t *Turn, sub *Subscription, level int64, size int) boo
 	if s.promised == nil {
 		s.promised = new(queue.Promised)
 	}
-	s.promised.Promise(size)
-	t.Promises.Note(s, size)
+	t.Promises.Add(s, s.promised, size)
 	return false
 }
 

@@ -25,7 +25,7 @@ type Session struct {
 
 	// Held while the session ends, or its delayed will is published. A CONNECT that
 	// resumes the session waits for it.
-	Leaving lockrank.Mutex[lockrank.Leaving]
+	Lifecycle lockrank.Mutex[lockrank.Lifecycle]
 
 	Mu lockrank.Mutex[lockrank.Session] // guards everything below
 
@@ -33,7 +33,7 @@ type Session struct {
 	Detaching *peer.Peer               // the former Peer, whose reader still uses the session; nil: none
 	SID       uint64                   // number on disk; 0: not on disk
 	Subs      map[string]*Subscription // nil: none yet
-	Place     principals.Place         // among the sessions of its principal, or of the address that the client came from last
+	Place     principals.SessionPlace  // among the sessions of its principal, or of the address that the client came from last
 	Received  map[uint16]*peer.Peer    // QoS 2 packet identifiers from the client between PUBREC and PUBCOMP, and the connection they came on
 	DurableTo journal.Seq              // batches up to this one are on disk
 	Will      *will.Will               // of the connection, or a delayed one; nil: none
@@ -123,11 +123,9 @@ func (s *Session) Persistent() bool { return s.Expiry > 0 }
 // as Pump can send it. At the queue's bound enqueue does what whenFull says.
 func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
 	if q == &s.Routed && t.Promises.Any() && s.whenFull() == limits.Reject {
-		if size, ok := t.Promises.Keep(s); ok {
-			s.promised.Return(size)
-		}
+		t.Promises.Keep(s, s.promised)
 	}
-	if s.full(t, q) && !s.makeRoom(t, q) {
+	if s.full(t, q) && !s.admitWhenFull(t, q) {
 		it.Message.Release()
 		return
 	}

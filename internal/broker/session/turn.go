@@ -48,11 +48,11 @@ type Turn struct {
 	// hand; 0: it asks for each decision.
 	Grants uint64
 
-	Debt   int  // of a reader, from the turns before this one, in units of pace.go
-	Worked int  // of a reader, in these units
-	paced  int  // work when the reader last let others pass
-	inside bool // the reader has a place in the gate
-	Asked  bool // of a reader: its client awaits an answer to a packet of this turn
+	Debt        int  // of a reader, from the turns before this one, in units of pace.go
+	Worked      int  // of a reader, in these units
+	paced       int  // work when the reader last let others pass
+	inside      bool // the reader has a place in the gate
+	ClientWaits bool // of a reader: its client awaits an answer to a packet of this turn
 
 	PacketsIn int64         // counted here, and added to the broker's at the flush, as In and out are
 	In, out   stats.Tally   // PUBLISH packets

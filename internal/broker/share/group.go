@@ -132,8 +132,7 @@ func (g *Group) Refuses(t *session.Turn, level int64, size int) bool {
 	case g.fullToOthers():
 		return true
 	}
-	g.promised.Promise(size)
-	t.Promises.Note(g, size)
+	t.Promises.Add(g, &g.promised, size)
 	return false
 }
 
@@ -154,9 +153,9 @@ func (g *Group) fullToOthers() bool {
 // HasMembers says whether there is a member left for messages that are handed back.
 func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 
-// makeRoom does what QueueFull says when the backlog is at its bound, and says whether one
+// admitWhenFull does what QueueFull says when the backlog is at its bound, and says whether one
 // more message may come nevertheless. g.Mu is held.
-func (g *Group) makeRoom(t *session.Turn) bool {
+func (g *Group) admitWhenFull(t *session.Turn) bool {
 	if g.env.Limits.QueueFull != limits.EndSession && g.belowTwice() {
 		return true // Shed follows; or publishes are rejected, and members have left this one since it was not
 	}
@@ -190,10 +189,8 @@ func (g *Group) Add(t *session.Turn, m *message.Message) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	g.Attended = attended
-	if size, ok := t.Promises.Keep(g); ok {
-		g.promised.Return(size)
-	}
-	if g.Ended || g.Full() && !g.makeRoom(t) {
+	t.Promises.Keep(g, &g.promised)
+	if g.Ended || g.Full() && !g.admitWhenFull(t) {
 		m.Release()
 		return
 	}

@@ -139,7 +139,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&l.MaxUserProperties, "max-user-properties", 0, "user properties of one packet (default 1000)")
 	f.Var(flags.IntBytes(&l.MaxFilterBytes), "max-filter-bytes", "bytes of one session's topic filters (default 1MiB)")
 	f.Var(flags.IntBytes(&l.MaxAliasBytes), "max-alias-bytes", "bytes of the topics of one connection's topic aliases, each way (default 64KiB)")
-	f.IntVar(&l.MaxSessionsPerHost, "max-sessions-per-address", 0, "sessions of one principal, or of one client address as far as clients have not proven who they are, unless a quota says otherwise (default half of --max-sessions)")
+	f.IntVar(&l.MaxSessionsPerPrincipal, "max-sessions-per-address", 0, "sessions of one principal, or of one client address as far as clients have not proven who they are, unless a quota says otherwise (default half of --max-sessions)")
 	f.IntVar(&l.MaxClientID, "max-client-id", 0, "bytes of a client identifier (default 1024)")
 	f.IntVar(&l.MaxTopicLevels, "max-topic-levels", 0, "levels of a topic (default 128)")
 	f.IntVar(&l.MaxRetained, "max-retained-messages", 0, "retained messages; clients that hold less than a sixteenth of them may go that much beyond (default 1000000)")

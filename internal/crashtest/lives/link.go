@@ -147,9 +147,9 @@ func (k *Link) Subscribe(filter string, qos byte, other func(Packet) error) (mqt
 	}
 }
 
-// Goodbye sends DISCONNECT and waits until the broker closes the connection: it has read
+// Disconnect sends DISCONNECT and waits until the broker closes the connection: it has read
 // everything then.
-func (k *Link) Goodbye(d mqtt.Disconnect) error {
+func (k *Link) Disconnect(d mqtt.Disconnect) error {
 	k.Out = mqtt.AppendDisconnect(k.Out, mqtt.V5, &d)
 	if err := k.Flush(); err != nil {
 		return err

@@ -101,7 +101,7 @@ func (p *Publisher) work(l *lives.Life, last uint64) (again bool, err error) {
 			p.send(k)
 		}
 		if len(p.open) == 0 && p.next == last {
-			return false, k.Goodbye(mqtt.Disconnect{})
+			return false, k.Disconnect(mqtt.Disconnect{})
 		}
 		in, err := k.Exchange()
 		if err != nil {

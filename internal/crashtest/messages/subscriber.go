@@ -109,7 +109,7 @@ func (s *Subscriber) work(l *lives.Life) (again bool, err error) {
 	for s.rng.IntN(dropRarity) > 0 {
 		if l.Settle && s.complete() {
 			s.release(c)
-			return false, c.Goodbye(mqtt.Disconnect{})
+			return false, c.Disconnect(mqtt.Disconnect{})
 		}
 		if err := s.handleNext(l, c); err != nil {
 			return false, err

@@ -116,7 +116,7 @@ func (r *Roamer) roam(l *lives.Life, k *lives.Link) (again bool, err error) {
 		return false, err
 	}
 	if l.Settle {
-		return false, k.Goodbye(mqtt.Disconnect{})
+		return false, k.Disconnect(mqtt.Disconnect{})
 	}
 	for {
 		t := r.topic(r.rng.IntN(Topics))
@@ -128,11 +128,11 @@ func (r *Roamer) roam(l *lives.Life, k *lives.Link) (again bool, err error) {
 		case 5:
 			err = r.review(l, k)
 		case 6:
-			return true, k.Goodbye(mqtt.Disconnect{})
+			return true, k.Disconnect(mqtt.Disconnect{})
 		case 7:
 			r.session = maybe
 			r.doubt()
-			if err := k.Goodbye(mqtt.Disconnect{HasSessionExpiry: true}); err != nil {
+			if err := k.Disconnect(mqtt.Disconnect{HasSessionExpiry: true}); err != nil {
 				return false, err
 			}
 			r.session = no // for the next connection in the same life

@@ -44,7 +44,7 @@ func (a *Archivist) Live(l *lives.Life) error {
 		return a.close(l, s, err)
 	}
 	if l.Settle {
-		return s.Goodbye(mqtt.Disconnect{})
+		return s.Disconnect(mqtt.Disconnect{})
 	}
 	for {
 		if err := a.add(l, s); err != nil {

@@ -56,7 +56,7 @@ func (a *Processor) Live(l *lives.Life) error {
 		if err := a.audit(l, s); err != nil {
 			return a.over(l, s, err)
 		}
-		return s.Goodbye(mqtt.Disconnect{})
+		return s.Disconnect(mqtt.Disconnect{})
 	}
 	for err == nil {
 		err = a.process(l, s)

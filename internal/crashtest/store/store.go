@@ -166,7 +166,7 @@ func (c *Client) lookAtAll(l *lives.Life, s *storeLink) error {
 		}
 	}
 	clear(c.known)
-	return s.Goodbye(mqtt.Disconnect{})
+	return s.Disconnect(mqtt.Disconnect{})
 }
 
 func (c *Client) random() history.Request {

@@ -60,7 +60,7 @@ func (a *Auditor) audit(l *lives.Life) error {
 			}
 		}
 	}
-	return k.Goodbye(mqtt.Disconnect{})
+	return k.Disconnect(mqtt.Disconnect{})
 }
 
 // over says whether the run settles, and all receipts have come.

@@ -67,7 +67,7 @@ func (c *Clerk) Live(l *lives.Life) error {
 	if err != nil {
 		return l.Ended("the clerk", err)
 	}
-	if err := d.Goodbye(mqtt.Disconnect{}); err != nil {
+	if err := d.Disconnect(mqtt.Disconnect{}); err != nil {
 		return l.Ended("the clerk", err)
 	}
 	close(c.books.settled)
