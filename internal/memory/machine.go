@@ -56,6 +56,19 @@ func Maximum(root fs.FS) (bytes int64, source string, err error) {
 	return max(bytes, MinMaximum), source, nil
 }
 
+// Available is how many bytes of memory the machine has, or the process's cgroup allows, if
+// that is less; 0: the system does not say.
+func Available(root fs.FS) int64 {
+	machine, err := machineMemory(root)
+	if err != nil {
+		return 0
+	}
+	if limit := cgroupLimit(root); limit > 0 {
+		return min(machine, limit)
+	}
+	return machine
+}
+
 func machineMemory(root fs.FS) (int64, error) {
 	info, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {

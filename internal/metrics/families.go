@@ -112,7 +112,7 @@ var families = []family{
 	{name: "holdfast_retained_bytes_max", kind: gauge, help: "bound of them (--max-retained-bytes)", values: one(func(m *moment) int64 { return m.Broker.Retained.Bounds().Bytes })},
 	{name: "holdfast_timers", kind: gauge, help: "messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Timers })},
 	{name: "holdfast_timers_max", kind: gauge, help: "bound of them (--max-timers)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits.MaxTimers) })},
-	{name: "holdfast_timer_bytes", kind: gauge, help: "their bytes on disk", values: one(func(m *moment) int64 { return m.levels.Timers.Bytes })},
+	{name: "holdfast_timer_bytes", kind: gauge, help: "bytes on disk of messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Bytes })},
 	{name: "holdfast_timer_bytes_max", kind: gauge, help: "bound of them (--max-timer-bytes)", values: one(func(m *moment) int64 { return m.Broker.Limits.MaxTimerBytes })},
 	{name: "holdfast_timers_late_seconds", kind: gauge, help: "how late the message was that was due last",
 		values: func(m *moment, emit func(float64, ...string)) { emit(float64(m.levels.Timers.LagMs) / 1000) }},

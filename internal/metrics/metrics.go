@@ -7,6 +7,7 @@ package metrics
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,9 +100,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	s := &c.sources
-	m := &moment{Sources: s, levels: s.Broker.Levels(), held: s.Broker.Sessions.Principals.Figures(), store: s.Engine.Stats(), stats: s.Broker.Stats(), journal: s.Journal.Figures()}
-	m.queued[0], m.queued[1] = s.Broker.QueueBounds()
+	m := now(&c.sources)
 	for i := range families {
 		f, desc := &families[i], c.descs[i]
 		if f.histograms != nil {
@@ -114,6 +113,33 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(desc, f.kind, v, labels...)
 		})
 	}
+}
+
+// now reads what is read once.
+func now(s *Sources) *moment {
+	m := &moment{Sources: s, levels: s.Broker.Levels(), held: s.Broker.Sessions.Principals.Figures(), store: s.Engine.Stats(), stats: s.Broker.Stats(), journal: s.Journal.Figures()}
+	m.queued[0], m.queued[1] = s.Broker.QueueBounds()
+	return m
+}
+
+// Fill calls judge for each bound that a metric shows, NAME beside NAME_max, and returns what
+// it says, in the order of the metrics. It leaves out what has no bound.
+func Fill[Judged any](s Sources, judge func(help string, used, bound float64) Judged) (all []Judged) {
+	m, single := now(&s), map[string]float64{}
+	for _, f := range families {
+		if f.values != nil && len(f.labels) == 0 {
+			f.values(m, func(v float64, _ ...string) { single[f.name] = v })
+		}
+	}
+	for _, f := range families {
+		stem, bytes := strings.CutSuffix(f.name, "_bytes")
+		for _, name := range []string{f.name + "_max", stem + "_max_bytes"} {
+			if bound := single[name]; bound > 0 && (bytes || name == f.name+"_max") {
+				all = append(all, judge(f.help, single[f.name], bound))
+			}
+		}
+	}
+	return all
 }
 
 func bucketsOf(h histogram.Snapshot, unit float64) map[float64]uint64 {

@@ -82,7 +82,13 @@ func (s *Server) openMetrics() {
 	if s.admin == nil {
 		return
 	}
-	h := metrics.Handler(metrics.Sources{
+	h := metrics.Handler(s.sources())
+	s.metrics.Store(&h)
+}
+
+// sources are what metrics are read from.
+func (s *Server) sources() metrics.Sources {
+	return metrics.Sources{
 		Broker: s.broker, Engine: s.engine, Service: s.service, Journal: s.journal, Memory: s.memory, Login: s.login,
 		Version: orDefault(s.config.Version, "development build"), Started: s.started, Maximum: s.maximum, Descriptors: s.descriptors.limit,
 		Handshakes: func() (under, ended int64) { return int64(s.handshakes.Under()), s.handshakes.Ended() },
@@ -92,8 +98,7 @@ func (s *Server) openMetrics() {
 			}
 			return s.descriptors.bounds.TurnedAway()
 		},
-	})
-	s.metrics.Store(&h)
+	}
 }
 
 // whoAsks says who has made a request to --admin.

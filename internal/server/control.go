@@ -23,7 +23,8 @@ import (
 
 // Operators reach a running server through a Unix socket in its data directory, which
 // only the directory's owner may use. It takes a few HTTP requests: for a backup, for
-// the list of sessions, to end sessions (sessions.go), whether the server is ready (health.go).
+// the list of sessions, to end sessions (sessions.go), whether the server is ready (health.go), and what is wrong with it
+// and its machine (doctor.go).
 
 // controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
 // answer is one backupLine per line, the last one with Done or Error.
@@ -52,12 +53,13 @@ func (s *Server) listenControl() {
 	path := filepath.Join(s.config.DataDir, datadir.SocketName)
 	l, err := listenUnix(path)
 	if err != nil {
-		s.log.Warn("there is no control socket: holdfast backup, holdfast health and holdfast session will not work", "path", path, "error", err)
+		s.log.Warn("there is no control socket: holdfast backup, doctor, health and session will not work", "path", path, "error", err)
 		return
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
 	mux.HandleFunc("GET "+healthPath, s.serveHealth)
+	mux.HandleFunc("GET "+doctorPath, s.serveDoctor)
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{

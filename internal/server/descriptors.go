@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
@@ -63,6 +64,7 @@ func divide(limit int) (descriptors, error) {
 
 // shareDescriptors bounds connections and open tables by what the process may open.
 func (s *Server) shareDescriptors() error {
+	s.wanted = cmp.Or(s.config.Limits.MaxConnections, limits.Default().MaxConnections)
 	limit, known := sockets.DescriptorLimit()
 	if !known {
 		return nil

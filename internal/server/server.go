@@ -45,6 +45,7 @@ type Server struct {
 	audit     *audit.Log          // nil: none
 
 	descriptors descriptors
+	wanted      int // connections, if the descriptors have room for them
 	reloading   reloading
 
 	listeners  []*listen.Listener

@@ -1,9 +1,10 @@
-// Package units reads numbers with units as people write them, in flags and in files of the
-// configuration.
+// Package units reads and writes numbers of bytes as people write them, in flags, in files
+// of the configuration and in output.
 package units
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -25,4 +26,18 @@ func ParseBytes(s string) (int64, error) {
 		return 0, errors.New("want a positive number of bytes, for example 65536, 64KiB or 1.5GiB")
 	}
 	return int64(n * factor), nil
+}
+
+// FormatBytes gives a number of bytes, rounded, in the unit that fits it.
+func FormatBytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, prefix := float64(n)/unit, 0
+	for value >= unit && prefix < len("KMGT")-1 {
+		value /= unit
+		prefix++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGT"[prefix])
 }

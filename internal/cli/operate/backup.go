@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // NewBackupCommand makes the command backup.
@@ -36,7 +37,7 @@ The data of a stopped server can be copied like any directory.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s\n", args[0], done.Files, formatBytes(done.Bytes))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s\n", args[0], done.Files, units.FormatBytes(done.Bytes))
 			return nil
 		},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/backup"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // progressLine is a line on a terminal that is rewritten as work goes on. Nothing is
@@ -33,7 +34,7 @@ func (l *progressLine) show(p backup.Progress) {
 		return
 	}
 	l.last, l.shown = time.Now(), true
-	fmt.Fprintf(l.out, "\r%s %d of %d files, %s of %s\x1b[K", l.verb, p.Files, p.OfFiles, formatBytes(p.Bytes), formatBytes(p.OfBytes))
+	fmt.Fprintf(l.out, "\r%s %d of %d files, %s of %s\x1b[K", l.verb, p.Files, p.OfFiles, units.FormatBytes(p.Bytes), units.FormatBytes(p.OfBytes))
 }
 
 // end erases the line.
@@ -41,18 +42,4 @@ func (l *progressLine) end() {
 	if l.shown {
 		fmt.Fprint(l.out, "\r\x1b[K")
 	}
-}
-
-// formatBytes gives a number of bytes in the unit that fits it.
-func formatBytes(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, prefix := float64(n)/unit, 0
-	for value >= unit && prefix < len("KMGT")-1 {
-		value /= unit
-		prefix++
-	}
-	return fmt.Sprintf("%.1f %ciB", value, "KMGT"[prefix])
 }
