@@ -13,6 +13,11 @@
 // requests is the fair figure and requests per second the familiar one.
 //
 // The report goes to docs/performance: compare.json, compare.md and a chart.
+//
+// Below internal/, the packages servers, process and client start what is measured and ask
+// it; load and latency measure a closed loop of requests; requests, routing, idle, notify,
+// greedy, retained and processors are the kinds of work; report and goals are what comes of
+// a run. Package profile is for -profile alone.
 package main
 
 import (
@@ -20,6 +25,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,70 +35,99 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/bystanders"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/goals"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/greedy"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/idle"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/notify"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/processors"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/profile"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/report"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/requests"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/retained"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/routing"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/servers"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/work"
 )
 
-// bench is one run.
-type bench struct {
-	lab       *laboratory
-	report    *Report
-	roundTime time.Duration
-	quick     bool
-	flood     string // part of the names of the floods to measure
+// part is a kind of work.
+type part struct {
+	name string
+	run  func(context.Context, *work.Run) error
 }
 
-// works are the parts of a run, in order.
-var works = []struct {
-	name string
-	run  func(*bench, context.Context) error
-}{
-	{"requests", (*bench).requests},
-	{"tls", (*bench).overTLS},
-	{"policy", (*bench).policy},
-	{"routing", (*bench).routingWork},
-	{"idle", (*bench).idle},
-	{"notify", (*bench).notify},
-	{"greedy", (*bench).greedy},
-	{"retained", (*bench).retained},
-	{"keys", (*bench).manyKeys},
-	{"processors", (*bench).processors},
+// parts are those of a run, in order. Of the floods of the part greedy, those whose names
+// contain flood are measured.
+func parts(flood string) []part {
+	return []part{
+		{"requests", requests.Measure},
+		{"tls", requests.OverTLS},
+		{"policy", requests.UnderPolicy},
+		{"routing", routing.Measure},
+		{"idle", idle.Measure},
+		{"notify", notify.Measure},
+		{"greedy", func(ctx context.Context, r *work.Run) error { return greedy.Measure(ctx, r, flood) }},
+		{"retained", retained.Measure},
+		{"keys", requests.ManyKeys},
+		{"processors", processors.Measure},
+	}
 }
 
 func main() {
 	quick := flag.Bool("quick", false, "one short round of everything, with small numbers; writes no report unless -out is given")
 	out := flag.String("out", "", "`DIR` for the report (default docs/performance of the repository)")
-	only := flag.String("only", "", "comma-separated parts: "+workNames())
-	servers := flag.String("servers", "", "comma-separated parts of the names of the servers to measure (default all)")
+	only := flag.String("only", "", "comma-separated parts: "+partNames())
+	chosen := flag.String("servers", "", "comma-separated parts of the names of the servers to measure (default all)")
 	flood := flag.String("flood", "", "of the part greedy, only the floods whose names contain `TEXT`")
 	rounds := flag.Int("rounds", 5, "rounds of each measurement")
 	seconds := flag.Float64("seconds", 0.4, "length of a round")
 	dir := flag.String("dir", os.TempDir(), "`DIR` on the disk that is to be measured")
 	binary := flag.String("holdfast", "", "`FILE` to measure as Holdfast, instead of one built from this repository")
 	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
-	asBystanders := flag.String(bystandersFlag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
-	floodOf := flag.String(floodFlag, "", "instead of comparing, be the clients of the flood -flood at the server at `ADDR`: what a run starts beside the part greedy")
-	floodWeb := flag.String(webFlag, "", "the server's `ADDR` for WebSocket")
-	floodYields := flag.Bool(yieldingFlag, false, "leave the processors to all other processes")
+	asBystanders := flag.String(bystanders.Flag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
+	floodOf := flag.String(greedy.Flag, "", "instead of comparing, be the clients of the flood -flood at the server at `ADDR`: what a run starts beside the part greedy")
+	floodWeb := flag.String(greedy.WebFlag, "", "the server's `ADDR` for WebSocket")
+	floodYields := flag.Bool(greedy.YieldingFlag, false, "leave the processors to all other processes")
 	flag.Parse()
+	log.SetFlags(0)
 	if *asBystanders != "" {
-		exit(beBystanders(*asBystanders))
+		exit(bystanders.Ask(*asBystanders))
 		return
 	}
 	if *floodOf != "" {
-		exit(beFlood(&target{kind: kindOf(bareLoop), addr: *floodOf, webSocket: *floodWeb}, *flood, *floodYields))
+		exit(greedy.BeFlood(servers.At(*floodOf, *floodWeb), *flood, *floodYields))
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	repository, err := findRepository()
+	if err != nil {
+		exit(err)
+	}
+	if *out == "" && (*profiles || !*quick) {
+		*out = filepath.Join(repository, "docs/performance")
+	}
 	if *profiles {
-		exit(profile(ctx, *dir, *out, *quick))
+		exit(profile.Loads(ctx, repository, *dir, *out, *quick))
 		return
 	}
-	b := &bench{report: &Report{Rounds: *rounds, RoundSeconds: *seconds}, quick: *quick, flood: *flood}
-	if *quick {
-		b.report.Rounds, b.report.RoundSeconds = 1, 0.3
+	files, err := os.MkdirTemp(*dir, "holdfast-compare-")
+	if err != nil {
+		exit(err)
 	}
-	b.roundTime = time.Duration(b.report.RoundSeconds * float64(time.Second))
-	exit(b.run(ctx, *dir, *out, *binary, split(*only), split(*servers)))
+	warnAboutMemoryDisk(files)
+	r := &work.Run{Report: &report.Report{Rounds: *rounds, RoundSeconds: *seconds}, Quick: *quick}
+	if *quick {
+		r.Report.Rounds, r.Report.RoundSeconds = 1, 0.3
+	}
+	r.RoundTime = time.Duration(r.Report.RoundSeconds * float64(time.Second))
+	r.Report.DescribeMachine()
+	r.Lab, err = servers.NewLaboratory(repository, files, *binary, split(*chosen))
+	if err == nil {
+		err = compare(ctx, r, parts(*flood), split(*only), *out)
+	}
+	exit(errors.Join(err, os.RemoveAll(files)))
 }
 
 // exit ends the process if there is an error.
@@ -111,73 +146,44 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-func workNames() string {
+func partNames() string {
 	var names []string
-	for _, w := range works {
-		names = append(names, w.name)
+	for _, p := range parts("") {
+		names = append(names, p.name)
 	}
 	return strings.Join(names, ", ")
 }
 
-func (b *bench) run(ctx context.Context, dir, out, binary string, only, servers []string) error {
-	repository, err := findRepository()
-	if err != nil {
-		return err
-	}
-	if out == "" && !b.quick {
-		out = filepath.Join(repository, "docs/performance")
-	}
-	work, err := os.MkdirTemp(dir, "holdfast-compare-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-	warnAboutMemoryDisk(work)
-	b.lab = &laboratory{repository: repository, dir: work, built: map[string]string{}, versions: map[string]string{}, skipped: map[string]string{}, only: servers}
-	if binary != "" {
-		if b.lab.built[holdfastPackage], err = filepath.Abs(binary); err != nil {
-			return err
-		}
-	}
-	b.report.describeMachine()
+// compare does those parts of a run that are named in only, all if it is empty, prints the
+// report, and writes it to out, unless that is empty.
+func compare(ctx context.Context, r *work.Run, all []part, only []string, out string) error {
 	start := time.Now()
-	logf("building")
-	if err := b.lab.prepare(ctx); err != nil {
+	log.Printf("building")
+	if err := r.Lab.Prepare(ctx); err != nil {
 		return err
 	}
-	for _, w := range works {
-		if len(only) > 0 && !slices.Contains(only, w.name) {
+	for _, p := range all {
+		if len(only) > 0 && !slices.Contains(only, p.name) {
 			continue
 		}
-		logf("== %s (%.0f s)", w.name, time.Since(start).Seconds())
-		if err := w.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+		log.Printf("== %s (%.0f s)", p.name, time.Since(start).Seconds())
+		if err := p.run(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	r := b.report
-	r.Elapsed = time.Since(start).Seconds()
-	r.Versions, r.Skipped, r.Durability = b.lab.versions, b.lab.skipped, map[string]string{}
-	for _, k := range kinds {
-		r.Durability[k.name] = k.durability
+	found := r.Report
+	found.Elapsed = time.Since(start).Seconds()
+	found.Versions, found.Skipped, found.Durability = r.Lab.Versions, r.Lab.Skipped, map[string]string{}
+	for _, k := range servers.Kinds {
+		found.Servers = append(found.Servers, k.Name)
+		found.Durability[k.Name] = k.Durability
 	}
-	r.Goals = r.goals()
-	fmt.Print(r.markdown())
+	found.Goals = goals.Of(found)
+	fmt.Print(found.Markdown())
 	if out == "" {
 		return nil
 	}
-	return r.write(out)
-}
-
-// write writes the report's files.
-func (r *Report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	data, err := r.json()
-	return errors.Join(err,
-		os.WriteFile(filepath.Join(dir, "compare.json"), data, 0o644),
-		os.WriteFile(filepath.Join(dir, "compare.md"), []byte(r.markdown()), 0o644),
-		os.WriteFile(filepath.Join(dir, "compare.svg"), r.chart(), 0o644))
+	return found.Write(out)
 }
 
 // findRepository looks upwards for Holdfast's own module.
@@ -200,13 +206,6 @@ func findRepository() (string, error) {
 func warnAboutMemoryDisk(dir string) {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
-		logf("warning: %s is in memory, so an fsync costs nothing there: choose another with -dir", dir)
+		log.Printf("warning: %s is in memory, so an fsync costs nothing there: choose another with -dir", dir)
 	}
-}
-
-func (b *bench) shapes() []shape {
-	if b.quick {
-		return []shape{{1, 1, 64}, {50, 1, 64}, {50, 16, 64}, {200, 1, 64}, {50, 16, 4096}}
-	}
-	return shapes
 }

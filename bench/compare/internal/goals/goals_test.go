@@ -1,0 +1,39 @@
+package goals
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/idle"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/load"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/report"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/servers"
+)
+
+func TestAGoalIsMetMissedOrNotMeasured(t *testing.T) {
+	t.Parallel()
+	r := &report.Report{}
+	work := "SET " + load.ShapeOf(50, 1, 64).String()
+	r.Add(work, servers.Holdfast, report.Figures{PerSecond: 100}, nil)
+	r.Add(work, servers.Redis, report.Figures{PerSecond: 200}, nil)
+	r.Measure(idle.Work, servers.Holdfast, "memory each", 4.5, "KiB")
+	r.Add("GET "+load.ShapeOf(50, 1, 64).String(), servers.Redis, report.Figures{}, errors.New("gone"))
+	results := map[string]string{}
+	for _, g := range Of(r) {
+		results[g.Work+", "+g.Goal] = map[bool]string{true: "?", false: "missed"}[g.Met == nil]
+		if g.Met != nil && *g.Met {
+			results[g.Work+", "+g.Goal] = "met"
+		}
+	}
+	for goal, want := range map[string]string{
+		work + ", ≥ 1 × " + servers.Redis:                      "missed",
+		idle.Work + ": memory each, ≤ 5 KiB, one goroutine":    "met",
+		"GET 50 × 1, 64 B, ≥ 0.9 × " + servers.Redis:           "?",
+		"GET 50 × 1, 64 B, CPU ≤ 1.25 × " + servers.BareLoop:   "?",
+		"NOTIFY to 10000 watchers, last one ≤ 1.3 × bare loop": "?",
+	} {
+		if got := results[goal]; got != want {
+			t.Errorf("%s: %q, want %q", goal, got, want)
+		}
+	}
+}
