@@ -24,22 +24,24 @@ type Names[V any] struct {
 
 type nameShard[V any] struct {
 	mu      lockrank.RWMutex[lockrank.Names]
-	entries map[string]*nameEntry[V] // mu
-	_       [32]byte                 // keeps two shards' locks off one cache line
+	entries map[string]*Entry[V] // mu
+	_       [32]byte             // keeps two shards' locks off one cache line
 }
 
-// nameEntry is one name and its place in the list.
-type nameEntry[V any] struct {
+// Entry is a name and its place in the list. Value gives its value.
+type Entry[V any] struct {
 	name    string
-	value   V               // its shard's lock
-	removed bool            // its shard's lock
-	next    *nameEntry[V]   // list lock: level 0
-	up      []*nameEntry[V] // list lock: levels 1 and up, nil for three of four
+	value   V           // its shard's lock
+	removed bool        // its shard's lock
+	shard   uint8       // number of the shard, so that its value is found without a hash
+	next    *Entry[V]   // list lock: level 0
+	up      []*Entry[V] // list lock: levels 1 and up, nil for three of four
 }
 
 // Put sets the value of name. old is what it replaced.
 func (x *Names[V]) Put(name string, v V) (old V, replaced bool) {
-	s := &x.shards[shardOf(name)]
+	shard := shardOf(name)
+	s := &x.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[name]; e != nil {
@@ -47,9 +49,9 @@ func (x *Names[V]) Put(name string, v V) (old V, replaced bool) {
 		return old, true
 	}
 	if s.entries == nil {
-		s.entries = make(map[string]*nameEntry[V])
+		s.entries = make(map[string]*Entry[V])
 	}
-	e := &nameEntry[V]{name: strings.Clone(name), value: v}
+	e := &Entry[V]{name: strings.Clone(name), value: v, shard: uint8(shard)}
 	s.entries[e.name] = e
 	x.list.insert(e)
 	x.len.Add(1)
@@ -99,17 +101,17 @@ const (
 // which may turn out to be empty. No lock is held during yield, which may use x.
 //
 // Names that exist during the whole of a walk are found exactly once; of those
-// that come or go meanwhile, some. The value is the one at the time of yield.
+// that come or go meanwhile, some. Value says whether one still exists.
 //
 // Subtrees that the filter excludes are jumped over: "a/+/c" costs two jumps for
 // each second level, whatever is below it.
-func (x *Names[V]) Match(filter string, after string, limit int, yield func(name string, v V)) (next string, more bool) {
+func (x *Names[V]) Match(filter string, after string, limit int, yield func(e *Entry[V])) (next string, more bool) {
 	if limit <= 0 {
 		return after, true
 	}
 	if !HasWildcard(filter) {
-		if v, found := x.Get([]byte(filter)); found && after < filter {
-			yield(filter, v)
+		if e := x.entry(filter); e != nil && after < filter {
+			yield(e)
 		}
 		return "", false
 	}
@@ -118,11 +120,9 @@ func (x *Names[V]) Match(filter string, after string, limit int, yield func(name
 	for limit > 0 {
 		x.list.collect(&w, min(limit, pageNames))
 		for _, e := range w.found[:w.n] {
-			if v, ok := x.current(e); ok {
-				yield(e.name, v)
-				limit--
-			}
+			yield(e)
 		}
+		limit -= w.n
 		if w.done {
 			return "", false
 		}
@@ -130,12 +130,30 @@ func (x *Names[V]) Match(filter string, after string, limit int, yield func(name
 	return w.last, true
 }
 
-// current is the value of an entry, unless it was removed.
-func (x *Names[V]) current(e *nameEntry[V]) (v V, ok bool) {
-	s := &x.shards[shardOf(e.name)]
+// Name is the entry's name.
+func (e *Entry[V]) Name() string { return e.name }
+
+// Value is the present value of the name of an entry that Match has found. It is read
+// without a search, unless the name has been deleted since; found is false if it hasn't
+// been put again.
+func (x *Names[V]) Value(e *Entry[V]) (v V, found bool) {
+	s := &x.shards[e.shard]
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return e.value, !e.removed
+	if e.removed {
+		if e = s.entries[e.name]; e == nil {
+			return v, false
+		}
+	}
+	return e.value, true
+}
+
+// entry finds a name; nil: there is none.
+func (x *Names[V]) entry(name string) *Entry[V] {
+	s := &x.shards[shardOf(name)]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.entries[name]
 }
 
 // maxHeight is the number of levels of the skip list: enough for 4^12 names.
@@ -145,18 +163,18 @@ const maxHeight = 12
 // entries rising to the next.
 type nameList[V any] struct {
 	mu     lockrank.RWMutex[lockrank.NameList]
-	head   [maxHeight]*nameEntry[V] // mu
-	height int                      // mu: levels in use
+	head   [maxHeight]*Entry[V] // mu
+	height int                  // mu: levels in use
 }
 
-func (e *nameEntry[V]) at(level int) *nameEntry[V] {
+func (e *Entry[V]) at(level int) *Entry[V] {
 	if level == 0 {
 		return e.next
 	}
 	return e.up[level-1]
 }
 
-func (e *nameEntry[V]) set(level int, to *nameEntry[V]) {
+func (e *Entry[V]) set(level int, to *Entry[V]) {
 	if level == 0 {
 		e.next = to
 		return
@@ -165,14 +183,14 @@ func (e *nameEntry[V]) set(level int, to *nameEntry[V]) {
 }
 
 // after is the entry that follows e at a level; a nil e is the head.
-func (l *nameList[V]) after(e *nameEntry[V], level int) *nameEntry[V] {
+func (l *nameList[V]) after(e *Entry[V], level int) *Entry[V] {
 	if e == nil {
 		return l.head[level]
 	}
 	return e.at(level)
 }
 
-func (l *nameList[V]) link(e *nameEntry[V], level int, to *nameEntry[V]) {
+func (l *nameList[V]) link(e *Entry[V], level int, to *Entry[V]) {
 	if e == nil {
 		l.head[level] = to
 		return
@@ -181,8 +199,8 @@ func (l *nameList[V]) link(e *nameEntry[V], level int, to *nameEntry[V]) {
 }
 
 // before fills prev with the last entry of each level whose name is below name.
-func (l *nameList[V]) before(name string, prev *[maxHeight]*nameEntry[V]) {
-	var e *nameEntry[V]
+func (l *nameList[V]) before(name string, prev *[maxHeight]*Entry[V]) {
+	var e *Entry[V]
 	for level := l.height - 1; level >= 0; level-- {
 		for n := l.after(e, level); n != nil && n.name < name; n = n.at(level) {
 			e = n
@@ -191,15 +209,15 @@ func (l *nameList[V]) before(name string, prev *[maxHeight]*nameEntry[V]) {
 	}
 }
 
-func (l *nameList[V]) insert(e *nameEntry[V]) {
+func (l *nameList[V]) insert(e *Entry[V]) {
 	height := 1 + min(bits.TrailingZeros64(rand.Uint64())/2, maxHeight-1)
 	if height > 1 {
-		e.up = make([]*nameEntry[V], height-1)
+		e.up = make([]*Entry[V], height-1)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.height = max(l.height, height)
-	var prev [maxHeight]*nameEntry[V]
+	var prev [maxHeight]*Entry[V]
 	l.before(e.name, &prev)
 	for level := range height {
 		e.set(level, l.after(prev[level], level))
@@ -209,10 +227,10 @@ func (l *nameList[V]) insert(e *nameEntry[V]) {
 
 // remove takes e out. Its own links stay and are never followed: a walk goes on by
 // name, not by entry.
-func (l *nameList[V]) remove(e *nameEntry[V]) {
+func (l *nameList[V]) remove(e *Entry[V]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var prev [maxHeight]*nameEntry[V]
+	var prev [maxHeight]*Entry[V]
 	l.before(e.name, &prev)
 	for level := range 1 + len(e.up) {
 		l.link(prev[level], level, e.at(level))
@@ -220,8 +238,8 @@ func (l *nameList[V]) remove(e *nameEntry[V]) {
 }
 
 // seek is the first entry whose name is not below key.
-func (l *nameList[V]) seek(key []byte) *nameEntry[V] {
-	var e *nameEntry[V]
+func (l *nameList[V]) seek(key []byte) *Entry[V] {
+	var e *Entry[V]
 	for level := l.height - 1; level >= 0; level-- {
 		for n := l.after(e, level); n != nil && n.name < string(key); n = n.at(level) {
 			e = n
@@ -236,7 +254,7 @@ type walk[V any] struct {
 	key    []byte // where to go on: no name below it is wanted
 	last   string // the last entry looked at
 	done   bool   // nothing is wanted any more
-	found  [pageNames]*nameEntry[V]
+	found  [pageNames]*Entry[V]
 	n      int // entries in found
 }
 

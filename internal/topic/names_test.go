@@ -12,7 +12,7 @@ import (
 
 // page is one call of Match as a list.
 func page[V any](x *Names[V], filter, after string, limit int) (names []string, next string, more bool) {
-	next, more = x.Match(filter, after, limit, func(name string, _ V) { names = append(names, name) })
+	next, more = x.Match(filter, after, limit, func(e *Entry[V]) { names = append(names, e.Name()) })
 	return names, next, more
 }
 
@@ -139,13 +139,33 @@ func TestNamesMatchYieldsWithoutLock(t *testing.T) {
 		x.Put(name, "old")
 	}
 	var got []string
-	x.Match("a/+", "", 10, func(name, v string) {
-		got = append(got, name+"="+v)
+	x.Match("a/+", "", 10, func(e *Entry[string]) {
+		v, found := x.Value(e)
+		got = append(got, fmt.Sprint(e.Name(), "=", v, found))
 		x.Put("a/2", "new")
 		x.Delete([]byte("a/3"))
 	})
-	if want := []string{"a/1=old", "a/2=new"}; !slices.Equal(got, want) {
+	if want := []string{"a/1=oldtrue", "a/2=newtrue", "a/3=false"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A name that is deleted and put again after Match has found it has its new value.
+func TestNamesValueAfterDelete(t *testing.T) {
+	t.Parallel()
+	var x Names[string]
+	x.Put("a", "old")
+	for _, filter := range []string{"a", "#"} {
+		var found *Entry[string]
+		x.Match(filter, "", 1, func(e *Entry[string]) { found = e })
+		x.Delete([]byte("a"))
+		if v, ok := x.Value(found); ok {
+			t.Errorf("%s: a deleted name has the value %q", filter, v)
+		}
+		x.Put("a", "new")
+		if v, ok := x.Value(found); v != "new" || !ok {
+			t.Errorf("%s: a name that was put again has %q, %v", filter, v, ok)
+		}
 	}
 }
 
@@ -299,7 +319,7 @@ func BenchmarkNames(b *testing.B) {
 			n := 0
 			for b.Loop() {
 				for after, more := "", true; more; {
-					after, more = x.Match(filter, after, 1000, func(string, int) { n++ })
+					after, more = x.Match(filter, after, 1000, func(*Entry[int]) { n++ })
 				}
 			}
 			b.ReportMetric(float64(n)/float64(b.N), "names/op")

@@ -157,7 +157,7 @@ func TestIndexesAgreeWithTheTable(t *testing.T) {
 		var names Names[int]
 		names.Put(c.name, 1)
 		found := 0
-		names.Match(c.filter, "", 10, func(string, int) { found++ })
+		names.Match(c.filter, "", 10, func(*Entry[int]) { found++ })
 		if got := found == 1; got != c.want {
 			t.Errorf("Names: %q matches %q: %v, want %v", c.filter, c.name, got, c.want)
 		}
@@ -238,7 +238,7 @@ func FuzzMatches(f *testing.F) {
 		var names Names[int]
 		names.Put(name, 1)
 		found := 0
-		names.Match(filter, "", 10, func(string, int) { found++ })
+		names.Match(filter, "", 10, func(*Entry[int]) { found++ })
 		if got := found == 1; got != want {
 			t.Fatalf("Names: %q matches %q: %v, want %v", filter, name, got, want)
 		}

@@ -86,6 +86,11 @@ const overhead = 200
 // sizeOf is what the message counts as in the bound of retained messages.
 func sizeOf(m *message.Message) int64 { return m.Size() + int64(len(m.Publisher)) }
 
+// LockOfEntry is the lock of the entry's topic.
+func (r *Store) LockOfEntry(e *Entry) *lockrank.Mutex[lockrank.TopicStripe] {
+	return &r.stripes[int(maphash.String(r.seed, e.Name())%uint64(len(r.stripes)))]
+}
+
 // LockOf is the lock of a topic.
 func (r *Store) LockOf(topic []byte) *lockrank.Mutex[lockrank.TopicStripe] {
 	return &r.stripes[r.StripeOf(topic)]
@@ -132,10 +137,18 @@ func (r *Store) Put(o *message.Outgoing) bool {
 // be replaced meanwhile.
 func (r *Store) Get(topic []byte) (*message.Message, bool) { return r.names.Get(topic) }
 
-// Match visits retained messages whose topics match the filter, as topic.Names.Match does.
-func (r *Store) Match(filter, after string, limit int, visit func(topic string)) (next string, more bool) {
-	return r.names.Match(filter, after, limit, func(name string, _ *message.Message) { visit(name) })
+// Entry is a topic that Match has found.
+type Entry = topic.Entry[*message.Message]
+
+// Match visits topics that match the filter and have retained messages, as
+// topic.Names.Match does.
+func (r *Store) Match(filter, after string, limit int, visit func(e *Entry)) (next string, more bool) {
+	return r.names.Match(filter, after, limit, visit)
 }
+
+// Retained gives the message of a topic that Match has found, unless it has been deleted
+// since. The topic's lock is held, unless the message may be replaced meanwhile.
+func (r *Store) Retained(e *Entry) (m *message.Message, found bool) { return r.names.Value(e) }
 
 // LastStamp is the stamp of the message that was stored last.
 func (r *Store) LastStamp() uint64 { return r.stamps.Load() }

@@ -38,7 +38,7 @@ func (s *shelf) put(topic, payload, publisher string, expires int64) bool {
 }
 
 func (s *shelf) topics(filter string) (topics []string) {
-	s.Match(filter, "", 100, func(topic string) { topics = append(topics, topic) })
+	s.Match(filter, "", 100, func(e *Entry) { topics = append(topics, e.Name()) })
 	return topics
 }
 

@@ -3,6 +3,7 @@ package routing
 import (
 	"slices"
 
+	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -23,7 +24,7 @@ func (rt *Router) NewReplay(sub *session.Subscription) *session.Replay {
 func (rt *Router) Owed(s *session.Session, replays []*session.Replay) []*session.Replay {
 	return slices.DeleteFunc(replays, func(r *session.Replay) bool {
 		found := false
-		rt.Retained.Match(r.Owed.Filter, "", 1, func(string) { found = true })
+		rt.Retained.Match(r.Owed.Filter, "", 1, func(*retained.Entry) { found = true })
 		if !found {
 			s.Mu.Lock()
 			r.End()
@@ -112,50 +113,60 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 // replayPage enqueues the next retained messages of r. after is the batch that must be
 // durable before it goes on; 0: none.
 func (rt *Router) replayPage(t *session.Turn, s *session.Session, r *session.Replay) (more bool, after journal.Seq) {
-	names := make([]string, 0, session.ReplayAhead)
-	next, more := rt.Retained.Match(r.Owed.Filter, r.Owed.After, session.ReplayAhead, func(name string) {
-		names = append(names, name)
+	page := make([]*retained.Entry, 0, session.ReplayAhead)
+	next, more := rt.Retained.Match(r.Owed.Filter, r.Owed.After, session.ReplayAhead, func(e *retained.Entry) {
+		page = append(page, e)
 	})
-	for _, name := range names {
-		if s.OutputFull() {
-			return true, 0 // r.Owed.After says where to go on
+	for _, e := range page {
+		switch outcome, after := rt.replayOne(t, s, r, e); {
+		case outcome == unwanted:
+			return false, 0
+		case outcome == held:
+			return true, after // r.Owed.After says where to go on
 		}
-		waited, after := rt.replayOne(t, s, r, []byte(name))
-		if !waited || after != 0 {
-			return waited, after
-		}
-		r.Owed.After = name
+		r.Owed.After = e.Name()
 	}
 	r.Owed.After = next
 	return more, 0
 }
 
+// replayed is what became of one message of a replay.
+type replayed uint8
+
+const (
+	passed   replayed = iota // it has been sent, or is not to be
+	held                     // the output is full, or a batch must be durable first
+	unwanted                 // no session waits for it, nor for the rest
+)
+
 // replayOne enqueues the retained message of one topic, unless it was stored
-// after the subscription was made and has thus been routed to it. waited is false if no
-// session waits for the rest. after is the batch that must be durable before the message
-// may be enqueued; 0: it has been.
-func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, name []byte) (waited bool, after journal.Seq) {
-	topic := rt.Retained.LockOf(name)
+// after the subscription was made and has thus been routed to it. after is the batch that
+// must be durable before the message may be enqueued; 0: it has been.
+func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Replay, e *retained.Entry) (outcome replayed, after journal.Seq) {
+	topic := rt.Retained.LockOfEntry(e)
 	topic.Lock()
 	defer topic.Unlock()
-	m, found := rt.Retained.Get(name)
+	m, found := rt.Retained.Retained(e)
 	if found && m.Stamp <= r.Owed.Since && m.AfterBatch > max(r.Durable, rt.Journal.Complete()) {
-		return true, m.AfterBatch // a transaction has stored or deleted it: no client sees that before it is durable
+		return held, m.AfterBatch // a transaction has stored or deleted it: no client sees that before it is durable
 	}
 	if !found || len(m.Payload()) == 0 || m.Stamp > r.Owed.Since {
-		return true, 0
+		return passed, 0
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= rt.Now() {
 		rt.Retained.RemoveExpired(m)
-		return true, 0
+		return passed, 0
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if r.Stale() || s.Ended {
-		return false, 0
+		return unwanted, 0
+	}
+	if s.Peer == nil || s.Peer.Transport.Full() {
+		return held, 0
 	}
 	if slices.Contains(r.Owed.Routed, m.Stamp) || r.Sub.NoLocal && m.Publisher == s.ID { // [MQTT-3.8.3-3]
-		return true, 0
+		return passed, 0
 	}
 	m.Keep()
 	o := m.Outgoing()
@@ -165,5 +176,5 @@ func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Repl
 		t.SubIDs = append(t.SubIDs, r.Sub.ID)
 	}
 	s.Deliver(t, r.Sub, &o, min(m.QoS, r.Sub.QoS), true)
-	return true, 0
+	return passed, 0
 }

@@ -113,9 +113,3 @@ func (s *Session) MayReplay() bool {
 func (s *Session) RoomToReplay() bool {
 	return s.Routed.Waiting()+s.Routed.Middle.Count < ReplayAhead && !s.Peer.Transport.Full()
 }
-
-func (s *Session) OutputFull() bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.Peer == nil || s.Peer.Transport.Full()
-}
