@@ -104,6 +104,7 @@ func TestCert(t *testing.T) {
 	holdfastAlone(t, "cert", "client", "admin", "--ca", s.dir, "--out", second).want(t, "cert client", 0, second+".crt and "+second+".key are valid for 825 days\n", "")
 	holdfastAlone(t, "cert", "server", "broker.example.com", "--host", "192.0.2.7", "--ca", s.dir, "--days", "30").want(t, "cert server", 0,
 		s.file("broker.example.com")+".crt and "+s.file("broker.example.com")+".key are valid for 30 days\n", "")
+	holdfastAlone(t, "cert", "node", "a", "--host", "192.0.2.7", "--ca", s.dir).want(t, "cert node", 0, s.file("a")+".crt and "+s.file("a")+".key are valid for 825 days\n", "")
 	encrypted := exec.Command(binary, "cert", "client", "admin", "--ca", s.dir, "--out", s.file("third"), "--encrypt")
 	encrypted.Env = append(os.Environ(), "HOLDFAST_KEYPASSWORD=a secret")
 	start(t, encrypted, nil).want(t, "an encrypted key", 0, s.file("third")+".crt and "+s.file("third")+".key are valid for 825 days\n", "")

@@ -134,6 +134,7 @@ type Request struct {
 	Name     string        // its subject's common name: a client's identity
 	Hosts    []string      // names, IP addresses and URIs by which a server is reached; none: it is a client's
 	Server   bool          // it is a server's
+	Node     bool          // it is that of a node of a cluster, which shows it as a server and as a client
 	Valid    time.Duration // from now on
 	Password string        // encrypts the private key; empty: it is not encrypted
 }
@@ -150,7 +151,10 @@ func (a *Authority) Issue(r Request, out string) error {
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	if r.Server {
+	switch {
+	case r.Node:
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	case r.Server:
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
 	if err := begin(template, r.Valid); err != nil {

@@ -26,7 +26,7 @@ revoke them.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: flags.UnknownCommand,
 	}
-	cmd.AddCommand(newIssueCommand(false), newIssueCommand(true), newRevokeCommand())
+	cmd.AddCommand(newIssueCommand(forClient), newIssueCommand(forServer), newIssueCommand(forNode), newRevokeCommand())
 	return cmd
 }
 
@@ -51,8 +51,15 @@ func (a *authorityFlags) open() (*certs.Authority, error) {
 	return authority, err
 }
 
-// newIssueCommand makes the command for a client's certificate or for a server's.
-func newIssueCommand(server bool) *cobra.Command {
+// What a certificate is for.
+const (
+	forClient = iota
+	forServer
+	forNode
+)
+
+// newIssueCommand makes the command for certificates of one kind.
+func newIssueCommand(kind int) *cobra.Command {
 	var a authorityFlags
 	var days int
 	var out, password string
@@ -64,10 +71,17 @@ func newIssueCommand(server bool) *cobra.Command {
 		Example: "  holdfast cert client press-7 --ca site\n  HOLDFAST_KEYPASSWORD=secret holdfast cert client olga --ca site --encrypt",
 		Args:    flags.Args("name"),
 	}
-	if server {
+	switch kind {
+	case forServer:
 		cmd.Use, cmd.Short = "server NAME", "Make a server's certificate and key"
 		cmd.Long = "Make the files NAME.crt and NAME.key for a server that clients reach as NAME, and as each --host."
 		cmd.Example = "  holdfast cert server broker.example.com --ca site --host 192.0.2.7"
+	case forNode:
+		cmd.Use, cmd.Short = "node NAME", "Make the certificate and key of a node of a cluster"
+		cmd.Long = `Make the files NAME.crt and NAME.key for a node of a cluster, which shows it to the
+other nodes as a server and as a client. The others reach it as NAME, and as each --host:
+one of these is its host in --cluster-peers.`
+		cmd.Example = "  holdfast cert node a --ca nodes --host 192.0.2.1"
 	}
 	var encrypt bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -90,8 +104,8 @@ func newIssueCommand(server bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r := certs.Request{Name: name, Server: server, Valid: time.Duration(days) * day, Password: password, Hosts: hosts}
-		if server {
+		r := certs.Request{Name: name, Server: kind == forServer, Node: kind == forNode, Valid: time.Duration(days) * day, Password: password, Hosts: hosts}
+		if kind != forClient {
 			r.Hosts = append([]string{name}, hosts...)
 		}
 		if err := authority.Issue(r, out); err != nil {
@@ -105,10 +119,15 @@ func newIssueCommand(server bool) *cobra.Command {
 	a.add(f)
 	f.StringVar(&out, "out", "", "`FILE` to write without .crt and .key (default: NAME in the authority's directory)")
 	f.IntVar(&days, "days", 825, "days for which the certificate is valid")
-	f.BoolVar(&encrypt, "encrypt", false, "encrypt the key with the password in HOLDFAST_KEYPASSWORD")
-	if server {
+	if kind != forNode { // which starts without a person who has the password
+		f.BoolVar(&encrypt, "encrypt", false, "encrypt the key with the password in HOLDFAST_KEYPASSWORD")
+	}
+	switch kind {
+	case forServer:
 		f.StringArrayVar(&hosts, "host", nil, "further `NAME` or IP address by which clients reach the server; may be repeated")
-	} else {
+	case forNode:
+		f.StringArrayVar(&hosts, "host", nil, "further `NAME` or IP address by which other nodes reach this one; may be repeated")
+	default:
 		f.StringArrayVar(&hosts, "san", nil, "subject alternative `NAME`: a DNS name, an IP address or a URI; may be repeated")
 	}
 	return cmd
