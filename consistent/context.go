@@ -2,14 +2,13 @@ package consistent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/derived"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 )
 
@@ -94,30 +93,20 @@ func (c *Context) Now() time.Time { return c.now }
 // message, and how often ID was called before: the first call of a replay returns what
 // the first call of the first run did.
 func (c *Context) ID() string {
-	h := c.seed("id", c.ordinal)
 	c.ordinal++
-	h[6] = h[6]&0x0F | 0x80
-	h[8] = h[8]&0x3F | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
+	return c.processing().UUID(c.ordinal - 1)
 }
 
 // Rand returns the message's own source of random numbers (ChaCha8).
 func (c *Context) Rand() *rand.Rand {
 	if c.rand == nil {
-		c.rand = rand.New(rand.NewChaCha8(c.seed("rand", 0)))
+		c.rand = c.processing().Rand()
 	}
 	return c.rand
 }
 
-// seed hashes what identifies the processing. Lengths come first, so that no two
-// processings look the same.
-func (c *Context) seed(purpose string, ordinal uint64) [sha256.Size]byte {
-	b := make([]byte, 0, 64+len(c.handler)+len(c.key)+len(c.id))
-	for _, s := range []string{purpose, c.handler, c.key, c.id} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	return sha256.Sum256(binary.AppendUvarint(b, ordinal))
+func (c *Context) processing() derived.Processing {
+	return derived.Processing{Handler: c.handler, Key: c.key, MessageID: c.id}
 }
 
 // Capture takes a value from outside: take is called in the first processing, its value is

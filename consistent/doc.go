@@ -30,6 +30,8 @@
 // and DONE is handled again, on the state of the first time, and publishes exact copies of what
 // that has sent (docs/consistent-messaging.md).
 //
+// An output may be a timer, which the server delivers later: [After], [At], [CancelTimer].
+//
 // # What a handler must be
 //
 // On the transactional path, no more than a function without effects of its own: it may run

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -279,11 +281,19 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 	return state, outputs, err
 }
 
-// finish publishes the outputs, and then sends DONE without waiting for its answer: if
+// finish publishes the outputs, then sets and cancels timers, and then sends DONE without waiting for its answer: if
 // the DONE is lost, a duplicate is replayed and has no other effect.
 func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc.Timestamp, outputs []Message) error {
+	timers, others := timed.Split(outputs)
 	if len(outputs) > 0 {
-		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, outputs...) })
+		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error {
+			if len(others) > 0 {
+				if err := p.conn.Publish(ctx, others...); err != nil {
+					return err
+				}
+			}
+			return commit.Marked(ctx, p.conn.Transact, p.o.qualified("holdfast-timers")+"/", version, p.remember, timers)
+		})
 		if err != nil {
 			return err
 		}

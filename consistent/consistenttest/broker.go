@@ -28,6 +28,8 @@ type Broker struct {
 	published []consistent.Message // under mu: in order
 	open      int                  // under mu: deliveries waiting or not acknowledged, over all sessions
 	store     store                // under mu
+	timers    []timer              // under mu
+	set       int                  // under mu: timers so far
 }
 
 // NewBroker makes a broker without sessions and keys. Its time is now, and stands still.
@@ -147,13 +149,13 @@ func (c *Conn) wake() {
 	}
 }
 
-// Publish publishes messages as another client would.
+// Publish publishes messages as another client would. One with a time is a timer: see
+// [Broker.Advance].
 func (b *Broker) Publish(messages ...consistent.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range messages {
-		b.published = append(b.published, messages[i])
-		b.route(&messages[i])
+		b.accept(&messages[i])
 	}
 }
 

@@ -163,12 +163,14 @@ func (b *Broker) Now() time.Time {
 	return b.store.now
 }
 
-// Advance moves the broker's time by d: keys whose time is over are gone, and messages are
-// forgotten that were remembered until then.
+// Advance moves the broker's time by d: keys whose time is over are gone, messages are forgotten
+// that were remembered until then, and timers are delivered that are due by then, in the order
+// of their times. [Test.Send] without messages waits until those are processed.
 func (b *Broker) Advance(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.store.now = b.store.now.Add(d)
+	b.ring()
 }
 
 // RememberAtMost bounds for how long the broker remembers messages, as --max-remember does at a

@@ -36,7 +36,20 @@ type replaying struct {
 	t testing.TB
 
 	mu    sync.Mutex
-	first map[string][]consistent.Message // under mu: what was to be published, by the first output's ID
+	first map[string][]consistent.Message // under mu: what was to be published, by the first output's ID; nil: an order of a timer, by its mark
+}
+
+// Transact sets and cancels timers, not before the second time either.
+func (c *replaying) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
+	c.mu.Lock()
+	order := "timer " + r.Key + " " + string(r.State)
+	_, again := c.first[order]
+	c.first[order] = nil
+	c.mu.Unlock()
+	if !again {
+		return consistent.TxnResult{}, errReplay
+	}
+	return c.Conn.Transact(ctx, r)
 }
 
 var errReplay = errors.New("publishing fails the first time, so that the message is replayed")

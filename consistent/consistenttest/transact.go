@@ -29,8 +29,10 @@ func (c *Conn) Transact(_ context.Context, r consistent.TxnRequest) (consistent.
 	result, err := c.b.store.transact(&r)
 	if err == nil && result.Outcome == txn.Committed {
 		for i := range r.Outputs {
-			c.b.published = append(c.b.published, r.Outputs[i])
-			c.b.route(&r.Outputs[i])
+			c.b.accept(&r.Outputs[i])
+		}
+		for _, id := range r.Cancels {
+			c.b.cancel(id)
 		}
 	}
 	return result, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -23,6 +24,7 @@ type Request struct {
 	Delete   bool          // the key is deleted, and State does not count
 	Expiry   time.Duration // after which the key expires; 0: never
 	Outputs  []client.Message
+	Cancels  []string // IDs of timers that are cancelled; none of Outputs has one of them
 	// Settle are messages that the transaction acknowledges, as far as it can. The processor
 	// calls Ack of each of them when the transaction is done.
 	Settle []client.Delivery
@@ -71,7 +73,7 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 	}
 	c.Size = size
 	c.Messages = append(c.Messages, n.Message)
-	c.Outputs = append(c.Outputs, n.Outputs...)
+	c.Outputs, c.Cancels = timed.Add(c.Outputs, c.Cancels, n.Outputs)
 	c.Settle = append(c.Settle, n.Settle...)
 	c.State, c.Delete, c.Expiry = append([]byte{}, n.State...), n.Delete, n.Expiry
 	if n.Delete {
@@ -82,7 +84,7 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 
 // Operations is how many operations the transaction has.
 func (c *Change) Operations() int {
-	return 2 + len(c.Messages) + len(c.Outputs) + len(c.Settle)
+	return 2 + len(c.Messages) + len(c.Outputs) + len(c.Cancels) + len(c.Settle)
 }
 
 // Send carries a request out, over the connection of a session whose messages it settles.
@@ -112,6 +114,7 @@ func send(ctx context.Context, c *client.Client, r *Request, settle []client.Del
 	for i := range r.Outputs {
 		t.Publish(txnMessage(&r.Outputs[i]))
 	}
+	t.Cancel(r.Cancels...)
 	for _, d := range settle {
 		t.Settle(d)
 	}
@@ -142,6 +145,7 @@ func txnMessage(m *client.Message) txn.Message {
 const (
 	QuotaOperations = "max-txn-operations"
 	quotaDeliveries = "max-txn-deliveries"
+	quotaDelay      = "max-delay"
 )
 
 // RefusedFor is the setting of the server because of which a transaction was refused.
@@ -160,7 +164,7 @@ func RefusesOutput(err error) bool {
 	switch {
 	case !errors.As(err, &o):
 		return false
-	case o.Quota == QuotaOperations, o.Quota == quotaDeliveries:
+	case o.Quota == QuotaOperations, o.Quota == quotaDeliveries, o.Quota == quotaDelay:
 		return true
 	case o.Operation != "PUBLISH":
 		return false

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -111,3 +113,45 @@ func Check(m *client.Message, limit uint32) error {
 
 // ValidText tells whether s can be a string of MQTT [MQTT-1.5.4].
 func ValidText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidUTF8([]byte(s)) }
+
+// Defaults are the CloudEvents properties of an output that it does not have itself.
+type Defaults struct {
+	Input        *client.Message // an output with its source and id gets others
+	ID           func() string
+	Source, Type string
+	Time         time.Time
+	Trace        client.UserProperties
+}
+
+// Complete gives an output the properties that it lacks, so that its consumers can tell it from
+// others.
+func (d *Defaults) Complete(m *client.Message) {
+	m.UserProperties = slices.Clone(m.UserProperties)
+	// The handler passes the message on. It may do so twice, and another handler, too,
+	// and their consumers would take one for a duplicate of the other; so each gets an
+	// identity of its own.
+	if Same(m, d.Input) {
+		m.UserProperties = slices.DeleteFunc(m.UserProperties, func(u client.UserProperty) bool {
+			return u.Name == "id" || u.Name == "source" || u.Name == "time"
+		})
+	}
+	add := func(name string, value func() string) {
+		if _, ok := m.UserProperties.Get(name); !ok {
+			m.UserProperties = append(m.UserProperties, client.UserProperty{Name: name, Value: value()})
+		}
+	}
+	add("specversion", func() string { return "1.0" })
+	add("id", d.ID)
+	add("source", func() string { return d.Source })
+	add("type", func() string { return d.Type })
+	add("time", func() string {
+		at := d.Time
+		if due, ok := timed.Due(m, at); ok { // its age, when it comes, counts from there
+			at = due
+		}
+		return at.Format(time.RFC3339Nano)
+	})
+	for _, u := range d.Trace {
+		add(u.Name, func() string { return u.Value })
+	}
+}

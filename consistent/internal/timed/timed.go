@@ -1,0 +1,115 @@
+// Package timed knows which messages are timers (protocol, section 14): those that the server is to
+// deliver later, and those that stand for the cancelling of one. It sends nothing.
+package timed
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
+)
+
+// cancelProperty is the user property of a message that is not to be published, but cancels the
+// timer with this ID.
+const cancelProperty = "holdfast-cancel-timer"
+
+// Cancel makes a message that stands for the cancelling of a timer.
+func Cancel(id string) client.Message {
+	return client.Message{UserProperties: client.UserProperties{{Name: cancelProperty, Value: id}}}
+}
+
+// Cancels returns the ID of the timer that a message stands for the cancelling of.
+func Cancels(m *client.Message) (id string, ok bool) {
+	if m.Topic != "" {
+		return "", false
+	}
+	return m.UserProperties.Get(cancelProperty)
+}
+
+// CheckID tells why no timer can have an ID.
+func CheckID(id string) error {
+	if len(id) == 0 || len(id) > delay.MaxID {
+		return fmt.Errorf("the ID of a timer that is to be cancelled has %d bytes: it has from 1 to %d", len(id), delay.MaxID)
+	}
+	return nil
+}
+
+// ID returns the ID of a timer, "" if it has none. ok is false if the message is to be delivered at
+// once.
+func ID(m *client.Message) (id string, ok bool) {
+	for _, u := range m.UserProperties {
+		switch u.Name {
+		case delay.AfterProperty, delay.AtProperty:
+			ok = true
+		case delay.IDProperty:
+			id = u.Value
+		}
+	}
+	return id, ok
+}
+
+// Due returns when the message of a timer is due that is set now. ok is false if it is no timer, or
+// does not say when as the methods of client.Message do.
+func Due(m *client.Message, now time.Time) (due time.Time, ok bool) {
+	for _, u := range m.UserProperties {
+		ms, err := strconv.ParseInt(u.Value, 10, 64)
+		switch {
+		case err != nil:
+		case u.Name == delay.AfterProperty:
+			return now.Add(time.Duration(ms) * time.Millisecond), true
+		case u.Name == delay.AtProperty:
+			return time.UnixMilli(ms).UTC(), true
+		}
+	}
+	return due, false
+}
+
+// Delivered is the message of a timer as the server delivers it.
+func Delivered(m client.Message) client.Message {
+	m.UserProperties = slices.DeleteFunc(slices.Clone(m.UserProperties), func(u client.UserProperty) bool {
+		return u.Name == delay.AfterProperty || u.Name == delay.AtProperty
+	})
+	return m
+}
+
+// Add adds what a handler returns to what is to be published and cancelled, in its order. Of what
+// is said of a timer the last counts: a message takes the place of one with the same ID, and of a
+// cancel; and a cancel that of a message. So no timer occurs twice.
+func Add(publish []client.Message, cancels []string, outputs []client.Message) ([]client.Message, []string) {
+	drop := func(id string) {
+		publish = slices.DeleteFunc(publish, func(m client.Message) bool {
+			other, timer := ID(&m)
+			return timer && other == id
+		})
+		cancels = slices.DeleteFunc(cancels, func(other string) bool { return other == id })
+	}
+	for i := range outputs {
+		m := &outputs[i]
+		if id, is := Cancels(m); is {
+			drop(id)
+			cancels = append(cancels, id)
+			continue
+		}
+		if id, timer := ID(m); timer && id != "" {
+			drop(id)
+		}
+		publish = append(publish, *m)
+	}
+	return publish, cancels
+}
+
+// Split parts timers from what is published at once, each in order.
+func Split(outputs []client.Message) (timers, others []client.Message) {
+	for i := range outputs {
+		_, cancels := Cancels(&outputs[i])
+		if _, timer := ID(&outputs[i]); timer || cancels {
+			timers = append(timers, outputs[i])
+		} else {
+			others = append(others, outputs[i])
+		}
+	}
+	return timers, others
+}
