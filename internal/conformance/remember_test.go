@@ -106,12 +106,22 @@ func TestRememberedMessagesSurviveARestart(t *testing.T) {
 	r.want(loaded(0, nilBlob, nilBlob), "LOAD", "k", "m3")
 }
 
+// Protocol, section 9: a message counts its key and its ID twice, the value before it, its
+// context, and 64 bytes.
 func TestBoundOfRememberedMessages(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(c *server.Config) { c.MaxRemembered = 1 }).requester()
+	const first, second = 2*3 + 64, 2*3 + 3 + 64
+	full := failure("the quota has been exceeded")
+	r := start(t, func(c *server.Config) { c.MaxRemembered = first + second }).requester()
 	r.want(ok, "STORE", "k", "a", "m1", "-")
-	r.want(failure("the quota has been exceeded"), "STORE", "l", "a", "m1", "-")
+	r.want(full, "STORE", "l", "a", "m2", "-", "CTX", "four") // one byte too many
 	r.want(missing, "GET", "l")
-	r.want(ok, "SET", "l", "a")
+	r.want(ok, "STORE", "l", "a", "m2", "-", "CTX", "ctx")
+	r.want(full, "STORE", "n", "a", "m", "-") // the shortest that there is
+	r.want(full, "DONE", "k", "m1", "CTX", "d")
+	r.want(loaded(1, nilBlob, nilBlob), "LOAD", "k", "m1")
 	r.want(":1\r\n", "DONE", "k", "m1")
+	r.want(":1\r\n", "DONE", "l", "m2", "CTX", "d")
+	r.want(":0\r\n", "STORE", "k", "b", "m1", "-") // it is remembered, and takes no room
+	r.want(ok, "SET", "n", "a")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -140,6 +141,7 @@ func (d *decision) decide(sh *shard, key []byte, r table.Record, by *session, ru
 	}
 	d.count(by, key, d.res.Entry, stored, owner)
 	if d.res.MemoChanged {
+		d.placeMemo()
 		d.countMemo()
 	}
 }
@@ -163,13 +165,14 @@ func (d *decision) count(by *session, key []byte, entry, stored *statestore.Entr
 	}
 }
 
-// countMemo counts the message that is remembered now, and finds its place in the index.
-// The engine's mu is held.
+// placeMemo finds the place in the index of the message that is remembered now. The engine's
+// mu is held.
+func (d *decision) placeMemo() { d.indexMs = max(d.indexDeadline(d.res.Memo), d.e.sweptMs) }
+
+// countMemo counts what is remembered now in the place of before. The engine's mu is held.
 func (d *decision) countMemo() {
-	d.indexMs = max(d.indexDeadline(d.res.Memo), d.e.sweptMs)
-	if !d.found {
-		d.e.quota.Memos++
-	}
+	d.counts = statestore.MemoChange(d.before, d.res.Memo, rows.NameSize(d.memoRow))
+	d.e.quota.Remembered.Add(d.counts)
 }
 
 // boundsOf gives the bounds of the session's principal, and judges timestamps by them.
@@ -236,10 +239,15 @@ func (e *Local) findRoom(room *statestore.Room, r table.Record, by *session, own
 		}
 	}
 	e.quota.Room(room, r, by != nil, held, own)
+	room.Disk = e.diskRoom()
+}
+
+func (e *Local) diskRoom() statestore.DiskRoom {
 	switch {
 	case e.journal.Scarce():
-		room.Disk = statestore.DiskScarce
+		return statestore.DiskScarce
 	case e.journal.Low():
-		room.Disk = statestore.DiskLow
+		return statestore.DiskLow
 	}
+	return statestore.DiskFree
 }

@@ -72,8 +72,7 @@ func (ch *change) Durable(batch journal.Seq) {
 // tellOwn does what comes before the reply.
 func (ch *change) tellOwn(batch journal.Seq) {
 	if ch.memo != nil {
-		ch.settling.batch = batch
-		ch.e.settle(ch.settling)
+		ch.e.settle(batch, ch.settling)
 	}
 	if ch.own != nil {
 		ch.tell(ch.own)

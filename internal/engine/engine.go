@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/turns"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -114,7 +116,6 @@ const (
 	DefaultMaxScans      = 4
 	DefaultRemember      = 7 * 24 * time.Hour
 	DefaultMaxRemember   = 30 * 24 * time.Hour
-	DefaultMaxRemembered = 10_000_000
 )
 
 // Options of Open. Only Journal is required; zero values are the defaults.
@@ -137,7 +138,7 @@ type Options struct {
 
 	Remember      time.Duration // how long a message is remembered that doesn't say; at most MaxRemember
 	MaxRemember   time.Duration // how long one may be that does
-	MaxRemembered int64         // messages
+	MaxRemembered int64         // bytes of remembered messages (statestore.Memo.Size); 0: a quarter of what the disk has free at the start
 
 	Clock  Clock        // nil: the machine's
 	Logger *slog.Logger // nil: slog.Default
@@ -166,13 +167,14 @@ type Local struct {
 	watches atomic.Int64
 	loaded  time.Duration // what loading took
 
-	settlingMu  lockrank.Mutex[lockrank.Settling]
-	settling    []settling // guarded by settlingMu: in the order of batches
-	settledFrom int        // guarded by settlingMu: those before it are done with
+	settling unapplied.Queue[settling]
 
 	mu    lockrank.Mutex[lockrank.Versions]
 	last  hlc.Timestamp // guarded by mu: the last version issued
 	quota quota.Ledger  // guarded by mu
+	tally rows.Tally    // guarded by an Append of the journal, or by being its committer
+
+	fitted int64 // bytes of remembered messages: what Ledger.FitRemembered has said at the start
 
 	notices notice.Book // guarded by mu
 	aheadBy string      // guarded by mu: the client whose timestamp has last put the versions far ahead of the wall clock
@@ -200,7 +202,7 @@ func Open(o Options) (*Local, error) {
 	}
 	e.quota = quota.New(quota.Limits{
 		Keys: o.MaxKeys, Bytes: o.MaxBytes, ClientKeys: o.MaxClientKeys, ClientBytes: o.MaxClientBytes,
-		Memos: o.MaxRemembered, Pool: o.Memory,
+		Pool: o.Memory,
 	})
 	e.memory.Account(func(n int64) { o.Memory.Charge(memory.Keys, n) })
 	for i := range e.shards {
@@ -211,9 +213,8 @@ func Open(o Options) (*Local, error) {
 	if err := e.load(); err != nil {
 		return nil, err
 	}
-	if err := e.countRemembered(); err != nil {
-		return nil, err
-	}
+	e.fitted = e.quota.FitRemembered(e.journal.Free())
+	e.quota.SetMaxRemembered(cmp.Or(o.MaxRemembered, e.fitted))
 	e.loaded = e.clock.SinceStart() - began
 	e.journal.SetMeta(e.appendMeta)
 	e.ExpireDue()
@@ -223,31 +224,21 @@ func Open(o Options) (*Local, error) {
 }
 
 func (o *Options) setDefaults() {
-	setDefault(&o.NodeID, DefaultNodeID)
-	setDefault(&o.MaxSkew, DefaultMaxSkew)
-	setDefault(&o.MaxKeys, DefaultMaxKeys)
-	setDefault(&o.MaxBytes, DefaultMaxBytes)
-	setDefault(&o.MaxWatches, DefaultMaxWatches)
-	setDefault(&o.MaxWatchBytes, DefaultMaxWatchBytes)
-	setDefault(&o.ScanPageKeys, DefaultScanPageKeys)
-	setDefault(&o.ScanPageBytes, DefaultScanPageBytes)
-	setDefault(&o.MaxScans, DefaultMaxScans)
-	setDefault(&o.Remember, DefaultRemember)
-	setDefault(&o.MaxRemember, DefaultMaxRemember)
-	setDefault(&o.MaxRemembered, DefaultMaxRemembered)
+	o.NodeID = cmp.Or(o.NodeID, DefaultNodeID)
+	o.MaxSkew = cmp.Or(o.MaxSkew, DefaultMaxSkew)
+	o.MaxKeys = cmp.Or(o.MaxKeys, DefaultMaxKeys)
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	o.MaxWatches = cmp.Or(o.MaxWatches, DefaultMaxWatches)
+	o.MaxWatchBytes = cmp.Or(o.MaxWatchBytes, DefaultMaxWatchBytes)
+	o.ScanPageKeys = cmp.Or(o.ScanPageKeys, DefaultScanPageKeys)
+	o.ScanPageBytes = cmp.Or(o.ScanPageBytes, DefaultScanPageBytes)
+	o.MaxScans = cmp.Or(o.MaxScans, DefaultMaxScans)
+	o.Remember = cmp.Or(o.Remember, DefaultRemember)
+	o.MaxRemember = cmp.Or(o.MaxRemember, DefaultMaxRemember)
 	if o.Clock == nil {
 		o.Clock = systemClock{time.Now()}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-}
-
-func setDefault[T comparable](option *T, value T) {
-	var zero T
-	if *option == zero {
-		*option = value
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
 type systemClock struct{ start time.Time }
@@ -276,12 +267,13 @@ func size(key []byte, entry *statestore.Entry) int64 {
 
 // appendMeta gives the journal the last version issued. The journal asks after
 // it has closed a batch to appends, and versions are issued before the append:
-// so what is stored is not older than any version in the batch.
-func (e *Local) appendMeta(dst []byte) []byte {
+// so what is stored is not older than any version in the batch. What is remembered is as of
+// the batch exactly.
+func (e *Local) appendMeta(dst []byte, batch journal.Seq) []byte {
 	e.mu.Lock()
 	last := e.last
 	e.mu.Unlock()
-	return rows.AppendMeta(dst, last)
+	return rows.AppendMeta(dst, rows.Meta{Last: last, Remembered: e.tally.Until(batch)})
 }
 
 // Open begins a session. Not calling its Close leaks its watches.
@@ -306,12 +298,15 @@ type Stats struct {
 	MostID   string // which principal has written most keys last, as far as that is known
 	MostKeys int64  // how many
 
-	Remembered, MaxRemembered int64 // messages
-	Forgotten, Expired        int64 // messages and keys whose time had come, since the start
+	Remembered         statestore.Remembered // messages, and what they count
+	MaxRemembered      int64                 // bytes
+	Forgotten, Expired int64                 // messages and keys whose time had come, since the start
 }
 
-// SetBounds puts other bounds in force than those of Options.
+// SetBounds puts other bounds in force than those of Options. Zero for Remembered is what
+// Open has found for it.
 func (e *Local) SetBounds(l quota.Limits) {
+	l.Remembered = cmp.Or(l.Remembered, e.fitted)
 	e.mu.Lock()
 	e.quota.SetLimits(l)
 	e.mu.Unlock()
@@ -323,7 +318,7 @@ func (e *Local) Stats() Stats {
 	e.mu.Lock()
 	s.MaxKeys, s.MaxBytes, s.MaxRemembered = e.quota.Limits()
 	s.Keys, s.Bytes, s.Last, s.AheadBy = e.quota.Keys, e.quota.Bytes, e.last, e.aheadBy
-	s.Remembered, s.Forgotten, s.Expired = e.quota.Memos, e.forgotten, e.expired.Load()
+	s.Remembered, s.Forgotten, s.Expired = e.quota.Remembered, e.forgotten, e.expired.Load()
 	s.MostID, s.MostKeys = e.quota.Most()
 	e.mu.Unlock()
 	s.AheadMs = e.aheadMs(s.Last)

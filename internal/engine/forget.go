@@ -75,18 +75,6 @@ func (f *forgetting) run(e *Local) {
 	}
 }
 
-// countRemembered reads the index once, to know how many messages there are.
-func (e *Local) countRemembered() error {
-	err := e.journal.IterateOnce([]byte(rows.IndexPrefix), []byte(rows.AfterIndex), func(_, _ []byte) bool {
-		e.quota.Memos++
-		return true
-	})
-	if err != nil {
-		return fmt.Errorf("counting remembered messages: %w", err)
-	}
-	return nil
-}
-
 // ForgetDue forgets messages whose time has come, a bounded number. more says that
 // there may be others. The engine does it by itself in time; tests that have
 // stopped it and moved their clock call it.
@@ -164,9 +152,10 @@ func (e *Local) forget(index []byte) (isDue bool, err error) {
 	if e.nowMs() < found.What.DeadlineMs {
 		return false, nil
 	}
+	d.before = found.What
 	d.remember(st, 0)
 	e.mu.Lock()
-	e.quota.Memos--
+	d.countMemo()
 	e.forgotten++
 	e.mu.Unlock()
 	d.carryOutMemo()

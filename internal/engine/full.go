@@ -14,7 +14,7 @@ func (e *Local) sayFull(b statestore.Bound) {
 // sayNearlyFull warns of remembered messages that come near their bound.
 func (e *Local) sayNearlyFull() {
 	e.mu.Lock()
-	line := e.notices.NearlyFull(e.clock.SinceStart(), e.quota.Memos, e.o.MaxRemembered)
+	line := e.notices.NearlyFull(e.clock.SinceStart(), &e.quota)
 	e.mu.Unlock()
 	line.Log(e.o.Logger)
 }

@@ -229,11 +229,11 @@ func metaOf(t testing.TB, fs *vfs.MemFS) hlc.Timestamp {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	last, err := rows.DecodeMeta(j.Meta())
+	meta, err := rows.DecodeMeta(j.Meta())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return last
+	return meta.Last
 }
 
 func randomRequest(rng *rand.Rand, unique string) request {

@@ -9,11 +9,19 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// load reads every key and the last version.
+// load reads every key, the last version, and what is remembered.
 func (e *Local) load() (err error) {
-	if e.last, err = rows.DecodeMeta(e.journal.Meta()); err != nil {
+	meta, err := rows.DecodeMeta(e.journal.Meta())
+	if err != nil {
 		return err
 	}
+	e.last = meta.Last
+	if !meta.Counted {
+		if meta.Remembered, err = rows.CountRemembered(e.journal); err != nil {
+			return err
+		}
+	}
+	e.quota.Remembered, e.tally = meta.Remembered, rows.NewTally(meta.Remembered)
 	all, err := rows.Load(e.journal, func(key []byte, entry *statestore.Entry) {
 		sh, hash := e.shard(key)
 		sh.mu.Lock()

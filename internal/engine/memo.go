@@ -31,7 +31,8 @@ import (
 // every message: that took 33 µs of each.
 //
 // A STORE is one append: the key's row, the message's, and one in the index of
-// deadlines, by which the message is forgotten in time (forget.go).
+// deadlines, by which the message is forgotten in time (forget.go). The meta record counts
+// messages and bytes as of each batch (rows.Tally), so that a start need not read them.
 
 // stripeCount spreads keys over stripes: more than shards, as a stripe may be held
 // while the disk is read.
@@ -69,11 +70,12 @@ func (m *memo) known() *statestore.Memo {
 type remembering struct {
 	memo       *memo // the change; nil: there is none
 	stripe     *stripe
-	memoRow    []byte // where it is on disk
-	overlayRow string // the same, as the overlay has it
-	indexRow   []byte // the row of the index that goes with it, empty for none; then the one that comes
-	indexMs    int64  // the deadline by which the index is to have a new one; 0: it keeps what it has
-	found      bool   // the disk had one before
+	memoRow    []byte                // where it is on disk
+	overlayRow string                // the same, as the overlay has it
+	indexRow   []byte                // the row of the index that goes with it, empty for none; then the one that comes
+	indexMs    int64                 // the deadline by which the index is to have a new one; 0: it keeps what it has
+	before     *statestore.Memo      // what the disk has now; nil: nothing
+	counts     statestore.Remembered // what the change means for the quota
 }
 
 // message runs LOAD, STORE and DONE.
@@ -145,14 +147,14 @@ func (s *session) store(st *stripe, c *Call, found *memo) (seen journal.Seq, mad
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	r := sh.table.Get(cmd.Key, hash)
-	d.found = found.known() != nil
+	d.before = found.known()
 	d.decide(sh, cmd.Key, r, s, func(d *decision, stored *statestore.Entry) {
 		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.known()}, &d.env, &d.res)
 	})
 	if !d.res.Changed {
 		return journal.Seq(r.Batch()), Wait{}
 	}
-	if d.found {
+	if d.before != nil {
 		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
 	}
 	d.remember(st, d.indexMs)
@@ -161,8 +163,17 @@ func (s *session) store(st *stripe, c *Call, found *memo) (seen journal.Seq, mad
 
 func (d *decision) done(st *stripe, cmd *statestore.Command, found *memo) (made Wait) {
 	d.look()
-	statestore.Apply(cmd, statestore.Cell{Memo: found.known()}, &d.env, &d.res)
+	d.before = found.known()
+	d.env.Room.Disk = d.e.diskRoom()
+	d.e.mu.Lock()
+	d.env.Room.Memos = d.e.quota.MemoRoom()
+	statestore.Apply(cmd, statestore.Cell{Memo: d.before}, &d.env, &d.res)
+	if d.res.MemoChanged {
+		d.countMemo()
+	}
+	d.e.mu.Unlock()
 	if !d.res.MemoChanged {
+		d.e.sayFull(d.res.Reply.Bound)
 		return Wait{}
 	}
 	d.remember(st, found.DiskMs)
@@ -218,7 +229,6 @@ func (d *decision) carryOutMemo() (batch journal.Seq) {
 // settling is a change of a memo that has been appended, until the database has it: then
 // it leaves its stripe's overlay.
 type settling struct {
-	batch  journal.Seq // set when it is durable
 	stripe *stripe
 	row    string
 	memo   *memo
@@ -234,10 +244,8 @@ func (d *decision) settling() settling {
 
 // settle notes that a memo's change is durable, and takes older changes out of the overlays
 // that Pebble has by now. The committer calls it.
-func (e *Local) settle(s settling) {
-	e.settlingMu.Lock()
-	e.settling = append(e.settling, s)
-	e.settlingMu.Unlock()
+func (e *Local) settle(batch journal.Seq, s settling) {
+	e.settling.Add(batch, s)
 	e.dropApplied(settleAtOnce)
 }
 
@@ -250,20 +258,10 @@ const settleAtOnce = 4
 func (e *Local) dropApplied(most int) {
 	applied := e.journal.Applied()
 	for range most {
-		e.settlingMu.Lock()
-		if e.settledFrom == len(e.settling) || e.settling[e.settledFrom].batch > applied {
-			e.settlingMu.Unlock()
+		s, ok := e.settling.Take(applied)
+		if !ok {
 			return
 		}
-		s := e.settling[e.settledFrom]
-		e.settling[e.settledFrom] = settling{}
-		e.settledFrom++
-		if 2*e.settledFrom >= len(e.settling) {
-			n := copy(e.settling, e.settling[e.settledFrom:])
-			clear(e.settling[n:])
-			e.settling, e.settledFrom = e.settling[:n], 0
-		}
-		e.settlingMu.Unlock()
 		s.stripe.overlayMu.Lock()
 		if s.stripe.overlay[s.row] == s.memo {
 			delete(s.stripe.overlay, s.row)
@@ -286,6 +284,7 @@ func (d *decision) memoCost() int64 {
 // appendMemo appends the rows of a message that is stored, done or forgotten.
 func (d *decision) appendMemo(a journal.Append) {
 	m := d.memo
+	d.e.tally.Add(a.Seq(), d.counts)
 	if len(d.indexRow) > 0 {
 		a.Delete(d.indexRow)
 	}

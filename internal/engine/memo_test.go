@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
@@ -64,8 +65,12 @@ func (w *world) overlaid() (n int) {
 func (w *world) wantRemembered(n int) {
 	w.t.Helper()
 	messages, index := w.rows("r"), w.rows("x")
-	if got := w.e.Stats().Remembered; got != int64(n) || messages != n || index != n {
-		w.t.Errorf("%d messages are counted, %d are on disk with %d rows of the index; want %d", got, messages, index, n)
+	got := w.e.Stats().Remembered
+	if got.Messages != int64(n) || messages != n || index != n {
+		w.t.Errorf("%d messages are counted, %d are on disk with %d rows of the index; want %d", got.Messages, messages, index, n)
+	}
+	if read, err := rows.CountRemembered(w.j); err != nil || read != got {
+		w.t.Errorf("the count says %+v; on disk are %+v, %v", got, read, err)
 	}
 }
 
@@ -282,7 +287,8 @@ func TestStoresRace(t *testing.T) {
 
 func TestRememberedMessagesHaveABound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Options{MaxRemembered: 2})
+	const first, second = 2*3 + 64, 2*3 + 1 + 64 // k and m1; k, m2 and the value before
+	w := newWorld(t, Options{MaxRemembered: first + second})
 	c := w.client("c")
 	full := statestore.QuotaExceeded.Error()
 	c.store("OK", "k", "a", "m1", "KEEP=100")
@@ -291,15 +297,15 @@ func TestRememberedMessagesHaveABound(t *testing.T) {
 	c.want("b", "GET k")
 	c.store("0", "k", "c", "m1", "")
 	c.want("1", "DONE k m2")
-	c.store(full, "k", "c", "m3", "") // an ID takes the place of one
+	c.store(full, "k", "c", "m3", "") // DONE has freed a byte, and m3 counts 71
 	c.want("OK", "SET k d")
 	w.clock.advance(100)
-	c.store("OK", "k", "e", "m1", "KEEP=100") // takes its own place
+	c.store("OK", "k", "e", "m1", "KEEP=100") // takes its own place, and the byte
 	c.store(full, "k", "f", "m3", "")
 	w.clock.advance(100)
 	w.e.ForgetDue()
 	c.store("OK", "k", "f", "m3", "")
-	if s := w.e.Stats(); s.Remembered != 2 || s.MaxRemembered != 2 || s.Forgotten != 1 {
+	if s := w.e.Stats(); s.Remembered.Messages != 2 || s.Remembered.Bytes != first+second || s.MaxRemembered != first+second || s.Forgotten != 1 {
 		t.Errorf("%+v", s)
 	}
 	w.wantRemembered(2)
@@ -600,4 +606,60 @@ func fillMessages(b *testing.B, e *Local, n int) {
 		s.do(cmd)
 	}
 	settle(e)
+}
+
+// The counts of remembered messages travel with the rows that they count: whatever a crash
+// leaves of what was under way, they are those of the rows.
+func TestCountsOfRememberedMessagesSurviveCrashes(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		w := newWorld(t, Options{})
+		var clients sync.WaitGroup
+		var left *vfs.MemFS
+		for i := range 8 {
+			c := w.client(fmt.Sprint("c", i))
+			clients.Go(func() {
+				for n := range 30 {
+					c.wait(fmt.Sprintf("STORE k%d-%d v m - KEEP=%d CTX=context", i, n, 1+n%2*1000))
+					c.wait(fmt.Sprintf("DONE k%d-%d m CTX=c", i, n))
+					switch {
+					case i == 0 && n == 20:
+						left = w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+					case i == 0 && n%10 == 5:
+						w.clock.advance(1)
+						w.e.ForgetDue()
+					}
+				}
+			})
+		}
+		clients.Wait()
+		after := &world{t: t, mem: left, clock: newFakeClock(), log: &logbook{}}
+		after.start()
+		after.wantRemembered(int(after.e.Stats().Remembered.Messages))
+		after.stop()
+		w.wantRemembered(int(w.e.Stats().Remembered.Messages))
+	}
+}
+
+// What an earlier version of the program has written has no counts; the start makes them.
+func TestMessagesAreCountedThatNoRecordCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.store("OK", "k", "a", "m1", "CTX=context")
+	last := c.store("OK", "k", "b", "m2", "").Version
+	w.j.SetMeta(func(dst []byte, _ journal.Seq) []byte { return last.Append(append(dst, 1)) })
+	w.settle()
+	want := w.e.Stats().Remembered
+	w.restart()
+	if got := w.e.Stats().Remembered; got != want || got.Messages != 2 {
+		t.Errorf("%+v are counted, want %+v", got, want)
+	}
+	w.client("c").wait("SET other v") // writes the record
+	w.restart()
+	if meta, err := rows.DecodeMeta(w.j.Meta()); err != nil || !meta.Counted || meta.Remembered != want {
+		t.Errorf("the record says %+v, %v; want %+v", meta, err, want)
+	}
+	w.wantRemembered(2)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/ahead"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/notice"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -46,7 +47,7 @@ func text(n int) string { return strings.Repeat("x", n) }
 // A quota error says which quota it is.
 func TestQuotaErrorNamesItsBound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Options{MaxKeys: 3, MaxBytes: 100, MaxRemembered: 1, MaxWatches: 2, MaxWatchBytes: watchCost("k") + watchCost("")})
+	w := newWorld(t, Options{MaxKeys: 3, MaxBytes: 100, MaxRemembered: 2*2 + 64, MaxWatches: 2, MaxWatchBytes: watchCost("k") + watchCost("")})
 	a := w.client("a")
 	a.wantBounds(
 		"SET a 1", none, "SET b "+text(90), none,
@@ -189,7 +190,7 @@ func TestFullStoreNamesTheLargestClient(t *testing.T) {
 func TestRememberedMessagesNearTheirBound(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	w := newWorld(t, Options{MaxRemembered: 10})
+	w := newWorld(t, Options{MaxRemembered: 10 * (2*3 + 64)})
 	w.e.Close() // it looks by itself; here the test does
 	w.e.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c := w.client("c")
@@ -210,7 +211,7 @@ func TestRememberedMessagesNearTheirBound(t *testing.T) {
 	c.store("OK", "k8", "v", "m", "")
 	c.store("OK", "k9", "v", "m", "")
 	said("is full of remembered messages", 0)
-	c.wantBounds("STORE k10 v m -", statestore.MaxRemembered)
+	c.wantBounds("STORE kk v m -", statestore.MaxRemembered)
 	said("is full of remembered messages", 1)
 	w.clock.advance(notice.Again.Milliseconds() + 1)
 	said("come near their bound", 2)
@@ -398,5 +399,31 @@ func TestQuotaOfAClientHoldsOnANewConnection(t *testing.T) {
 		again := w.client("a")
 		again.wantBounds(fmt.Sprintf("SET more%d v", i), statestore.MaxKeysOfClient, "SET k1 w", none, "SET more v", statestore.MaxKeysOfClient)
 		again.Close()
+	}
+}
+
+// Without a setting the bound of remembered messages is a quarter of what the disk has free
+// and they have already; another one is in force at once, and the default again without one.
+func TestBoundOfRememberedMessagesFollowsTheDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	if got, want := w.e.Stats().MaxRemembered, int64(8<<30); got != want { // a file system in memory has no size
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+	c := w.client("c")
+	c.store("OK", "k", "a", "m", "CTX="+text(1000))
+	w.disk.SetSpace(40<<30, 100<<30)
+	w.j.CheckSpace()
+	const fitted = (40<<30 - 256<<20 + 1000 + 2*2 + 64) / 4
+	if got := w.e.quota.FitRemembered(w.j.Free()); got != fitted {
+		t.Errorf("%d bytes on a disk with 40 GiB free, want %d", got, fitted)
+	}
+	w.e.fitted = fitted
+	w.e.SetBounds(quota.Limits{Keys: 10, Bytes: 1 << 20, Remembered: 100})
+	c.wantBounds("STORE l v m -", statestore.MaxRemembered, "SET l v", none)
+	w.e.SetBounds(quota.Limits{Keys: 10, Bytes: 1 << 20})
+	c.wantBounds("STORE n v m -", none)
+	if got := w.e.Stats().MaxRemembered; got != fitted {
+		t.Errorf("the bound is %d again, want %d", got, fitted)
 	}
 }

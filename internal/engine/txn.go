@@ -184,8 +184,8 @@ func (x *Txn) recall(e *Local) (failed int) {
 		if !ok {
 			return x.Once[i].Op
 		}
-		d.e, x.world.Once[i], d.found = e, found.known(), found.known() != nil
-		if d.found {
+		d.e, x.world.Once[i], d.before = e, found.known(), found.known()
+		if d.before != nil {
 			d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
 		}
 	}
@@ -225,6 +225,7 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 		}
 		for i, memo := range x.out.Memos {
 			x.once[i].env, x.once[i].res.Memo = d.env, memo
+			x.once[i].placeMemo()
 			x.once[i].countMemo()
 		}
 	}

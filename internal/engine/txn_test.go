@@ -128,8 +128,8 @@ func TestTxnIsRefusedAsItsWritesAre(t *testing.T) {
 		c.wantTxn(tc.want, tc.text)
 		c.want("nil", "GET a")
 	}
-	if n := w.e.Stats(); n.Keys != 1 || n.Bytes != int64(len("fencedv")) || n.Remembered != 0 {
-		t.Errorf("the store counts %d keys, %d bytes, %d messages; want one key", n.Keys, n.Bytes, n.Remembered)
+	if n := w.e.Stats(); n.Keys != 1 || n.Bytes != int64(len("fencedv")) || n.Remembered.Messages != 0 {
+		t.Errorf("the store counts %d keys, %d bytes, %d messages; want one key", n.Keys, n.Bytes, n.Remembered.Messages)
 	}
 	c.wantTxn("committed 3", "SET a 1 SET b 1 SET fenced w FT "+fmt.Sprintf("%d:6:client", int64(startMs)))
 	c.wantTxn("committed 3", "DEL a SET c 1 SET b 22") // the room of one is that of the other
@@ -150,7 +150,7 @@ func TestTxnIsRefusedAsItsWritesAre(t *testing.T) {
 
 func TestTxnOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Options{MaxRemembered: 3})
+	w := newWorld(t, Options{MaxRemembered: 3*(2*3+64) + 5})
 	c := w.client("c")
 	first := c.wantTxn("committed 1", "ONCE k m1 KEEP 5000 SET k 1")
 	again := c.wantTxn("already done", "ONCE k m1 SET k 2")
@@ -173,7 +173,7 @@ func TestTxnOnce(t *testing.T) {
 	c.wantTxn("operation 1 failed: 1", "IF k VER ^m2 DEL k")
 	c.store("OK", "k", "stored", "m3", "")
 	c.wantTxn("already done", "ONCE k m3 SET k 2")
-	c.wantTxn("operation 1: max-remembered", "ONCE k m4 SET k 2")
+	c.wantTxn("operation 1: max-remembered-bytes", "ONCE k m4 SET k 2")
 
 	w.crash()
 	c = w.client("c")

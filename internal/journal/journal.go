@@ -52,9 +52,9 @@ type Options struct {
 	// must not block.
 	Idle func()
 	// Meta appends the meta record to dst and returns it. It is called by the
-	// committer at each batch, after the batch was closed to appends and with no
-	// lock held. See SetMeta.
-	Meta func(dst []byte) []byte
+	// committer at each batch, in their order, after the batch was closed to appends
+	// and with no lock held. See SetMeta.
+	Meta func(dst []byte, batch Seq) []byte
 	// Reserve is how many bytes of the disk are to stay free: with fewer, Low is
 	// true. 0: the smaller of 256 MiB and 5 % of the disk.
 	Reserve int64
@@ -92,7 +92,7 @@ type Journal struct {
 	complete       atomic.Uint64 // written under mu
 	appliedTo      atomic.Uint64 // applied; written under mu
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
-	metaFunc       atomic.Pointer[func([]byte) []byte]
+	metaFunc       atomic.Pointer[func([]byte, Seq) []byte]
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
 	backgroundSaid atomic.Int64          // when that was logged, by uptime.monotonic, ns; 0: never
 	corrupt        sync.Map              // files that were said to be damaged, by path
@@ -241,7 +241,7 @@ func (j *Journal) Meta() []byte { return j.meta }
 
 // SetMeta replaces Options.Meta, for an owner that needs the journal before it
 // can say what its record is. Until there is one, the record on disk stays.
-func (j *Journal) SetMeta(f func(dst []byte) []byte) { j.metaFunc.Store(&f) }
+func (j *Journal) SetMeta(f func(dst []byte, batch Seq) []byte) { j.metaFunc.Store(&f) }
 
 // Close makes everything that was appended before it durable, runs its
 // callbacks, and closes the database. Appends that come later are dropped. If

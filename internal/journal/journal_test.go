@@ -642,7 +642,7 @@ func TestMetaTravelsWithItsBatch(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	var version atomic.Int64
-	meta := func(dst []byte) []byte { return fmt.Appendf(dst, "version %d", version.Load()) }
+	meta := func(dst []byte, _ Seq) []byte { return fmt.Appendf(dst, "version %d", version.Load()) }
 	j := mustOpen(t, Options{FS: fs, Meta: meta})
 	if j.Meta() != nil {
 		t.Errorf("a new journal has meta %q", j.Meta())

@@ -299,7 +299,7 @@ func (j *Journal) addMeta(b *batch) {
 	if f == nil {
 		return
 	}
-	j.metaNext = (*f)(j.metaNext[:0])
+	j.metaNext = (*f)(j.metaNext[:0], b.seq)
 	if string(j.metaNext) == string(j.metaLast) {
 		return
 	}

@@ -148,6 +148,6 @@ func (j *Journal) Failure() error { return j.failure() }
 // RestoreMeta makes the journal keep a meta record, and Meta return it, as if it had been
 // found at Open.
 func (j *Journal) RestoreMeta(meta []byte) {
-	j.SetMeta(func(dst []byte) []byte { return append(dst, meta...) })
+	j.SetMeta(func(dst []byte, _ Seq) []byte { return append(dst, meta...) })
 	j.meta = meta
 }

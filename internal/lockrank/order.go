@@ -86,7 +86,7 @@ var order = []entry{
 	lock[TopicStripe]("retained.Store.stripes"),
 	lock[Shard]("engine.shard.mu"),
 	lock[StoreSession]("engine.session.mu"),
-	lock[Settling]("engine.Local.settlingMu"),
+	lock[Settling]("unapplied.Queue.mu"),
 	lock[Overlay]("engine.stripe.overlayMu"),
 	lock[Versions]("engine.Local.mu"), // the rules of a write run under it
 

@@ -171,8 +171,9 @@ var families = []family{
 			emit(float64(stats.TxnUnmet.Load()), "unmet")
 			emit(float64(stats.TxnRefused.Load()), "refused")
 		}},
-	{name: "holdfast_store_remembered_messages", kind: gauge, help: "messages that consistent messaging remembers", values: one(func(m *moment) int64 { return m.store.Remembered })},
-	{name: "holdfast_store_remembered_messages_max", kind: gauge, help: "bound of them (--max-remembered)", values: one(func(m *moment) int64 { return m.store.MaxRemembered })},
+	{name: "holdfast_store_remembered_messages", kind: gauge, help: "messages that consistent messaging remembers", values: one(func(m *moment) int64 { return m.store.Remembered.Messages })},
+	{name: "holdfast_store_remembered_bytes", kind: gauge, help: "what these messages count against their bound", values: one(func(m *moment) int64 { return m.store.Remembered.Bytes })},
+	{name: "holdfast_store_remembered_bytes_max", kind: gauge, help: "bound of them (--max-remembered-bytes)", values: one(func(m *moment) int64 { return m.store.MaxRemembered })},
 	{name: "holdfast_store_forgotten_total", kind: counter, help: "remembered messages whose time had come", values: one(func(m *moment) int64 { return m.store.Forgotten })},
 	{name: "holdfast_store_clock_ahead_seconds", kind: gauge, help: "how far the last version is ahead of the machine's clock",
 		values: func(m *moment, emit func(float64, ...string)) { emit(float64(m.store.AheadMs) / 1000) }},

@@ -11,7 +11,7 @@ import (
 var Adjustable = []string{
 	"max-connections", "max-sessions", "max-sessions-per-address",
 	"max-retained-messages", "max-retained-bytes", "max-retained-per-client", "max-retained-bytes-per-client",
-	"max-keys", "max-store-bytes", "max-keys-per-client", "max-key-bytes-per-client", "max-remembered",
+	"max-keys", "max-store-bytes", "max-keys-per-client", "max-key-bytes-per-client", "max-remembered-bytes",
 }
 
 // Adjust puts in force what another configuration says of the Adjustable settings, while
@@ -25,6 +25,6 @@ func (s *Server) Adjust(c Config) {
 	}
 	s.broker.SetBounds(&c.Limits)
 	s.engine.SetBounds(quota.Limits{
-		Keys: c.MaxKeys, Bytes: c.MaxStoreBytes, ClientKeys: c.MaxClientKeys, ClientBytes: c.MaxClientKeyBytes, Memos: c.MaxRemembered,
+		Keys: c.MaxKeys, Bytes: c.MaxStoreBytes, ClientKeys: c.MaxClientKeys, ClientBytes: c.MaxClientKeyBytes, Remembered: c.MaxRemembered,
 	})
 }

@@ -58,7 +58,7 @@ type Config struct {
 	MaxTxnOperations     int           // operations of a TXN, at most protocol.MostTxnOperations
 	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
 	MaxRemember          time.Duration // how long one may be that does
-	MaxRemembered        int64         // messages remembered
+	MaxRemembered        int64         // bytes of remembered messages; default a quarter of what the disk has free at the start
 	MaxClockSkew         time.Duration // how far ahead of our clock a client's may be
 	AllowClockRegression bool          // start although the clock is behind the last version issued
 

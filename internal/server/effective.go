@@ -28,7 +28,6 @@ func (c Config) WithDefaults() Config {
 	c.MaxStoreBytes = cmp.Or(c.MaxStoreBytes, engine.DefaultMaxBytes)
 	c.MaxRemember = cmp.Or(c.MaxRemember, engine.DefaultMaxRemember)
 	c.Remember = cmp.Or(c.Remember, min(engine.DefaultRemember, c.MaxRemember))
-	c.MaxRemembered = cmp.Or(c.MaxRemembered, engine.DefaultMaxRemembered)
 	c.MaxWatches = cmp.Or(c.MaxWatches, engine.DefaultMaxWatches)
 	c.MaxWatchBytes = cmp.Or(c.MaxWatchBytes, engine.DefaultMaxWatchBytes)
 	c.MaxScans = cmp.Or(c.MaxScans, engine.DefaultMaxScans)

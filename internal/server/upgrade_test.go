@@ -25,10 +25,14 @@ import (
 // message on plant/7/state waits. A new format gets a new fixture, and the others stay.
 var fixtures = []string{"format-1", "format-2"}
 
+// remembered is one of the last of these formats with two remembered messages, which its
+// program did not count on disk.
+const remembered = "remembered"
+
 // A server opens the directories of all earlier programs, with everything in them.
 func TestOlderDataOpens(t *testing.T) {
 	t.Parallel()
-	for _, name := range fixtures {
+	for _, name := range append(fixtures, remembered) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := unpack(t, filepath.Join("testdata", name+".tar.gz"))
@@ -36,7 +40,10 @@ func TestOlderDataOpens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const want = "3 keys (3029 bytes), 1 sessions, 1 subscriptions, 1 queued messages, 1 retained messages, 0 wills"
+			want, messages := "3 keys (3029 bytes), 1 sessions, 1 subscriptions, 1 queued messages, 1 retained messages, 0 wills", int64(0)
+			if name == remembered {
+				want, messages = want+", 2 remembered messages", 2
+			}
 			if report.String() != want || !report.Sound() {
 				t.Errorf("check says %s (%q), want %s", report, report.Problems, want)
 			}
@@ -56,6 +63,9 @@ func TestOlderDataOpens(t *testing.T) {
 				if s.Keys() != 3 {
 					t.Errorf("%d keys, want 3", s.Keys())
 				}
+				if got := s.engine.Stats().Remembered; got.Messages != messages || got.Bytes != messages*(2*len64("jobs", "job-7")+64)+messages/2*len64("digest") {
+					t.Errorf("%+v are remembered, want %d messages", got, messages)
+				}
 				reader := mqtttest.Connect(t, s.Addrs()[0].String())
 				reader.Subscribe("plant/7/name", 0)
 				if m := reader.Receive(); m.Payload != "seven" {
@@ -72,6 +82,9 @@ func TestOlderDataOpens(t *testing.T) {
 		})
 	}
 }
+
+// len64 is how many bytes texts have together.
+func len64(texts ...string) int64 { return int64(len(strings.Join(texts, ""))) }
 
 // A server refuses the directory of a newer program, and says what would help.
 func TestNewerDataIsRefused(t *testing.T) {

@@ -90,7 +90,7 @@ func startWorld() *world {
 		c.MaxMemory = 512 << 20
 		c.May = bounded{}
 		c.MaxKeySize, c.MaxKeys, c.MaxStoreBytes = maxKey, checkedKeys+50, 1<<20
-		c.MaxWatches, c.MaxRemembered, c.MaxScans = 10, checkedKeys+100, 2
+		c.MaxWatches, c.MaxRemembered, c.MaxScans = 10, 100*(checkedKeys+100), 2
 		c.Remember, c.MaxRemember = time.Second, 2*time.Second
 		c.Limits = broker.Limits{
 			MaxConnections: 64, MaxSessions: maxSessions, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,

@@ -50,7 +50,7 @@ func Apply(cmd *Command, cell Cell, env *Env, res *Result) {
 	case Store:
 		res.store(cmd, cell, live, env)
 	case Done:
-		res.done(cmd, cell.Memo.Live(env.NowMs))
+		res.done(cmd, cell.Memo.Live(env.NowMs), env)
 	default:
 		res.fail(UnknownCommand)
 	}

@@ -38,6 +38,43 @@ type Memo struct {
 	DeadlineMs int64         // on the clock of Env.NowMs: from then on the message is new again
 }
 
+// memoOverhead is what a remembered message counts besides its own bytes: version, deadline
+// and lengths in its two rows, and about what the database adds to each row.
+const memoOverhead = 64
+
+// Size is what the message counts against the bound MaxRemembered, in bytes: its key and its
+// ID, which have name bytes together, twice, as two rows on disk have them (protocol,
+// section 9). Of nil, which is not remembered, it is 0.
+func (m *Memo) Size(name int) int64 {
+	if m == nil {
+		return 0
+	}
+	return 2*int64(name) + int64(len(m.State)) + int64(len(m.Context)) + memoOverhead
+}
+
+// Remembered is how many messages are remembered, and the bytes that they count ([Memo.Size]);
+// or a difference of both.
+type Remembered struct{ Messages, Bytes int64 }
+
+// Add adds a difference.
+func (r *Remembered) Add(d Remembered) {
+	r.Messages += d.Messages
+	r.Bytes += d.Bytes
+}
+
+// MemoChange is the difference that a memo makes which takes the place of another one; either
+// may be nil. name is as of [Memo.Size].
+func MemoChange(before, now *Memo, name int) (d Remembered) {
+	if before != nil {
+		d.Messages--
+	}
+	if now != nil {
+		d.Messages++
+	}
+	d.Bytes = now.Size(name) - before.Size(name)
+	return d
+}
+
 // Own gives the memo, unless it is nil, bytes of its own, for a caller that keeps it.
 // Apply doesn't call it, as Apply may run under a lock that other goroutines wait for.
 func (m *Memo) Own() {
@@ -61,7 +98,7 @@ type Room struct {
 	Keys    int64
 	Bytes   int64 // of keys and values
 	BytesBy Bound // what bounds Bytes; zero: MaxBytes
-	Memos   int64 // remembered messages
+	Memos   int64 // bytes of remembered messages (Memo.Size)
 
 	Disk DiskRoom
 
@@ -115,7 +152,7 @@ var boundNames = [...]string{
 	MaxBytes:         "max-store-bytes",
 	MaxKeysOfClient:  "max-keys-per-client",
 	MaxBytesOfClient: "max-key-bytes-per-client",
-	MaxRemembered:    "max-remembered",
+	MaxRemembered:    "max-remembered-bytes",
 	MaxWatches:       "max-watches",
 	MaxWatchBytes:    "max-watch-bytes",
 	MaxMemory:        "max-memory",

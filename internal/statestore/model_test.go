@@ -23,13 +23,14 @@ type model struct {
 	last  version
 
 	wall, now, skew               int64
-	maxKeys, maxContent, maxMemos int
+	maxKeys, maxContent, maxMemos int // maxMemos: bytes of remembered messages
 }
 
 // memo is what is remembered of a message (protocol, section 8). What LOAD answers is kept
 // as it will be spelled.
 type memo struct {
 	state, context string // a quoted blob, or nil
+	content        int    // bytes of both
 	done           bool
 	version        version
 	deadline       int64
@@ -197,12 +198,23 @@ func (m *model) done(q request) string {
 	if known.done {
 		return "1"
 	}
-	known.done, known.state, known.context = true, "", "nil"
+	if grown := len(q.context) - known.content; grown > 0 && m.memoBytes()+grown > m.maxMemos {
+		return "the quota has been exceeded"
+	}
+	known.done, known.state, known.context, known.content = true, "", "nil", len(q.context)
 	if q.context != "" {
 		known.context = fmt.Sprintf("%q", q.context)
 	}
 	m.memos[[2]string{q.key, q.message}] = known
 	return "1"
+}
+
+// memoBytes is what remembered messages count (protocol, section 9).
+func (m *model) memoBytes() (n int) {
+	for name, r := range m.memos {
+		n += 2*(len(name[0])+len(name[1])) + r.content + 64
+	}
+	return n
 }
 
 // store is a STORE that has passed fencing: remembered, version, quota, and then
@@ -220,16 +232,20 @@ func (m *model) store(q request, before *model) (said string, changed bool) {
 	}
 	next := memo{state: "nil", context: "nil", deadline: m.now + 7*day}
 	if ok {
-		next.state = fmt.Sprintf("%q", r.value)
+		next.state, next.content = fmt.Sprintf("%q", r.value), len(r.value)
 	}
 	if q.context != "" {
 		next.context = fmt.Sprintf("%q", q.context)
+		next.content += len(q.context)
 	}
 	if q.keep != 0 {
 		next.deadline = m.now + min(q.keep, 30*day)
 	}
-	_, takesPlace := m.memos[[2]string{q.key, q.message}]
-	if !takesPlace && len(m.memos) >= m.maxMemos {
+	grown := 2*(len(q.key)+len(q.message)) + next.content + 64
+	if place, taken := m.memos[[2]string{q.key, q.message}]; taken {
+		grown = next.content - place.content
+	}
+	if grown > 0 && m.memoBytes()+grown > m.maxMemos {
 		return "the quota has been exceeded", false
 	}
 	if q.remove {
@@ -474,7 +490,7 @@ func TestRulesAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(t)
-		m := &model{keys: map[string]record{}, memos: map[[2]string]memo{}, wall: start, now: start, skew: 60_000, maxKeys: 2, maxContent: 15, maxMemos: 5}
+		m := &model{keys: map[string]record{}, memos: map[[2]string]memo{}, wall: start, now: start, skew: 60_000, maxKeys: 2, maxContent: 15, maxMemos: 350}
 		t.Repeat(map[string]func(*rapid.T){
 			"request": func(t *rapid.T) { bothExecute(t, s, m) },
 			"expire":  func(t *rapid.T) { bothExpire(t, s, m) },
@@ -528,7 +544,7 @@ func bothForget(t *rapid.T, s *store, m *model) {
 // look gives the rules the model's clocks, and the room that is left in the store.
 func (s *store) look(m *model) {
 	s.env.WallMs, s.env.NowMs, s.env.MaxSkewMs = m.wall, m.now, m.skew
-	s.env.Room = statestore.Room{Keys: int64(m.maxKeys - len(s.cells)), Bytes: int64(m.maxContent), Memos: int64(m.maxMemos - len(s.memos))}
+	s.env.Room = statestore.Room{Keys: int64(m.maxKeys - len(s.cells)), Bytes: int64(m.maxContent), Memos: int64(m.maxMemos - m.memoBytes())}
 	for key, e := range s.cells {
 		s.env.Room.Bytes -= int64(len(key) + len(e.Value))
 	}
@@ -560,7 +576,7 @@ func sameMemos(t *rapid.T, s *store, m *model) {
 	}
 	for message, want := range m.memos {
 		kept := s.memos[message]
-		got := memo{done: kept.Done, version: padded(kept.Version), deadline: kept.DeadlineMs, context: spellBlob(kept.Context)}
+		got := memo{done: kept.Done, version: padded(kept.Version), deadline: kept.DeadlineMs, context: spellBlob(kept.Context), content: len(kept.State) + len(kept.Context)}
 		if !kept.Done {
 			got.state = spellBlob(kept.State)
 		} else if kept.State != nil {

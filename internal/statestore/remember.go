@@ -57,25 +57,25 @@ func (res *Result) store(cmd *Command, cell Cell, live *Entry, env *Env) {
 		res.Reply.KeepMs = env.Granted(cmd.KeepMs)
 		return
 	}
-	// A memo whose time has come counts until it is gone, so taking its place
-	// needs no room. What is remembered is new on the disk, whatever the value is.
+	memo := &Memo{Context: cmd.Context, DeadlineMs: env.MemoDeadline(cmd.KeepMs)}
+	if live != nil {
+		memo.State = present(live.Value)
+	}
+	// What is remembered is new on the disk, whatever the value is.
 	b := NoBound
 	if !cmd.Remove {
 		b = env.Room.refuses(cmd, cell.Entry)
 	}
+	name := len(cmd.Key) + len(cmd.Message)
 	switch {
 	case b == NoBound && env.Room.Disk != DiskFree:
 		b = DiskReserve
-	case b == NoBound && cell.Memo == nil && env.Room.Memos <= 0:
-		b = MaxRemembered
+	case b == NoBound:
+		b = env.Room.refusesMemo(memo.Size(name) - cell.Memo.Size(name))
 	}
 	if b != NoBound {
 		res.exceed(b)
 		return
-	}
-	memo := &Memo{Context: cmd.Context, DeadlineMs: env.MemoDeadline(cmd.KeepMs)}
-	if live != nil {
-		memo.State = present(live.Value)
 	}
 	if cmd.Remove {
 		res.storeNothing(cmd, cell.Entry, env)
@@ -98,6 +98,21 @@ func (res *Result) storeNothing(cmd *Command, stored *Entry, env *Env) {
 		res.Changed, res.Entry = true, nil
 	}
 	res.Reply.Kind, res.Reply.Version = OK, res.Last
+}
+
+// refusesMemo returns the bound that is in the way of remembering so many bytes more. A memo
+// whose time has come counts until it is gone, so one that takes its place and is no larger
+// needs no room.
+func (r *Room) refusesMemo(grown int64) Bound {
+	switch {
+	case grown <= 0:
+		return NoBound
+	case r.Disk != DiskFree:
+		return DiskReserve
+	case grown > r.Memos:
+		return MaxRemembered
+	}
+	return NoBound
 }
 
 // keepMs is how long a message is remembered that asks for it.
@@ -124,16 +139,22 @@ func (env *Env) MemoDeadline(askedMs int64) int64 { return env.deadline(env.keep
 // done drops what is remembered of a message but its ID and its version, and puts the
 // context of DONE in the place of STORE's. A DONE with a version is about the message that
 // has made it, and not about one that was stored under the same ID once that was forgotten.
-func (res *Result) done(cmd *Command, memo *Memo) {
+// It needs room only if its context has more bytes than what it drops.
+func (res *Result) done(cmd *Command, memo *Memo, env *Env) {
 	res.Reply.Kind = Count
 	if memo == nil || cmd.Version.Given && memo.Version != cmd.Version.At {
 		return
 	}
 	res.Reply.Count = 1
-	if !memo.Done {
-		res.MemoChanged = true
-		res.Memo = &Memo{Version: memo.Version, Done: true, Context: cmd.Context, DeadlineMs: memo.DeadlineMs}
+	if memo.Done {
+		return
 	}
+	confirmed := &Memo{Version: memo.Version, Done: true, Context: cmd.Context, DeadlineMs: memo.DeadlineMs}
+	if b := env.Room.refusesMemo(confirmed.Size(0) - memo.Size(0)); b != NoBound {
+		res.exceed(b)
+		return
+	}
+	res.MemoChanged, res.Memo = true, confirmed
 }
 
 // present returns an empty slice for nil, since nil stands for no value.

@@ -356,15 +356,31 @@ func TestSection8Quota(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	s.want(storeMessage("m", "aaaa", keep(100)), "OK @0:1 | SET k=aaaa @0:1")
-	s.env.Room = statestore.Room{Keys: 0, Bytes: 0, Memos: 1}
+	const n = 2*2 + 4 + 64 // what "n" counts: key and ID twice, the value before, and 64
+	s.env.Room = statestore.Room{Keys: 0, Bytes: 0, Memos: n}
 	s.want(storeMessage("n", "aaaaa", ver(0, 1)), statestore.QuotaExceeded.Error()) // of bytes
 	s.want(storeMessage("n", "aaaa", ver(0, 1)), "OK @0:2 | SET k=aaaa @0:2")       // it doesn't grow
-	s.env.Room = statestore.Room{Keys: 1, Bytes: 100, Memos: 0}
+	s.env.Room = statestore.Room{Keys: 1, Bytes: 100, Memos: n - 1}
 	s.want(storeMessage("o", "a", ver(0, 2)), statestore.QuotaExceeded.Error()) // of remembered messages
 	s.want(load("o"), `0 "aaaa" nil @0:2`)
-	s.want(done("n"), "1")
+	s.env.Room.Memos = 0
+	s.want(done("n", ctx("aaaaa")), statestore.QuotaExceeded.Error()) // it would grow by a byte
+	s.want(done("n", ctx("aaaa")), "1")
 	s.advance(100)
-	s.want(storeMessage("m", "a", ver(0, 2)), "OK @100:1 | SET k=a @100:1") // it takes a forgotten one's place
+	s.want(storeMessage("m", "a", ver(0, 2)), statestore.QuotaExceeded.Error()) // a forgotten one's place is too small
+	s.env.Room.Memos = 4
+	s.want(storeMessage("m", "a", ver(0, 2)), "OK @100:1 | SET k=a @100:1")
+}
+
+// A DONE that makes the store grow needs room on the disk as well; one that does not needs none.
+func TestSection8DoneOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	s.want(storeMessage("m", "a", ctx("four")), "OK @0:1 | SET k=a @0:1")
+	s.env.Room.Disk = statestore.DiskScarce
+	s.want(done("m", ctx("longer")), statestore.QuotaExceeded.Error())
+	s.want(load("m"), `1 nil "four" @0:1`)
+	s.want(done("m", ctx("same")), "1")
 }
 
 // What is remembered must not be a view of the packet.

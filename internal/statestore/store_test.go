@@ -43,7 +43,7 @@ func newStore(t reporter) *store {
 			MaxSkewMs: 60_000,
 			KeepMs:    7 * day,
 			MaxKeepMs: 30 * day,
-			Room:      statestore.Room{Keys: 1000, Bytes: 1 << 20, Memos: 1000},
+			Room:      statestore.Room{Keys: 1000, Bytes: 1 << 20, Memos: 1 << 20},
 		},
 	}
 }

@@ -107,7 +107,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Bytes(&cfg.MaxClientKeyBytes), "max-key-bytes-per-client", "bytes of those keys and their values (default: no bound but --max-store-bytes)")
 	f.DurationVar(&cfg.Remember, "remember", 0, "how long a message is remembered whose STORE has no KEEP (default 168h, or --max-remember if that is less)")
 	f.DurationVar(&cfg.MaxRemember, "max-remember", 0, "longest KEEP granted (default 720h)")
-	f.Int64Var(&cfg.MaxRemembered, "max-remembered", 0, "messages remembered (default 10000000)")
+	f.Var(flags.Bytes(&cfg.MaxRemembered), "max-remembered-bytes", "bytes of remembered messages on disk; at the bound every STORE, and every TXN with ONCE, gets the quota error (default a quarter of what the disk has free at the start)")
 	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
 	f.Var(flags.Bytes(&cfg.MaxWatchBytes), "max-watch-bytes", "bytes of the keys that one connection may watch, with 200 for each (default 4MiB)")
 	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")

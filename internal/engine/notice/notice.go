@@ -41,7 +41,7 @@ func (b *Book) Full(bound statestore.Bound, now time.Duration, l *quota.Ledger) 
 	if !due(&b.full, now) {
 		return Line{}
 	}
-	args := []any{"setting", bound, "keys", l.Keys, "bytes", l.Bytes, "remembered", l.Memos}
+	args := []any{"setting", bound, "keys", l.Keys, "bytes", l.Bytes, "remembered", l.Remembered.Messages, "remembered_bytes", l.Remembered.Bytes}
 	if bound == statestore.MaxRemembered {
 		return Line{"the store is full of remembered messages: every STORE, and every TXN with ONCE, is refused until some are forgotten; raise the bound, or lower KEEP", args}
 	}
@@ -51,13 +51,14 @@ func (b *Book) Full(bound statestore.Bound, now time.Duration, l *quota.Ledger) 
 	return Line{"the store is full: writes that make it grow are refused", args}
 }
 
-// NearlyFull is due from four fifths of the remembered messages on that there may be.
-func (b *Book) NearlyFull(now time.Duration, remembered, most int64) Line {
-	if remembered < most-most/5 || !due(&b.nearly, now) {
+// NearlyFull is due from four fifths of the bytes on that remembered messages may have.
+func (b *Book) NearlyFull(now time.Duration, l *quota.Ledger) Line {
+	_, _, most := l.Limits()
+	if l.Remembered.Bytes < most-most/5 || !due(&b.nearly, now) {
 		return Line{}
 	}
 	return Line{"remembered messages come near their bound, from which on every STORE, and every TXN with ONCE, is refused; raise the bound, or lower KEEP",
-		[]any{"setting", statestore.MaxRemembered, "remembered", remembered, "bound", most}}
+		[]any{"setting", statestore.MaxRemembered, "remembered", l.Remembered.Messages, "bytes", l.Remembered.Bytes, "bound", most}}
 }
 
 func due(last *time.Duration, now time.Duration) bool {

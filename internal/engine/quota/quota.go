@@ -27,7 +27,7 @@ import (
 type Limits struct {
 	Keys, Bytes             int64        // of the store; bytes are those of keys and values
 	ClientKeys, ClientBytes int64        // of one client that has no Bounds; 0: no bound but the store's
-	Memos                   int64        // remembered messages
+	Remembered              int64        // bytes of remembered messages (statestore.Memo.Size)
 	Pool                    *memory.Pool // charged with owners; its room for keys is a bound, too. nil: none
 }
 
@@ -40,7 +40,8 @@ type Bounds struct {
 
 // Ledger is what the store holds, and the owners of it. It has no lock.
 type Ledger struct {
-	Keys, Bytes, Memos int64
+	Keys, Bytes int64
+	Remembered  statestore.Remembered
 
 	limits   Limits
 	byID     map[string]*Owner
@@ -69,9 +70,31 @@ func (l *Ledger) SetLimits(to Limits) {
 }
 
 // Limits are the bounds of the store in force.
-func (l *Ledger) Limits() (keys, bytes, memos int64) {
-	return l.limits.Keys, l.limits.Bytes, l.limits.Memos
+func (l *Ledger) Limits() (keys, bytes, remembered int64) {
+	return l.limits.Keys, l.limits.Bytes, l.limits.Remembered
 }
+
+// SetMaxRemembered puts another bound in force for remembered messages, in bytes.
+func (l *Ledger) SetMaxRemembered(bytes int64) { l.limits.Remembered = bytes }
+
+const (
+	unknownDisk     = 8 << 30   // bytes of remembered messages where the file system doesn't say what is free
+	leastRemembered = 256 << 20 // on a disk that is all but full
+)
+
+// FitRemembered is the bound of remembered messages if the settings leave it open: a quarter
+// of what the disk has free beyond its reserve, or remembered messages have already as they
+// count. known is false if the disk does not say.
+func (l *Ledger) FitRemembered(free, reserve int64, known bool) int64 {
+	if !known {
+		return unknownDisk
+	}
+	return max((free-reserve+l.Remembered.Bytes)/4, leastRemembered)
+}
+
+// MemoRoom is how many bytes more of messages may be remembered; less than 0 if there are too
+// many.
+func (l *Ledger) MemoRoom() int64 { return l.limits.Remembered - l.Remembered.Bytes }
 
 const (
 	ownerCost  = 200 // bytes of memory besides its ID, about
@@ -167,7 +190,7 @@ func (l *Ledger) Room(room *statestore.Room, r table.Record, client bool, held *
 	}
 	room.Keys = l.limits.Keys - l.Keys
 	room.Bytes = l.limits.Bytes - l.Bytes
-	room.Memos = l.limits.Memos - l.Memos
+	room.Memos = l.MemoRoom()
 	if held.Keys < l.limits.Keys/lightShare {
 		room.Keys += l.limits.Keys / lightShare
 	}

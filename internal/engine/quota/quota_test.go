@@ -17,7 +17,7 @@ func room(l *Ledger, o *Owner) (r statestore.Room) {
 // another client has filled the store; the client that filled it may not.
 func TestLightClientsAreNotLockedOut(t *testing.T) {
 	t.Parallel()
-	l := New(Limits{Keys: 160, Bytes: 1600, Memos: 5})
+	l := New(Limits{Keys: 160, Bytes: 1600, Remembered: 5})
 	heavy, light := l.Join("heavy"), l.Join("light")
 	for range 160 {
 		l.Add(heavy, 10)

@@ -19,11 +19,11 @@ type Inventory struct {
 // and calls report for each that a start would trip over. An error means that
 // not all could be read.
 func Check(j *journal.Journal, report func(what string)) (inv Inventory, err error) {
-	last, err := DecodeMeta(j.Meta())
+	meta, err := DecodeMeta(j.Meta())
 	if err != nil {
 		report(err.Error())
 	}
-	nodes := map[string]string{}
+	last, nodes := meta.Last, map[string]string{}
 	err = j.Iterate([]byte(KeyPrefix), []byte(AfterKeys), func(row, value []byte) bool {
 		key := row[len(KeyPrefix):]
 		var entry statestore.Entry
@@ -44,13 +44,17 @@ func Check(j *journal.Journal, report func(what string)) (inv Inventory, err err
 	if err != nil {
 		return inv, err
 	}
-	inv.Remembered, err = checkRemembered(j, last, report)
+	remembered, err := checkRemembered(j, last, report)
+	inv.Remembered = remembered.Messages
+	if counted := meta.Remembered; err == nil && meta.Counted && counted != remembered {
+		report(fmt.Sprintf("%d messages of %d bytes are remembered, and the record of them says %d of %d bytes", remembered.Messages, remembered.Bytes, counted.Messages, counted.Bytes))
+	}
 	return inv, err
 }
 
 // checkRemembered reads the messages, and holds them against the index of their
 // deadlines: one without the other is never forgotten, or counted for nothing.
-func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what string)) (messages int64, err error) {
+func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what string)) (r statestore.Remembered, err error) {
 	err = j.Iterate([]byte(MemoPrefix), []byte(AfterMemos), func(row, value []byte) bool {
 		m, err := DecodeMemo(value, 0)
 		if err != nil {
@@ -60,11 +64,11 @@ func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what st
 		if m.What.Version.Compare(last) > 0 {
 			report(fmt.Sprintf("remembered message %q has version %v, which is later than the last one issued, %v", row[len(MemoPrefix):], m.What.Version, last))
 		}
-		messages++
+		r.Add(statestore.MemoChange(nil, m.What, NameSize(row)))
 		return true
 	})
 	if err != nil {
-		return messages, err
+		return r, err
 	}
 	var indexed int64
 	err = j.Iterate([]byte(IndexPrefix), []byte(AfterIndex), func(row, _ []byte) bool {
@@ -75,8 +79,8 @@ func checkRemembered(j *journal.Journal, last hlc.Timestamp, report func(what st
 		indexed++
 		return true
 	})
-	if err == nil && indexed != messages {
-		report(fmt.Sprintf("%d messages are remembered, and there are deadlines for %d", messages, indexed))
+	if err == nil && indexed != r.Messages {
+		report(fmt.Sprintf("%d messages are remembered, and there are deadlines for %d", r.Messages, indexed))
 	}
-	return messages, err
+	return r, err
 }

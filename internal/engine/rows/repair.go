@@ -10,13 +10,14 @@ import (
 
 // Repair takes out of a salvaged journal the engine's rows that a start would trip over, and
 // calls report for each; it writes the index of deadlines anew, and lets the last version issued
-// be none that is earlier than those of the rows. Nothing else may use the journal.
+// be none that is earlier than those of the rows, and counts the remembered messages. Nothing else may use the journal.
 func Repair(j *journal.Journal, report func(what string)) error {
-	last, err := DecodeMeta(j.Meta())
+	meta, err := DecodeMeta(j.Meta())
 	if err != nil {
 		report(err.Error())
-		last = hlc.Timestamp{}
 	}
+	last := meta.Last
+	var remembered statestore.Remembered
 	seen := func(version hlc.Timestamp) {
 		if version.Compare(last) > 0 {
 			last = version
@@ -55,6 +56,7 @@ func Repair(j *journal.Journal, report func(what string)) error {
 			index := AppendIndexRow(nil, m.DiskMs, row)
 			if _, _, _, err = SplitIndexRow(index); err == nil {
 				change(func(a journal.Append) { a.Set(index, nil) })
+				remembered.Add(statestore.MemoChange(nil, m.What, NameSize(row)))
 				seen(m.What.Version)
 			}
 		}
@@ -66,7 +68,9 @@ func Repair(j *journal.Journal, report func(what string)) error {
 	if err != nil {
 		return err
 	}
-	j.SetMeta(func(dst []byte) []byte { return AppendMeta(dst, last) })
+	j.SetMeta(func(dst []byte, _ journal.Seq) []byte {
+		return AppendMeta(dst, Meta{Last: last, Remembered: remembered})
+	})
 	change(func(journal.Append) {}) // the meta record rides in a batch
 	j.WaitDurable()
 	return nil

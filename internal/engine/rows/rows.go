@@ -43,12 +43,11 @@ import (
 // its start, the row also has that start (run) and how far (step), and within the
 // run the deadline is where it was before the step.
 //
-// The meta record is the format byte and the text of the last version issued.
+// The meta record is described in meta.go.
 const (
 	KeyPrefix    = "k|"
 	AfterKeys    = "k}" // the first row that is not a key's
 	entryFormat  = 1
-	metaFormat   = 1
 	flagToken    = 1
 	flagDeadline = 2
 	knownFlags   = flagToken | flagDeadline
@@ -350,25 +349,4 @@ func (m *Memo) readDeadline(b []byte, flags byte, run int64) (rest []byte, err e
 		m.What.DeadlineMs -= step
 	}
 	return b[n:], nil
-}
-
-func AppendMeta(dst []byte, last hlc.Timestamp) []byte {
-	if last.IsZero() {
-		return dst // nothing was issued yet
-	}
-	return last.Append(append(dst, metaFormat))
-}
-
-func DecodeMeta(b []byte) (hlc.Timestamp, error) {
-	if len(b) == 0 {
-		return hlc.Timestamp{}, nil
-	}
-	if b[0] != metaFormat {
-		return hlc.Timestamp{}, fmt.Errorf("the record of the last version has format %d, which is not known to this version of the program", b[0])
-	}
-	last, err := hlc.Parse(string(b[1:]))
-	if err != nil {
-		return hlc.Timestamp{}, fmt.Errorf("the record of the last version, %q, cannot be read: %w", b[1:], err)
-	}
-	return last, nil
 }

@@ -134,22 +134,22 @@ func (out *Outcome) write(t *Transaction, w *World) bool {
 // version that the transaction has made of their key, or if it writes other keys only, with a
 // version that no key has. False: there is no room.
 func (out *Outcome) remember(t *Transaction, w *World) bool {
-	added := int64(0)
+	taken := int64(0)
 	for i := range t.Once {
 		o := &t.Once[i]
 		room := &w.Cells[o.Key].Room
-		if w.Once[i] == nil { // one whose time has come counts until it is gone
-			added++
-		}
+		memo := &statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
+		name := len(t.Keys[o.Key]) + len(o.Message)
+		grown := memo.Size(name) - w.Once[i].Size(name) // one whose time has come counts until it is gone
+		taken += grown
 		switch {
 		case room.Disk != statestore.DiskFree:
 			out.refuse(o.Op, statestore.QuotaExceeded, statestore.DiskReserve)
 			return false
-		case w.Once[i] == nil && room.Memos < added:
+		case grown > 0 && room.Memos < taken:
 			out.refuse(o.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
 			return false
 		}
-		memo := &statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
 		for j := range t.Writes {
 			if res := &out.Results[j]; t.Writes[j].Key == o.Key && res.Changed {
 				memo.Version = made(res)

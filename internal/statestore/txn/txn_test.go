@@ -25,7 +25,7 @@ type store struct {
 }
 
 func (s *store) room() statestore.Room {
-	room := statestore.Room{Keys: s.keys, Bytes: s.bytes, Memos: 1}
+	room := statestore.Room{Keys: s.keys, Bytes: s.bytes, Memos: 1000}
 	for key, e := range s.entries {
 		room.Keys--
 		room.Bytes -= int64(len(key) + len(e.Value))
@@ -168,7 +168,7 @@ func TestOrderOfChecks(t *testing.T) {
 	x.Writes[0].Command.Token = stamp
 	check(4, 0, statestore.QuotaExceeded, statestore.MaxKeys)
 	x.Writes = x.Writes[:1]
-	w.Once, w.Cells[x.Once[0].Key].Room.Memos = []*statestore.Memo{nil}, 0
+	w.Once, w.Cells[x.Once[0].Key].Room.Memos = []*statestore.Memo{nil}, 2*5+3+64-1 // "once", "m" and the context "one"
 	check(1, 0, statestore.QuotaExceeded, statestore.MaxRemembered)
 	w.Cells[x.Once[0].Key].Room.Disk = statestore.DiskLow
 	check(1, 0, statestore.QuotaExceeded, statestore.DiskReserve)
@@ -198,7 +198,7 @@ func TestSeveralMessages(t *testing.T) {
 	w := s.world(&x)
 	w.Once = make([]*statestore.Memo, 4)
 	for i := range w.Cells {
-		w.Cells[i].Room.Memos = 10
+		w.Cells[i].Room.Memos = 1000
 	}
 	var out txn.Outcome
 	txn.Judge(&x, w, &out)
@@ -211,7 +211,8 @@ func TestSeveralMessages(t *testing.T) {
 		t.Errorf("one is remembered: %+v", out.Reply)
 	}
 	w.Once[2] = nil
-	for room, op := range map[int64]int{4: 0, 3: 4, 1: 2} {
+	const each, other = 2*2 + 5 + 64, 2*6 + 64 // k, an ID and its context; "other" and an ID
+	for room, op := range map[int64]int{3*each + other: 0, 3*each + other - 1: 4, 3*each - 1: 3, each: 2} {
 		for i := range w.Cells {
 			w.Cells[i].Room.Memos = room
 		}
