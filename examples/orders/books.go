@@ -17,6 +17,7 @@ type Books struct {
 	Left                     int // cents in all accounts
 	Stock                    Stock
 	Sold                     int // pieces, by the orders that were shipped
+	Deadlines                int // timers that wait
 }
 
 // readBooks reads all states.
@@ -39,7 +40,19 @@ func readBooks(ctx context.Context, c *client.Client) (b Books, err error) {
 			b.Stock.Free += s.Free
 			b.Stock.Reserved += s.Reserved
 			b.Stock.Sold += s.Sold
-		}))
+		}),
+		timers(ctx, c, &b.Deadlines))
+}
+
+// timers counts the deadlines of orders that wait.
+func timers(ctx context.Context, c *client.Client, n *int) error {
+	for _, err := range c.Timers(ctx, "orders/") {
+		if err != nil {
+			return err
+		}
+		*n++
+	}
+	return nil
 }
 
 // read decodes the states of a handler.
@@ -70,6 +83,7 @@ func (b Books) check(paidIn, filled int) error {
 	say(b.Stock.Free+b.Stock.Sold == filled, "%d pieces are in the stock and %d were sold, of %d", b.Stock.Free, b.Stock.Sold, filled)
 	say(b.Stock.Reserved == 0, "%d pieces are reserved", b.Stock.Reserved)
 	say(b.Stock.Sold == b.Sold, "the stock has sold %d pieces, the orders %d", b.Stock.Sold, b.Sold)
+	say(b.Deadlines == 0, "%d deadlines wait", b.Deadlines)
 	if len(wrong) > 0 {
 		return errors.New("the books are wrong: " + strings.Join(wrong, "; "))
 	}

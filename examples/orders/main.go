@@ -77,15 +77,6 @@ func serve(ctx context.Context, address, name string, deadline time.Duration, ou
 		return err
 	}
 	saga{market, deadline}.register(p)
-	session, err := client.DialSession(ctx, address, client.WithLogger(logger))
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	events, err := publisher.New(session)
-	if err != nil {
-		return err
-	}
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -95,40 +86,11 @@ func serve(ctx context.Context, address, name string, deadline time.Duration, ou
 	select {
 	case <-p.Subscribed():
 		fmt.Fprintf(out, "instance %s takes orders\n", name)
-		remind(running, conn.Client(), events, deadline/4)
+		<-running.Done()
 	case <-running.Done():
 	}
 	stop()
 	return <-ended
-}
-
-// remind publishes an Expire for each order whose deadline is over. Every instance does; all of
-// them give the event the same ID, so it is one.
-func remind(ctx context.Context, c *client.Client, events *publisher.Publisher, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		var late []consistent.Message
-		err := read(ctx, c, "order/", func(o Order) {
-			if (o.Status == Reserving || o.Status == Offered) && time.Now().After(o.Deadline) {
-				m, err := event("deadlines", o.Order, "orders/"+o.Order+"/expire", Expire{o.Order})
-				if err == nil {
-					late = append(late, m)
-				}
-			}
-		})
-		if err == nil && len(late) > 0 {
-			err = events.Publish(ctx, late...)
-		}
-		if err != nil && ctx.Err() == nil {
-			slog.Warn("deadlines are looked at again later", "error", err)
-		}
-	}
 }
 
 // event is a message to a topic, with an identity. Its type is the last level of the topic.

@@ -73,6 +73,9 @@ func TestOrderIsShipped(t *testing.T) {
 	wantBooks(t, test, Stock{Free: 8, Reserved: 2}, 1000)
 	send(test, "2", "orders/a/confirm", Confirm{"a"})
 	send(test, "3", "orders/a/confirm", Confirm{"a"}) // the customer is in a hurry
+	if got := test.Broker.Timers(); len(got) > 0 {
+		t.Errorf("timers %v wait when the order is paid", got)
+	}
 	if o := wantOrder(t, test, "a", Done); o.Cents != 200 {
 		t.Errorf("the price is %d, want 200", o.Cents)
 	}
@@ -91,10 +94,10 @@ func TestOrdersThatAreCancelled(t *testing.T) {
 		why      string
 	}{
 		"sold out":      {11, func(*consistenttest.Test) {}, "sold out"},
-		"not confirmed": {2, func(test *consistenttest.Test) { send(test, "2", "orders/a/expire", Expire{"a"}) }, "deadline"},
+		"not confirmed": {2, deadlineIsOver, "deadline"},
 		"too little":    {10, func(test *consistenttest.Test) { send(test, "2", "orders/a/confirm", Confirm{"a"}) }, "account"},
 		"confirmed late": {2, func(test *consistenttest.Test) {
-			send(test, "2", "orders/a/expire", Expire{"a"})
+			deadlineIsOver(test)
 			send(test, "3", "orders/a/confirm", Confirm{"a"})
 		}, "deadline"},
 	} {
@@ -109,8 +112,17 @@ func TestOrdersThatAreCancelled(t *testing.T) {
 			if got := test.Published("orders/a/cancelled"); len(got) != 1 || !strings.Contains(string(got[0].Payload), c.why) {
 				t.Errorf("cancelled by %v, want %q", got, c.why)
 			}
+			if got := test.Broker.Timers(); len(got) > 0 {
+				t.Errorf("timers %v wait", got)
+			}
 		})
 	}
+}
+
+// deadlineIsOver moves the time behind the deadline of the shop, so that its timer is due.
+func deadlineIsOver(test *consistenttest.Test) {
+	test.Broker.Advance(time.Minute)
+	test.Send()
 }
 
 // The deadline is over before the stock has answered: what it reserves then is released.

@@ -22,7 +22,7 @@ type (
 	}
 	// Confirm accepts the offer; it comes from the customer.
 	Confirm struct{ Order string }
-	// Expire says that the deadline of an order is over.
+	// Expire says that the deadline of an order is over: a timer, which is set with the order.
 	Expire struct{ Order string }
 	// Shipped and Cancelled end an order.
 	Shipped struct {
@@ -114,18 +114,21 @@ func ending[M any](h consistent.HandlerFunc[Order, M]) consistent.HandlerFunc[Or
 	}
 }
 
-// cancel ends an order, and gives back what is reserved for it.
+// timeout is the ID of an order's timer.
+func timeout(id string) string { return "orders/" + id + "/expire" }
+
+// cancel ends an order and its timer, and gives back what is reserved for it.
 func cancel(o Order, why string, reserved bool) (Order, []consistent.Message, error) {
 	o.Status = Ended
-	out := []consistent.Message{order(o.Order, "cancelled", Cancelled{o.Order, why})}
+	out := []consistent.Message{order(o.Order, "cancelled", Cancelled{o.Order, why}), consistent.CancelTimer(timeout(o.Order))}
 	if reserved {
 		out = append(out, stock(o.Item, "release", Release{o.Order, o.Item, o.Quantity}))
 	}
 	return o, out, nil
 }
 
-// place begins the saga. The price is captured: it is another one the next time, and a message
-// that is processed again gets the first.
+// place begins the saga, and sets its timer. The price is captured: it is another one the next
+// time, and a message that is processed again gets the first.
 func (s saga) place(c *consistent.Context, o Order, m Place) (Order, []consistent.Message, error) {
 	if o.Status != "" {
 		return o, nil, nil // there is an order with this ID
@@ -135,7 +138,10 @@ func (s saga) place(c *consistent.Context, o Order, m Place) (Order, []consisten
 		return o, nil, err // tried again
 	}
 	o = Order{Place: m, Status: Reserving, Cents: cents * m.Quantity, Deadline: c.Now().Add(s.deadline)}
-	return o, []consistent.Message{stock(m.Item, "reserve", Reserve{m.Order, m.Item, m.Quantity})}, nil
+	return o, []consistent.Message{
+		stock(m.Item, "reserve", Reserve{m.Order, m.Item, m.Quantity}),
+		consistent.At(o.Deadline, order(m.Order, "expire", Expire{m.Order}).WithTimerID(timeout(m.Order))),
+	}, nil
 }
 
 func reserved(_ *consistent.Context, o Order, _ Reserved) (Order, []consistent.Message, error) {
@@ -164,6 +170,8 @@ func confirm(_ *consistent.Context, o Order, _ Confirm) (Order, []consistent.Mes
 	return o, []consistent.Message{consistent.JSON("accounts/"+o.Account+"/charge", Charge{o.Order, o.Account, o.Cents})}, nil
 }
 
+// charged is the step for the payment. The timer is not needed any more; if it was faster, expire
+// finds an order that has ended.
 func charged(_ *consistent.Context, o Order, _ Charged) (Order, []consistent.Message, error) {
 	if o.Status != Charging {
 		return o, nil, nil
@@ -172,6 +180,7 @@ func charged(_ *consistent.Context, o Order, _ Charged) (Order, []consistent.Mes
 	return o, []consistent.Message{
 		stock(o.Item, "sell", Sell{o.Order, o.Item, o.Quantity}),
 		order(o.Order, "shipped", Shipped{o.Order, o.Cents}),
+		consistent.CancelTimer(timeout(o.Order)),
 	}, nil
 }
 
