@@ -1,13 +1,9 @@
 package journal
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -35,8 +31,6 @@ const (
 	maxPendingBytes = 8 << 20
 	// maxKeptPending bounds the memory of rows that is held on to.
 	maxKeptPending = 4 << 20
-	// maxKeptChanges is the same for the work on them.
-	maxKeptChanges = 32 << 10
 )
 
 // addPending leaves a durable batch's rows, which has a number in the log, to the applier
@@ -108,86 +102,21 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	defer j.giving.end()
 	merged := j.db.NewBatchWithSize(len(rows) + 64)
 	defer merged.Close()
-	m := &j.merging
-	m.into = merged
-	defer func() { m.into = nil }()
-	for r := batchrepr.Reader(rows); ; {
-		kind, key, value, more, err := r.Next()
+	if err := j.merging.Merge(merged, rows); err != nil {
+		return err
+	}
+	_ = merged.Set(AppliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
+	if j.o.Row != nil {
+		key, value, err := j.o.Row(nil, number)
 		if err != nil {
 			return err
 		}
-		if !more {
-			break
-		}
-		m.add(kind, key, value)
+		_ = merged.Set(key, value, nil)
 	}
-	m.flush()
-	if cap(m.changes) > maxKeptChanges {
-		*m = merging{}
-	}
-	_ = merged.Set(AppliedKey, binary.BigEndian.AppendUint64(nil, number), nil) // fails only on an indexed batch
-	if j.writing {                                                              // its first segment has been begun: an older program may have written those before
+	if j.writing { // its first segment has been begun: an older program may have written those before
 		_ = merged.Set(wal.LoggedKey, nil, nil)
 	}
 	return to.Apply(merged, pebble.NoSync)
-}
-
-// change is a row that waits, or its deletion.
-type change struct {
-	key, value []byte // views
-	place      int32  // among the changes
-	deleted    bool
-}
-
-// merging puts the last change of each key into a batch, in the order of keys.
-type merging struct {
-	into    *pebble.Batch
-	changes []change
-	seen    map[uint64]int32 // by hash of the key, its place in changes
-}
-
-var keySeed = maphash.MakeSeed()
-
-func (m *merging) add(kind pebble.InternalKeyKind, key, value []byte) {
-	if kind == pebble.InternalKeyKindRangeDelete { // what comes before and after it matters
-		m.flush()
-		_ = m.into.DeleteRange(key, value, nil)
-		return
-	}
-	c := change{key, value, int32(len(m.changes)), kind == pebble.InternalKeyKindDelete}
-	hash := maphash.Bytes(keySeed, key)
-	at, again := m.seen[hash]
-	switch {
-	case !again:
-		if m.seen == nil {
-			m.seen = make(map[uint64]int32)
-		}
-		m.seen[hash] = c.place
-		m.changes = append(m.changes, c)
-	case bytes.Equal(m.changes[at].key, key):
-		c.place = at
-		m.changes[at] = c
-	default: // another key with the same hash: left to flush
-		m.changes = append(m.changes, c)
-	}
-}
-
-func (m *merging) flush() {
-	slices.SortFunc(m.changes, func(a, b change) int {
-		return cmp.Or(bytes.Compare(a.key, b.key), int(a.place-b.place))
-	})
-	for i := range m.changes {
-		switch c := &m.changes[i]; {
-		case i+1 < len(m.changes) && bytes.Equal(c.key, m.changes[i+1].key):
-		case c.deleted:
-			_ = m.into.Delete(c.key, nil)
-		default:
-			_ = m.into.Set(c.key, c.value, nil)
-		}
-	}
-	clear(m.changes)
-	clear(m.seen)
-	m.changes = m.changes[:0]
 }
 
 // applyAll gives Pebble everything that was appended before.

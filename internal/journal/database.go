@@ -22,7 +22,7 @@ func (j *Journal) openDB(damaged bool) error {
 	if err != nil {
 		return err
 	}
-	if !damaged {
+	if !damaged && o.Log == nil { // another log is compared with the database by its owner
 		if err := j.refuseDamage(); err != nil {
 			return err
 		}
@@ -125,9 +125,10 @@ func (j *Journal) replay(to pebble.Writer) error {
 // Then it goes on in the room that was kept, or the journal fails, like a running one
 // (see runSpace and runWatchdog).
 func (j *Journal) replayWatched() error {
-	done := make(chan struct{})
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer failstop.End(j.o.Logger, "the watchdog of a start")
+		defer close(ended)
 		limit := j.o.CommitTimeout
 		interval := max(min(spaceInterval, limit/8), time.Millisecond)
 		tick := time.NewTicker(interval)
@@ -139,6 +140,7 @@ func (j *Journal) replayWatched() error {
 				return
 			case <-tick.C:
 				now := j.uptime.tick(interval)
+				j.trimReplayed()
 				if j.stuckWithoutRoom(now) {
 					j.space.ReleaseBallast(roomForTables)
 				}
@@ -151,10 +153,31 @@ func (j *Journal) replayWatched() error {
 	}()
 	err := j.replay(j.db)
 	close(done)
+	if j.o.Log != nil {
+		<-ended // it may use the database
+	}
 	if failure := j.failure(); failure != nil { // and Fatal has returned
 		return failure
 	}
 	return err
+}
+
+// trimReplayed is what the applier does, while a log is replayed that goes on for long.
+func (j *Journal) trimReplayed() {
+	if j.o.Log == nil {
+		return
+	}
+	var err error
+	select {
+	case <-j.toFlush:
+		_, err = j.db.AsyncFlush()
+	case <-j.flushed:
+		err = j.TrimLog()
+	default:
+	}
+	if err != nil {
+		j.fail(err)
+	}
 }
 
 func readMeta(db pebble.Reader) ([]byte, error) {

@@ -97,7 +97,7 @@ func inspect(fsys vfs.FS, dir string, lock *datadir.Lock) (exists bool, err erro
 // a crash during creation leaves, and what a fresh file system has.
 func expected(name string) bool {
 	switch {
-	case name == "LOCK", name == "lost+found", name == "CURRENT":
+	case name == "LOCK", name == "lost+found", name == "CURRENT", name == "cluster":
 		return true
 	case strings.HasPrefix(name, "MANIFEST-"), strings.HasPrefix(name, "OPTIONS-"),
 		strings.HasPrefix(name, "marker."), strings.HasPrefix(name, "ballast"),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/merging"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
@@ -66,6 +67,9 @@ type Options struct {
 	SegmentBytes int64
 	// Log opens the log; nil: that in Dir. It is called once, after the database was opened.
 	Log func(LogOptions) (Log, error)
+	// Row gives a row that the database has to keep with AppliedKey, for the number that it
+	// says; its value is appended to dst. nil: there is none.
+	Row func(dst []byte, number uint64) (key, value []byte, err error)
 	// ReadOnly opens an existing directory for Get, Iterate and Meta only;
 	// Begin panics.
 	ReadOnly bool
@@ -116,9 +120,9 @@ type Journal struct {
 	closed         bool      // guarded by mu: appends are dropped
 	readers        int       // guarded by mu: Get and Iterate under way
 
-	pending      []byte  // guarded by mu: rows that are durable and not in Pebble, in order
-	sparePending []byte  // guarded by applying: memory to be pending next
-	merging      merging // guarded by applying: scratch
+	pending      []byte          // guarded by mu: rows that are durable and not in Pebble, in order
+	sparePending []byte          // guarded by applying: memory to be pending next
+	merging      merging.Merging // guarded by applying
 
 	applying lockrank.Mutex[lockrank.Applying] // held while Pebble is given rows
 	giving   task                              // Pebble is given rows, or has to begin tables
@@ -246,7 +250,8 @@ func (j *Journal) SetMeta(f func(dst []byte, batch Seq) []byte) { j.metaFunc.Sto
 // Close makes everything that was appended before it durable, runs its
 // callbacks, and closes the database. Appends that come later are dropped. If
 // the journal has failed, Close returns that error and leaves the directory as
-// it is, for the next start to recover. Not to be called from a callback.
+// it is, for the next start to recover; with ErrLost it closes the database, which can be
+// opened again. Not to be called from a callback.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closing {
@@ -259,12 +264,9 @@ func (j *Journal) Close() error {
 	if j.end != nil {
 		j.end()
 	}
-	select {
-	case <-j.drained:
-	case <-j.failed: // its goroutines may hang in Pebble forever
-	}
+	j.awaitEnd(j.drained)
 	j.mu.Lock()
-	for j.err == nil && j.readers > 0 {
+	for (j.err == nil || errors.Is(j.err, ErrLost)) && j.readers > 0 {
 		j.moved.Wait()
 	}
 	j.mu.Unlock()
@@ -272,11 +274,8 @@ func (j *Journal) Close() error {
 		j.running.Wait()
 		close(j.idle)
 	}()
-	select {
-	case <-j.idle:
-	case <-j.failed:
-	}
-	if err := j.failure(); err != nil {
+	j.awaitEnd(j.idle)
+	if err := j.failure(); err != nil && !errors.Is(err, ErrLost) {
 		return err
 	}
 	defer j.descriptors.Release()
@@ -286,4 +285,16 @@ func (j *Journal) Close() error {
 		err = errors.Join(err, view.Close())
 	}
 	return errors.Join(err, j.db.Close(), j.lock.Close())
+}
+
+// awaitEnd waits for done, or until the journal has failed so that its goroutines may hang in
+// Pebble forever.
+func (j *Journal) awaitEnd(done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-j.failed:
+		if errors.Is(j.failure(), ErrLost) {
+			<-done
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"errors"
+
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
@@ -12,7 +14,8 @@ import (
 // those of several machines.
 //
 // A start calls Replay, then Begin. From then on the committer calls Commit, one call at a
-// time, the applier Trim, a watcher Check; Sync may be called beside all of them. Close is
+// time, the applier Trim, a watcher Check; Sync may be called beside all of them. A log of
+// Options.Log may be replayed for long, so Trim is called then, too. Close is
 // the last call, and also the only one after Replay if the journal is only read.
 type Log interface {
 	// Replay calls fn with each batch that the database may not have, in the order of their
@@ -47,6 +50,10 @@ type LogOptions struct {
 	// calls Trim. It doesn't block.
 	Long func()
 }
+
+// ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from
+// now on. Nothing is wrong with the database: it has what was committed, and Close closes it.
+var ErrLost = errors.New("this journal's log may not be written to any more")
 
 // errMoved is what Log.Check says of a directory that is not there any more.
 var errMoved = wal.ErrMoved

@@ -45,6 +45,8 @@ type (
 	Applying       struct{}
 	Syncing        struct{}
 	Log            struct{}
+	ReplicaNode    struct{}
+	ReplicaQueue   struct{}
 	ReplicaLog     struct{}
 	Descriptors    struct{}
 	Journal        struct{}
@@ -129,6 +131,8 @@ var order = []entry{
 	lock[Applying]("journal.Journal.applying"), // held while Pebble takes rows, which may wait for the disk
 	lock[Syncing]("wal.Log.syncing"),           // held over an fsync
 	lock[Log]("wal.Log.mu"),                    // held while a segment is made, renamed or removed
+	lock[ReplicaNode]("node.Node.mu"),
+	lock[ReplicaQueue]("node.storing.mu"),
 	lock[ReplicaLog]("raftlog.Log.mu"),
 	lock[Descriptors]("datadir.ReservingFS.mu"), // held while spare descriptors are opened and closed
 	lock[Journal]("journal.Journal.mu"),         // the filling batch; from Begin to End

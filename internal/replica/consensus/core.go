@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/lease"
@@ -261,6 +262,25 @@ func (c *Core) continueTransfer() {
 			return
 		}
 	}
+}
+
+// Progress is how far a node is, as the leader knows. Match is the last entry that the node
+// has stored. Active: it has answered within the last election timeout.
+type Progress struct {
+	Match  uint64
+	Active bool
+}
+
+// Progress gives that of all members, by ID; nil: this node does not lead.
+func (c *Core) Progress() map[uint64]Progress {
+	if !c.office.Leads {
+		return nil
+	}
+	all := map[uint64]Progress{}
+	c.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		all[id] = Progress{Match: p.Match, Active: p.RecentActive || id == c.o.ID}
+	})
+	return all
 }
 
 // ReportUnreachable tells that messages to a node were lost.

@@ -51,7 +51,7 @@ type Log struct {
 	base      Position                         // guarded by mu: the log begins behind it
 	entries   []*raftpb.Entry                  // guarded by mu: those behind base, in order
 	records   []uint64                         // guarded by mu: the number of each entry's record
-	bytes     int64                            // guarded by mu: of the data of entries
+	bytes     int64                            // guarded by mu: of entries, by sizeOf
 	snapshots func() (*raftpb.Snapshot, error) // guarded by mu; nil: there is none
 }
 
@@ -114,7 +114,7 @@ func (l *Log) put(entries []*raftpb.Entry, record uint64) {
 	for _, e := range entries {
 		l.entries = append(l.entries, e)
 		l.records = append(l.records, record)
-		l.bytes += int64(len(e.GetData()))
+		l.bytes += sizeOf(e)
 	}
 }
 
@@ -125,7 +125,7 @@ func (l *Log) cut(first uint64) {
 		return
 	}
 	for _, e := range l.entries[keep:] {
-		l.bytes -= int64(len(e.GetData()))
+		l.bytes -= sizeOf(e)
 	}
 	clear(l.entries[keep:])
 	l.entries, l.records = l.entries[:keep], l.records[:keep]
@@ -167,7 +167,12 @@ func (l *Log) State() State {
 	return l.state
 }
 
-// Bytes is how many bytes of data the entries in memory have.
+// entryBytes is about what an entry takes in memory besides its data.
+const entryBytes = 160
+
+func sizeOf(e *raftpb.Entry) int64 { return int64(len(e.GetData())) + entryBytes }
+
+// Bytes is about how many bytes of memory the entries take.
 func (l *Log) Bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +213,7 @@ func (l *Log) Compact(index uint64) error {
 func (l *Log) drop(at Position) {
 	dropped := int(at.Index - l.base.Index)
 	for _, e := range l.entries[:dropped] {
-		l.bytes -= int64(len(e.GetData()))
+		l.bytes -= sizeOf(e)
 	}
 	l.base = at
 	l.entries, l.records = slices.Clone(l.entries[dropped:]), slices.Clone(l.records[dropped:])

@@ -72,6 +72,19 @@ func (l *Log) FirstIndex() (uint64, error) {
 	return l.base.Index + 1, nil
 }
 
+// Before is the index of the last entry that Compact can drop, if entries of keep bytes are to
+// stay behind it, and those behind most as well.
+func (l *Log) Before(keep int64, most uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, kept := len(l.entries), int64(0)
+	for i > 0 && kept < keep {
+		i--
+		kept += sizeOf(l.entries[i])
+	}
+	return min(l.base.Index+uint64(i), most)
+}
+
 // Base is the entry behind which the log begins.
 func (l *Log) Base() Position {
 	l.mu.Lock()

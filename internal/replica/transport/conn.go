@@ -3,7 +3,6 @@ package transport
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	magic     = "holdfast nodes 1"
-	helloSize = len(magic) + 24
+	magic     = "holdfast nodes 1" // package port reads it
+	helloSize = 24
 	// MaxMessageBytes bounds a message on the wire: one entry, and what is around it.
 	MaxMessageBytes = 1<<30 + 1<<20
 	// firstBytes is how much of a message is given memory before it arrives.
@@ -27,11 +26,10 @@ const (
 	bufferBytes = 64 << 10
 )
 
-// hello is what a connection begins with.
+// hello is what a connection begins with, behind magic.
 type hello struct{ cluster, from, to uint64 }
 
 func appendHello(dst []byte, h hello) []byte {
-	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint64(dst, h.cluster)
 	dst = binary.LittleEndian.AppendUint64(dst, h.from)
 	return binary.LittleEndian.AppendUint64(dst, h.to)
@@ -42,10 +40,6 @@ func readHello(r io.Reader) (h hello, err error) {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return h, fmt.Errorf("it did not say which node it is: %w", err)
 	}
-	if string(b[:len(magic)]) != magic {
-		return h, errors.New("it does not speak the nodes' protocol, or another version of it")
-	}
-	b = b[len(magic):]
 	return hello{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}, nil
 }
 
@@ -105,45 +99,25 @@ func appendMessage(dst []byte, m *raftpb.Message) ([]byte, error) {
 	return dst, nil
 }
 
-// accept takes connections of other nodes.
-func (t *Transport) accept() {
-	defer failstop.End(t.o.Logger, "the listener for nodes")
-	for t.ending.Err() == nil {
-		conn, err := t.listener.Accept()
-		if err != nil {
-			select {
-			case <-t.ending.Done():
-			case <-time.After(minPause): // descriptors, for example, may be free again
-			}
-			continue
-		}
-		select {
-		case t.open <- struct{}{}:
-		default:
-			_ = conn.Close()
-			continue
-		}
-		t.running.Go(func() {
-			defer failstop.End(t.o.Logger, "the reader of messages of a node")
-			defer func() { <-t.open }()
-			stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
-			defer stop()
-			if err := t.receive(conn); err != nil && t.ending.Err() == nil {
-				t.o.Logger.Warn("a connection of another node was closed", "address", conn.RemoteAddr().String(), "error", err)
-			}
-			_ = conn.Close()
-		})
+// take takes a connection that another node has made.
+func (t *Transport) take(conn net.Conn) {
+	stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
+	defer stop()
+	defer conn.Close()
+	select {
+	case t.open <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-t.open }()
+	if err := t.receive(conn); err != nil && t.ending.Err() == nil {
+		t.o.Logger.Warn("a connection of another node was closed", "address", conn.RemoteAddr().String(), "error", err)
 	}
 }
 
 // receive passes on what a node sends. nil: the node has closed the connection.
 func (t *Transport) receive(conn net.Conn) error {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	if t.o.TLS != nil {
-		config := t.o.TLS.Clone()
-		config.ClientAuth = tls.RequireAndVerifyClientCert
-		conn = tls.Server(conn, config)
-	}
 	r := bufio.NewReaderSize(conn, bufferBytes)
 	h, err := readHello(r)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package transport carries the messages of the consensus between the nodes of a cluster,
-// over TCP. Each node has one connection to each other node, on which it sends; what it
+// over TCP and the nodes' ports (package port). Each node has one connection to each other node, on which it sends; what it
 // receives comes over the connections that the others made.
 //
 // It promises little, because the consensus needs little: messages may be lost, when a
@@ -10,7 +10,7 @@
 //
 // All numbers are little-endian. A connection begins with
 //
-//	magic    16  names the protocol and its version
+//	magic    16  names the protocol and its version; the port reads it
 //	cluster   8
 //	from      8  the node that made the connection
 //	to        8  the node that it takes the other one for
@@ -18,10 +18,4 @@
 // The receiver closes a connection for another cluster or node, and says so in its log. Then
 // messages follow, each after its length in 4 bytes, as protocol buffers. Nothing is sent in
 // the other direction.
-//
-// # Who may connect
-//
-// A program that the nodes take for one of them can change everything that the cluster stores.
-// So nodes prove themselves to each other by certificates (mutual TLS), and a node refuses to listen
-// without that, unless its address is of the loopback interface.
 package transport

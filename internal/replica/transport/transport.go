@@ -2,12 +2,10 @@ package transport
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
 
 // Defaults and bounds of Options.
@@ -27,18 +26,13 @@ const (
 	writeTimeout       = 10 * time.Second
 )
 
-// ErrNeedsTLS: the address is not one of the loopback interface, and there is no mutual TLS.
-var ErrNeedsTLS = errors.New("nodes must prove themselves by certificates, unless they all run on one machine: give a certificate, its key and the CA of the nodes, or listen on a loopback address")
-
-// Options of Listen.
+// Options of New.
 type Options struct {
 	Cluster uint64            // ID of the cluster
 	ID      uint64            // of this node
-	Address string            // to listen on
 	Peers   map[uint64]string // the other nodes' addresses
-	// TLS has the node's certificate, and the CA of the nodes in both RootCAs and ClientCAs.
-	// nil: without TLS, which only loopback addresses allow. It is not changed.
-	TLS *tls.Config
+	// Port is where the others connect, and how this node connects to them.
+	Port *port.Port
 	// Receive is called with each message that arrives, by one goroutine for each
 	// connection. While it blocks, the sender's messages wait.
 	Receive func(m *raftpb.Message)
@@ -54,13 +48,12 @@ type Options struct {
 
 // Transport sends and receives. Its methods are safe for concurrent use.
 type Transport struct {
-	o        Options
-	listener net.Listener
-	peers    map[uint64]*peer
-	open     chan struct{} // a place for each connection that others have made
-	ending   context.Context
-	end      context.CancelFunc
-	running  sync.WaitGroup
+	o       Options
+	peers   map[uint64]*peer
+	open    chan struct{} // a place for each connection that others have made
+	ending  context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
 
 	sent, received, lost atomic.Uint64
 }
@@ -76,9 +69,9 @@ type peer struct {
 	bytes   atomic.Int64 // in queue
 }
 
-// Listen begins to listen and to connect to the other nodes. It fails with ErrNeedsTLS, or
-// with what the system says.
-func Listen(o Options) (*Transport, error) {
+// New begins to connect to the other nodes, and has the port give it their connections. It
+// fails with port.ErrNeedsTLS.
+func New(o Options) (*Transport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -88,54 +81,24 @@ func Listen(o Options) (*Transport, error) {
 	if o.Unreachable == nil {
 		o.Unreachable = func(uint64) {}
 	}
-	if o.TLS == nil {
-		for _, address := range append([]string{o.Address}, addresses(o.Peers)...) {
-			if !isLoopback(address) {
-				return nil, fmt.Errorf("%s: %w", address, ErrNeedsTLS)
-			}
+	for _, address := range o.Peers {
+		if err := o.Port.Allows(address); err != nil {
+			return nil, err
 		}
 	}
-	listener, err := net.Listen("tcp", o.Address)
-	if err != nil {
-		return nil, err
-	}
-	t := &Transport{o: o, listener: listener, peers: map[uint64]*peer{}, open: make(chan struct{}, maxConnections)}
+	t := &Transport{o: o, peers: map[uint64]*peer{}, open: make(chan struct{}, maxConnections)}
 	t.ending, t.end = context.WithCancel(context.Background())
 	for id, address := range o.Peers {
 		if id != o.ID {
 			t.peers[id] = &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
 		}
 	}
-	t.running.Go(t.accept) // reads peers, which do not change any more
+	o.Port.Handle(magic, t.take)
 	for _, p := range t.peers {
 		t.running.Go(func() { t.runPeer(p) })
 	}
 	return t, nil
 }
-
-func addresses(peers map[uint64]string) (all []string) {
-	for _, address := range peers {
-		all = append(all, address)
-	}
-	return all
-}
-
-// isLoopback says whether an address is certainly one of the loopback interface: a name
-// other than localhost may become another address later.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
-}
-
-// Addr is the address that the node listens on.
-func (t *Transport) Addr() net.Addr { return t.listener.Addr() }
 
 // Figures gives them.
 func (t *Transport) Figures() Figures {
@@ -181,12 +144,11 @@ func (t *Transport) lose(id uint64) {
 	t.o.Unreachable(id)
 }
 
-// Close closes all connections and waits for the goroutines. What is queued is lost.
-func (t *Transport) Close() error {
+// Close closes all connections and waits for the goroutines that send. What is queued is
+// lost. The goroutines that receive are the port's, which is closed afterwards.
+func (t *Transport) Close() {
 	t.end()
-	err := t.listener.Close()
 	t.running.Wait()
-	return err
 }
 
 // runPeer sends what is queued for a node, over one connection after the other.
@@ -233,20 +195,11 @@ func (t *Transport) empty(p *peer) {
 
 // connect makes a connection to a node and says who connects.
 func (t *Transport) connect(p *peer) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(t.ending, handshakeTimeout)
-	defer cancel()
-	var conn net.Conn
-	var err error
-	if t.o.TLS == nil {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", p.address)
-	} else {
-		conn, err = (&tls.Dialer{Config: t.o.TLS.Clone()}).DialContext(ctx, "tcp", p.address)
-	}
+	conn, err := t.o.Port.Dial(t.ending, p.address, magic)
 	if err != nil {
 		return nil, err
 	}
-	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline)
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	if _, err = conn.Write(appendHello(nil, hello{t.o.Cluster, t.o.ID, p.id})); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

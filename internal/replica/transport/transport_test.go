@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
@@ -27,6 +28,7 @@ const patience = time.Minute
 // node is one of the nodes of a test, which all listen on this machine.
 type node struct {
 	*Transport
+	port     *port.Port
 	received chan *raftpb.Message
 	log      *logs.Text
 }
@@ -51,7 +53,7 @@ func address(t *testing.T) string {
 	return ""
 }
 
-func start(t *testing.T, o Options) *node {
+func start(t *testing.T, address string, config *tls.Config, o Options) *node {
 	t.Helper()
 	n := &node{received: make(chan *raftpb.Message, 100), log: &logs.Text{}}
 	o.Logger = slog.New(slog.NewTextHandler(n.log, nil))
@@ -59,23 +61,30 @@ func start(t *testing.T, o Options) *node {
 		o.Receive = func(m *raftpb.Message) { n.received <- m }
 	}
 	var err error
-	if n.Transport, err = Listen(o); err != nil {
+	if n.port, err = port.Listen(port.Options{Address: address, TLS: config, Logger: o.Logger}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.Close() })
+	o.Port = n.port
+	if n.Transport, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	n.port.Serve()
+	t.Cleanup(n.end)
 	return n
 }
 
+// end ends a node, also a second time.
+func (n *node) end() {
+	n.Close()
+	_ = n.port.Close()
+}
+
 // pair starts nodes 1 and 2.
-func pair(t *testing.T, change func(o *Options)) (a, b *node) {
+func pair(t *testing.T, config *tls.Config) (a, b *node) {
 	t.Helper()
 	peers := map[uint64]string{1: address(t), 2: address(t)}
 	for id, n := range map[uint64]**node{1: &a, 2: &b} {
-		o := Options{Cluster: 5, ID: id, Address: peers[id], Peers: peers}
-		if change != nil {
-			change(&o)
-		}
-		*n = start(t, o)
+		*n = start(t, peers[id], config, Options{Cluster: 5, ID: id, Peers: peers})
 	}
 	return a, b
 }
@@ -137,10 +146,8 @@ func TestNodeThatIsStartedAgainIsReached(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, nil)
 	sendUntilReceived(t, a, b, message(1, nil))
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	start(t, b.o)
+	b.end()
+	start(t, b.port.Addr().String(), nil, b.o)
 	for end := time.After(patience); ; {
 		a.Send([]*raftpb.Message{message(2, nil)})
 		select {
@@ -156,7 +163,7 @@ func TestNodeThatIsStartedAgainIsReached(t *testing.T) {
 func TestWhatWaitsForANodeIsBounded(t *testing.T) {
 	t.Parallel()
 	lost := make(chan uint64, 100)
-	a := start(t, Options{Cluster: 5, ID: 1, Address: "127.0.0.1:0", Peers: map[uint64]string{}, QueueBytes: 100,
+	a := start(t, "127.0.0.1:0", nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{}, QueueBytes: 100,
 		Unreachable: func(id uint64) { lost <- id }})
 	p := &peer{id: 2, queue: make(chan *raftpb.Message, maxQueued)} // no goroutine sends
 	a.peers[2] = p
@@ -183,21 +190,21 @@ func TestWhatWaitsForANodeIsBounded(t *testing.T) {
 
 func TestStrangersAreNotReceived(t *testing.T) {
 	t.Parallel()
-	n := start(t, Options{Cluster: 5, ID: 1, Address: "127.0.0.1:0", Peers: map[uint64]string{2: "127.0.0.1:1"}})
+	n := start(t, "127.0.0.1:0", nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{2: "127.0.0.1:1"}})
 	for _, test := range []struct {
 		sends []byte
 		logs  string
 	}{
-		{appendHello(nil, hello{6, 2, 1}), "is of the cluster 6"},
-		{appendHello(nil, hello{5, 2, 3}), "wants node 3"},
-		{appendHello(nil, hello{5, 1, 1}), "has this node's ID"},
-		{appendHello(nil, hello{5, 4, 1}), "is not a member"},
-		{bytes.Repeat([]byte("GET / "), 10), "does not speak the nodes' protocol"},
-		{append(appendHello(nil, hello{5, 2, 1}), 255, 255, 255, 255), "are allowed"},
-		{append(appendHello(nil, hello{5, 2, 1}), 2, 0, 0, 0, 255, 255), "is not one"},
-		{append(appendHello(nil, hello{5, 2, 1}), 0, 0, 0, 0), "sends a message from node 0"},
+		{greeting(hello{6, 2, 1}), "is of the cluster 6"},
+		{greeting(hello{5, 2, 3}), "wants node 3"},
+		{greeting(hello{5, 1, 1}), "has this node's ID"},
+		{greeting(hello{5, 4, 1}), "is not a member"},
+		{bytes.Repeat([]byte("GET / "), 10), "which this program does not know"},
+		{append(greeting(hello{5, 2, 1}), 255, 255, 255, 255), "are allowed"},
+		{append(greeting(hello{5, 2, 1}), 2, 0, 0, 0, 255, 255), "is not one"},
+		{append(greeting(hello{5, 2, 1}), 0, 0, 0, 0), "sends a message from node 0"},
 	} {
-		conn, err := net.Dial("tcp", n.Addr().String())
+		conn, err := net.Dial("tcp", n.port.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,14 +227,14 @@ func TestNodesProveThemselves(t *testing.T) {
 	t.Parallel()
 	ours := certstest.New(t)
 	config := nodeTLS(t, ours)
-	a, b := pair(t, func(o *Options) { o.TLS = config })
+	a, b := pair(t, config)
 	sendUntilReceived(t, a, b, message(1, []byte("data")))
 
 	theirs := certstest.New(t)
 	config = nodeTLS(t, theirs)
 	config.InsecureSkipVerify = true // it wants to be believed, whomever it talks to
-	if conn, err := tls.Dial("tcp", b.Addr().String(), config); err == nil {
-		_, _ = conn.Write(appendHello(nil, hello{5, 1, 2}))
+	if conn, err := tls.Dial("tcp", b.port.Addr().String(), config); err == nil {
+		_, _ = conn.Write(greeting(hello{5, 1, 2}))
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}
@@ -250,23 +257,18 @@ func nodeTLS(t *testing.T, authority *certstest.Authority) *tls.Config {
 	}
 }
 
-func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
+// greeting is what a connection to a node begins with.
+func greeting(h hello) []byte { return appendHello([]byte(magic), h) }
+
+func TestPeerBeyondLoopbackNeedsTLS(t *testing.T) {
 	t.Parallel()
-	for _, o := range []Options{
-		{Address: "0.0.0.0:0"},
-		{Address: ":0"},
-		{Address: "[::]:0"},
-		{Address: "node-a:7001"},
-		{Address: "127.0.0.1:0", Peers: map[uint64]string{2: "192.0.2.1:7001"}},
-	} {
-		if _, err := Listen(o); !errors.Is(err, ErrNeedsTLS) {
-			t.Errorf("%s with %v: %v", o.Address, o.Peers, err)
-		}
+	p, err := port.Listen(port.Options{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, address := range []string{"127.0.0.1:7001", "127.9.9.9:7001", "[::1]:7001", "[::ffff:127.0.0.1]:7001", "localhost:7001"} {
-		if !isLoopback(address) {
-			t.Errorf("%s is not taken for a loopback address", address)
-		}
+	defer p.Close()
+	if _, err := New(Options{Port: p, Peers: map[uint64]string{2: "192.0.2.1:7001"}}); !errors.Is(err, port.ErrNeedsTLS) {
+		t.Errorf("without TLS: %v", err)
 	}
 }
 

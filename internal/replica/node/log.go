@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+)
+
+// proposal is a batch that the journal commits.
+type proposal struct {
+	at   consensus.Proposed
+	done chan error // capacity 1
+}
+
+// end tells how it ended.
+func (p *proposal) end(committed bool) {
+	if committed {
+		p.done <- nil
+		return
+	}
+	p.done <- errLost
+}
+
+var errLost = fmt.Errorf("%w: another node may lead now, and whether the batch was committed is not known", journal.ErrLost)
+
+// Log is the cluster's log as one journal sees it, which is opened once. Its Open is
+// journal.Options.Log.
+type Log struct {
+	n      *Node
+	ctx    context.Context
+	next   uint64 // Replay's: the next entry to give
+	long   func()
+	office atomic.Pointer[Office]
+}
+
+// Log gives a log for a journal on this node's data directory. The journal's Open returns when
+// the node leads, or fails with ErrStopped or ctx's error.
+func (n *Node) Log(ctx context.Context) *Log { return &Log{n: n, ctx: ctx} }
+
+// Open is for journal.Options.Log.
+func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
+	if !o.Sync {
+		return nil, errors.New("in a cluster a write is durable when a quorum of nodes has it on the disk: leave --durability at sync")
+	}
+	l.next, l.long = max(o.Applied, founded.Index)+1, o.Long
+	l.n.storing.setTables(0, l.long)
+	return l, nil
+}
+
+// Office is the office in which the journal was opened; nil: it was not yet.
+func (l *Log) Office() *Office { return l.office.Load() }
+
+// Row is for journal.Options.Row: what the database has to keep with the index of the last entry whose rows
+// it has.
+func (l *Log) Row(dst []byte, number uint64) (key, value []byte, err error) {
+	term, err := l.n.log.Term(number)
+	if err != nil {
+		return nil, nil, fmt.Errorf("entry %d: %w", number, err)
+	}
+	l.n.mu.Lock()
+	conf := l.n.conf
+	l.n.mu.Unlock()
+	value, err = proto.MarshalOptions{}.MarshalAppend(binary.BigEndian.AppendUint64(dst, term), conf)
+	return appliedKey, value, err
+}
+
+// replayBytes is how much Replay reads from the log at a time.
+const replayBytes = 1 << 20
+
+// Replay gives the journal all entries that it lacks, as they are committed, until this node
+// leads.
+func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
+	n := l.n
+	stop := context.AfterFunc(l.ctx, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.moved.Broadcast()
+	})
+	defer stop()
+	for {
+		committed, err := l.await()
+		if err != nil || committed < l.next {
+			return err
+		}
+		entries, err := n.log.Entries(l.next, committed+1, replayBytes)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", l.next, err)
+		}
+		for _, e := range entries {
+			var rows []byte
+			if e.GetType() == raftpb.EntryNormal {
+				rows = e.GetData()
+			}
+			if err := fn(e.GetIndex(), rows); err != nil {
+				return err
+			}
+			l.next = e.GetIndex() + 1
+		}
+	}
+}
+
+// await waits until there are entries to give, or there are none and this node leads.
+func (l *Log) await() (committed uint64, err error) {
+	n := l.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for {
+		switch {
+		case n.ending.Err() != nil:
+			return 0, ErrStopped
+		case l.ctx.Err() != nil:
+			return 0, l.ctx.Err()
+		case n.committed >= l.next:
+			return n.committed, nil
+		case n.office != nil:
+			l.office.Store(n.office)
+			return n.committed, nil
+		}
+		n.moved.Wait()
+	}
+}
+
+// Begin is called when the journal has been opened.
+func (l *Log) Begin() error { return nil }
+
+// Commit proposes a batch and waits until a quorum has it. An error is, or wraps,
+// journal.ErrLost unless the node has failed.
+func (l *Log) Commit(rows []byte) (number uint64, err error) {
+	n, p := l.n, &proposal{done: make(chan error, 1)}
+	data := append([]byte(nil), rows...)
+	ran := n.do(func() {
+		office := n.core.Office()
+		if !office.Ready || office.Term != l.office.Load().term {
+			p.end(false)
+			return
+		}
+		at, err := n.core.Propose(data)
+		if err != nil {
+			p.end(false)
+			return
+		}
+		p.at, n.proposed = at, p
+	})
+	if !ran {
+		return 0, fmt.Errorf("%w: %w", journal.ErrLost, ErrStopped)
+	}
+	select {
+	case err = <-p.done:
+		return p.at.Index, err
+	case <-n.ended:
+		return 0, fmt.Errorf("%w: %w", journal.ErrLost, ErrStopped)
+	}
+}
+
+// Sync has nothing to do: what was committed is durable.
+func (l *Log) Sync() error { return nil }
+
+// Trim tells that the database's tables have the rows of all entries up to applied.
+func (l *Log) Trim(applied uint64) error {
+	l.n.storing.setTables(applied, l.long)
+	return nil
+}
+
+// Check says why a start would not find what was committed.
+func (l *Log) Check() error { return l.n.log.Check() }
+
+// Close ends the journal's use of the log.
+func (l *Log) Close() error {
+	l.n.storing.setTables(0, nil)
+	return nil
+}

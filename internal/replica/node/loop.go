@@ -1,0 +1,156 @@
+package node
+
+import (
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+)
+
+// run is the loop: it alone calls the Core.
+func (n *Node) run() {
+	defer n.guard("the node's consensus")
+	defer close(n.ended)
+	tick := time.NewTicker(n.o.Election / consensus.TicksPerElection)
+	defer tick.Stop()
+	for {
+		select {
+		case <-n.ending.Done():
+			return
+		case <-tick.C:
+			n.core.Tick(n.now())
+			n.lookAtDisk()
+		case m := <-n.received:
+			n.core.Step(m, n.now())
+		case m := <-n.stored:
+			n.transport.Send(n.core.Stored(m))
+		case f := <-n.calls:
+			f()
+		}
+		n.work()
+	}
+}
+
+// work does what the Core asks for.
+func (n *Node) work() {
+	if lost := n.lost.Swap(nil); lost != nil {
+		for _, id := range *lost {
+			n.core.ReportUnreachable(id)
+		}
+	}
+	for {
+		n.publish()
+		w := n.core.Work(n.now())
+		n.transport.Send(w.Send)
+		n.storing.add(w.Store)
+		for _, m := range w.Apply {
+			if !n.apply(m) {
+				return
+			}
+		}
+		n.answer(w.Reads)
+		n.publish()
+		if len(w.Apply) == 0 {
+			return
+		}
+	}
+}
+
+// apply notes that entries are committed. Replay and the journal have them from the log.
+func (n *Node) apply(m *raftpb.Message) bool {
+	conf, err := n.core.Applied(m)
+	if err != nil {
+		n.fail(err)
+		return false
+	}
+	var last uint64
+	for _, e := range m.GetEntries() {
+		last = e.GetIndex()
+		if p := n.proposed; p != nil && p.at.Index == last {
+			n.proposed = nil
+			p.end(p.at.Term == e.GetTerm())
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if conf != nil {
+		n.conf = conf
+	}
+	n.committed = max(n.committed, last)
+	n.moved.Broadcast()
+	return true
+}
+
+// publish tells others about the office when it has changed. The loop calls it after each
+// event that may change it, and before the Core gets another.
+func (n *Node) publish() {
+	next := n.core.Office()
+	if next == n.view { // the loop alone writes it
+		return
+	}
+	if n.view.Ready && !(next.Ready && next.Term == n.view.Term) {
+		if p := n.proposed; p != nil {
+			n.proposed = nil
+			p.end(false)
+		}
+		n.refuse()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.view
+	n.view = next
+	if n.office != nil && !(next.Ready && next.Term == n.office.term) {
+		n.office.close()
+		n.office = nil
+	}
+	if next.Ready && n.office == nil {
+		n.office = &Office{n: n, term: next.Term, from: n.committed, lease: n.core.Lease(), lost: make(chan struct{})}
+	}
+	if next.Leader != before.Leader || next.Leads != before.Leads {
+		switch {
+		case next.Leads:
+			n.o.Logger.Info("this node leads", "node", n.o.Name, "term", next.Term)
+		case next.Leader != 0:
+			n.o.Logger.Info("this node follows", "node", n.o.Name, "term", next.Term, "leader", n.self.Load().name(next.Leader))
+		case before.Leads:
+			n.o.Logger.Warn("this node has lost its office", "node", n.o.Name, "term", next.Term)
+		}
+	}
+	close(n.changed)
+	n.changed = make(chan struct{})
+	n.moved.Broadcast()
+}
+
+// unreachable notes that a message to a node was lost. The transport calls it, also from the
+// loop's own Send.
+func (n *Node) unreachable(id uint64) {
+	for {
+		old := n.lost.Load()
+		var next []uint64
+		if old != nil {
+			for _, other := range *old {
+				if other == id {
+					return
+				}
+			}
+			next = append(next, *old...)
+		}
+		next = append(next, id)
+		if n.lost.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+// diskPatience is how long the leader's disk may hang before the leadership is given away.
+const diskPatience = 5 * time.Second
+
+// lookAtDisk gives the leadership away while the disk hangs, and ends the node if what it
+// stores would not be found again.
+func (n *Node) lookAtDisk() {
+	if begun := n.storing.since.Load(); begun != 0 && n.core.Office().Ready && n.now()-time.Duration(begun) > diskPatience {
+		n.o.Logger.Warn("the disk does not answer: giving the leadership away", "node", n.o.Name, "for", n.now()-time.Duration(begun))
+		_ = n.core.Transfer(n.best())
+	}
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// Roles of nodes.
+const (
+	Leader    = "leader"
+	Follower  = "follower"
+	Candidate = "candidate" // it knows no leader
+)
+
+// Status is what a node knows of its cluster.
+type Status struct {
+	Name    string `json:"name"`
+	ID      ID     `json:"id"`
+	Cluster ID     `json:"cluster"`
+	Role    string `json:"role"`
+	Term    uint64 `json:"term"`
+	Leader  ID     `json:"leader"` // 0: none is known
+	// Ready: this node leads, and has what earlier leaders have committed.
+	Ready bool `json:"ready"`
+	// Committed is the index of the last entry that this node knows to be committed, Last
+	// that of the last one in its log.
+	Committed uint64   `json:"committed"`
+	Last      uint64   `json:"last"`
+	Members   []Member `json:"members"` // by name
+}
+
+// Member is a node of the cluster as another one knows it.
+type Member struct {
+	Name    string `json:"name"`
+	ID      ID     `json:"id"`
+	Address string `json:"address"` // of its port
+	// What follows only the leader knows. Active: the node has answered within the last election timeout.
+	// Lag is how many entries it lacks.
+	Active bool   `json:"active"`
+	Lag    uint64 `json:"lag"`
+}
+
+// Status gives it. A node that is being closed gives its name only.
+func (n *Node) Status() (s Status) {
+	self := n.self.Load()
+	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Role: Candidate}
+	n.do(func() {
+		view := n.core.Office()
+		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready
+		switch {
+		case view.Leads:
+			s.Role = Leader
+		case view.Leader != 0:
+			s.Role = Follower
+		}
+		s.Last, _ = n.log.LastIndex()
+		progress := n.core.Progress()
+		for _, m := range self.Members {
+			member := Member{Name: m.Name, ID: m.ID, Address: n.addresses[uint64(m.ID)]}
+			if p, ok := progress[uint64(m.ID)]; ok {
+				member.Active, member.Lag = p.Active, s.Last-min(p.Match, s.Last)
+			}
+			s.Members = append(s.Members, member)
+		}
+	})
+	n.mu.Lock()
+	s.Committed = n.committed
+	n.mu.Unlock()
+	slices.SortFunc(s.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// LeaderAddress is the address of the leader's port; false: no leader is known.
+func (s *Status) LeaderAddress() (string, bool) {
+	for _, m := range s.Members {
+		if m.ID == s.Leader {
+			return m.Address, true
+		}
+	}
+	return "", false
+}
+
+// Changes gives a channel that is closed when the role, the term or the leader changes next. A caller
+// gets it before it calls Status, to miss no change.
+func (n *Node) Changes() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+// Transfer gives the leadership away, to a node or, with 0, to the one that is furthest. It
+// returns when this node does not lead any more: another one may not lead yet. It fails with
+// consensus.ErrNotLeader, ErrStopped, or ctx's error.
+func (n *Node) Transfer(ctx context.Context, to ID) error {
+	var err error
+	if !n.do(func() {
+		id := uint64(to)
+		if id == 0 {
+			id = n.best()
+		}
+		err = n.core.Transfer(id)
+	}) {
+		return ErrStopped
+	}
+	for err == nil {
+		changed := n.Changes()
+		n.mu.Lock()
+		leads := n.view.Leads
+		n.mu.Unlock()
+		if !leads {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-n.ending.Done():
+			err = ErrStopped
+		}
+	}
+	return err
+}
+
+// best is the other node that is furthest; 0: there is none that answers. The loop calls it.
+func (n *Node) best() (best uint64) {
+	var match uint64
+	for id, p := range n.core.Progress() {
+		if id != uint64(n.ID()) && p.Active && (best == 0 || p.Match > match) {
+			best, match = id, p.Match
+		}
+	}
+	return best
+}

@@ -1,0 +1,212 @@
+// Package port is the one address on which a node of a cluster listens for the other nodes.
+// What a connection is about is said by its first 16 bytes: messages of the consensus (package
+// transport), questions before a cluster is founded (package node), and what the owner adds
+// with Handle, such as connections of clients that a follower passes on.
+//
+// # Who may connect
+//
+// A program that the nodes take for one of them can change everything that the cluster stores.
+// So nodes prove themselves to each other by certificates (mutual TLS), and a node refuses to
+// listen, or to connect, without that, unless the address is of the loopback interface.
+package port
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+)
+
+// MagicSize is how many bytes say what a connection is about.
+const MagicSize = 16
+
+const (
+	maxStrangers     = 64 // connections that have not yet said what they are about
+	handshakeTimeout = 5 * time.Second
+	acceptPause      = 20 * time.Millisecond
+)
+
+// ErrNeedsTLS: the address is not one of the loopback interface, and there is no mutual TLS.
+var ErrNeedsTLS = errors.New("nodes must prove themselves by certificates, unless they all run on one machine: give a certificate, its key and the CA of the nodes, or use loopback addresses")
+
+// Options of Listen.
+type Options struct {
+	Address string // HOST:PORT
+	// TLS has the node's certificate, and the CA of the nodes in both RootCAs and ClientCAs.
+	// nil: without TLS, which only loopback addresses allow. It is not changed.
+	TLS    *tls.Config
+	Logger *slog.Logger // nil: slog.Default
+}
+
+// Port listens, and connects to the ports of other nodes. Its methods are safe for concurrent
+// use.
+type Port struct {
+	o         Options
+	listener  net.Listener
+	patience  time.Duration // with strangers
+	handlers  sync.Map      // func(net.Conn) by magic
+	strangers chan struct{}
+	ending    context.Context
+	end       context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// Listen listens; connections are accepted when Serve is called. It fails with ErrNeedsTLS, or
+// with what the system says.
+func Listen(o Options) (*Port, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if err := Allows(o.TLS, o.Address); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{o: o, listener: l, patience: handshakeTimeout, strangers: make(chan struct{}, maxStrangers)}
+	p.ending, p.end = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Allows fails with ErrNeedsTLS if nodes must not speak with an address without TLS, and config
+// is nil.
+func Allows(config *tls.Config, address string) error {
+	if config == nil && !isLoopback(address) {
+		return fmt.Errorf("%s: %w", address, ErrNeedsTLS)
+	}
+	return nil
+}
+
+// Allows is the function of this name, for this node's TLS.
+func (p *Port) Allows(address string) error { return Allows(p.o.TLS, address) }
+
+// isLoopback says whether an address is certainly one of the loopback interface: a name
+// other than localhost may become another address later.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// Addr is the address that the node listens on.
+func (p *Port) Addr() net.Addr { return p.listener.Addr() }
+
+// Handle has h called, on a goroutine of its own, with each connection that begins with magic,
+// which has been read and has MagicSize bytes. h closes the connection; it must return soon
+// after Close, which closes it, too. A connection that comes before its Handle is closed.
+func (p *Port) Handle(magic string, h func(net.Conn)) {
+	if _, taken := p.handlers.LoadOrStore(magic, h); taken || len(magic) != MagicSize {
+		panic(fmt.Sprintf("port: %q cannot say what a connection is about", magic))
+	}
+}
+
+// Serve begins to accept connections.
+func (p *Port) Serve() { p.running.Go(p.accept) }
+
+func (p *Port) accept() {
+	defer failstop.End(p.o.Logger, "the listener for nodes")
+	for p.ending.Err() == nil {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			select {
+			case <-p.ending.Done():
+			case <-time.After(acceptPause): // descriptors, for example, may be free again
+			}
+			continue
+		}
+		select {
+		case p.strangers <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		p.running.Go(func() {
+			defer failstop.End(p.o.Logger, "a connection of a node")
+			stop := context.AfterFunc(p.ending, func() { _ = conn.Close() })
+			defer stop()
+			h, secured, err := p.greet(conn)
+			<-p.strangers
+			if err != nil {
+				if p.ending.Err() == nil && !errors.Is(err, io.EOF) {
+					p.o.Logger.Warn("a connection to the cluster's port was closed", "address", conn.RemoteAddr().String(), "error", err)
+				}
+				_ = conn.Close()
+				return
+			}
+			h(secured)
+		})
+	}
+}
+
+// greet finds out who connects, and what about.
+func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
+	_ = conn.SetDeadline(time.Now().Add(p.patience))
+	if p.o.TLS != nil {
+		config := p.o.TLS.Clone()
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		conn = tls.Server(conn, config)
+	}
+	var magic [MagicSize]byte
+	if _, err := io.ReadFull(conn, magic[:]); err != nil {
+		return nil, nil, err
+	}
+	h, known := p.handlers.Load(string(magic[:]))
+	if !known {
+		return nil, nil, fmt.Errorf("it begins with %q, which this program does not know: is it a node of a newer version, or a client that wants the other port?", magic[:])
+	}
+	return h.(func(net.Conn)), conn, conn.SetDeadline(time.Time{})
+}
+
+// Dial connects to another node's port and says what about. It fails with ErrNeedsTLS, or with
+// what the network or TLS say.
+func (p *Port) Dial(ctx context.Context, address, magic string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	return Dial(ctx, p.o.TLS, address, magic)
+}
+
+// Dial is Port.Dial for a program that is no node, until ctx ends.
+func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn net.Conn, err error) {
+	if err := Allows(config, address); err != nil {
+		return nil, err
+	}
+	if config == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	} else {
+		conn, err = (&tls.Dialer{Config: config.Clone()}).DialContext(ctx, "tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err = conn.Write([]byte(magic)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, conn.SetDeadline(time.Time{})
+}
+
+// Close closes the listener and all connections that it has accepted, and waits for their
+// handlers.
+func (p *Port) Close() error {
+	p.end()
+	err := p.listener.Close()
+	p.running.Wait()
+	return err
+}

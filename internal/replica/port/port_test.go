@@ -1,0 +1,99 @@
+package port
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+)
+
+const patience = time.Minute
+
+func listen(t *testing.T) *Port {
+	t.Helper()
+	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// Each connection goes to the handler of what it begins with; another one is closed.
+func TestConnectionsAreToldApart(t *testing.T) {
+	t.Parallel()
+	p := listen(t)
+	for _, name := range []string{"one", "two"} {
+		p.Handle("holdfast test "+name[:2], func(c net.Conn) {
+			defer c.Close()
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			_, _ = io.WriteString(c, name+" has "+line)
+		})
+	}
+	p.Serve()
+	for magic, want := range map[string]string{"holdfast test on": "one has it\n", "holdfast test tw": "two has it\n", "something else..": ""} {
+		c, err := p.Dial(context.Background(), p.Addr().String(), magic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(c, "it\n")
+		got, _ := io.ReadAll(c) // a connection that is closed may be reset
+		if string(got) != want {
+			t.Errorf("%q: got %q, want %q", magic, got, want)
+		}
+		_ = c.Close()
+	}
+}
+
+// Connections that say nothing take a bounded number of places.
+func TestStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	p := listen(t)
+	p.patience = time.Hour
+	p.Serve()
+	var conns []net.Conn
+	for range maxStrangers {
+		c, err := net.Dial("tcp", p.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	for end := time.Now().Add(patience); len(p.strangers) < maxStrangers; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d places are taken of %d", len(p.strangers), len(conns))
+		}
+	}
+	c, err := net.Dial("tcp", p.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one connection more: %d bytes, %v", n, err)
+	}
+}
+
+func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "node-a:7001"} {
+		if _, err := Listen(Options{Address: address}); !errors.Is(err, ErrNeedsTLS) {
+			t.Errorf("%s: %v", address, err)
+		}
+		if _, err := Dial(context.Background(), nil, address, "holdfast test on"); !errors.Is(err, ErrNeedsTLS) {
+			t.Errorf("to %s: %v", address, err)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:7001", "127.9.9.9:7001", "[::1]:7001", "[::ffff:127.0.0.1]:7001", "localhost:7001"} {
+		if !isLoopback(address) {
+			t.Errorf("%s is not taken for a loopback address", address)
+		}
+	}
+}
