@@ -53,6 +53,7 @@ type Options struct {
 	Handler   Handler              // nil: every publish is routed
 	Handled   []string             // topics whose publishes go to Handler; no client may subscribe to them
 	Protected []string             // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+	AwaitRead func() bool          // called after each read of a socket: waits until what was read may be answered from memory; false: never, the server is ending. nil: it always may
 }
 
 // Broker is an MQTT broker. Its methods are safe for concurrent use.
@@ -66,6 +67,7 @@ type Broker struct {
 	handler        Handler
 	reservedTopics reserved.Topics
 	flushers       *transport.Flushers
+	awaitRead      func() bool // nil: memory is always the newest
 
 	mu        lockrank.Mutex[lockrank.Connections]
 	conns     map[*Conn]struct{} // guarded by mu, as all below
@@ -93,7 +95,7 @@ func New(o Options) (*Broker, error) {
 	l := &env.Limits
 	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
-		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
+		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, awaitRead: o.AwaitRead, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	env.Background = b.background

@@ -160,23 +160,19 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		c.readerState.Store(uint32(readerWorks))
 		c.decoding = false
 		if err != nil {
-			if errors.Is(err, transport.ErrClosed) {
-				return false // the server closed it: Shut is still writing the last packets
-			}
-			if errors.Is(err, transport.ErrInterrupted) {
+			switch {
+			case errors.Is(err, transport.ErrClosed): // the server closed it: Shut is still writing the last packets
+			case errors.Is(err, transport.ErrInterrupted):
 				c.TakenOver()
-				return false
-			}
-			if errors.Is(err, transport.ErrNoMemory) {
+			case errors.Is(err, transport.ErrNoMemory):
 				c.fail(errPacketMemory)
-				return false
-			}
-			if errors.Is(err, io.EOF) {
+			case errors.Is(err, io.EOF):
 				c.NoteEnding(peer.Ending{By: peer.ByNetwork, Reason: "the client closed the connection without a DISCONNECT"})
-			} else {
+				c.Transport.Close()
+			default:
 				c.NoteEnding(peer.Ending{By: peer.ByNetwork, Reason: err.Error()})
+				c.Transport.Close()
 			}
-			c.Transport.Close()
 			return false
 		}
 		if c.Replaced.Load() {
@@ -184,6 +180,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		}
 		if c.heard.Load() != heardSweep|heardRelief { // bits instead of a time: a read of the clock would cost more
 			c.heard.Store(heardSweep | heardRelief)
+		}
+		if c.b.awaitRead != nil && !c.b.awaitRead() {
+			c.Disconnect(mqtt.ServerShuttingDown, "this node does not lead the cluster any more")
+			return false
 		}
 		if need, err = c.handleBuffered(); err != nil {
 			c.fail(err)

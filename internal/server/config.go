@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 )
 
 // Config says what a server is. Zero fields mean their default.
@@ -71,6 +72,9 @@ type Config struct {
 	May         access.Permissions   // nil: every client may do everything
 	Policy      string               // file that says what clients may do; empty: May says it
 
+	Cluster    settings.Settings // of the node of a cluster that the server is, see package member; zero: it is by itself
+	Replicated *Replicated       // package member sets it; nil: the server is by itself
+
 	Reload         []Reloader    // what else is read again while the server runs
 	ReloadInterval time.Duration // how often its files are looked at; default DefaultReloadInterval
 }
@@ -107,8 +111,8 @@ func (c *Config) Check() error {
 	return err
 }
 
-// listenConfigs are all listeners, checked.
-func (c *Config) listenConfigs() (all []listen.Config, err error) {
+// ListenConfigs are all listeners, checked.
+func (c *Config) ListenConfigs() (all []listen.Config, err error) {
 	for _, text := range c.Listen {
 		u, err := listen.ParseURL(text)
 		if err != nil {

@@ -159,7 +159,7 @@ func examineMemory(maximum int64) doctor.Finding {
 
 // examineListeners looks whether the addresses are free.
 func (c *Config) examineListeners() (all []doctor.Finding) {
-	configs, err := c.listenConfigs()
+	configs, err := c.ListenConfigs()
 	if err != nil {
 		return []doctor.Finding{doctor.Refused("listeners", err)}
 	}
@@ -188,7 +188,7 @@ func (c *Config) examineListeners() (all []doctor.Finding) {
 
 // examineCertificates looks at the files of all listeners with TLS.
 func (c *Config) examineCertificates() (all []doctor.Finding) {
-	configs, err := c.listenConfigs()
+	configs, err := c.ListenConfigs()
 	if err != nil {
 		return nil // examineListeners says it
 	}

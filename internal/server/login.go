@@ -52,7 +52,7 @@ func (c *Config) login() (auth.Config, error) {
 	login := c.Login
 	login.Anonymous = login.Anonymous || c.AllowAnonymous
 	login.ConnectTime = c.Limits.ConnectTimeout
-	listeners, err := c.listenConfigs()
+	listeners, err := c.ListenConfigs()
 	for _, l := range listeners {
 		login.Certificates = login.Certificates || l.URL.IsTLS() && l.TLS.ClientCA != ""
 	}

@@ -56,6 +56,7 @@ type Server struct {
 	metrics    atomic.Pointer[http.Handler] // nil: there are none yet
 	serving    sync.WaitGroup
 	stop       chan struct{}
+	lost       lost
 	started    time.Time
 	shutdown   sync.Once
 }
@@ -74,7 +75,7 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: cfg, log: logger(cfg), stop: make(chan struct{}), started: time.Now()}
+	s := &Server{config: cfg, log: logger(cfg), stop: make(chan struct{}), lost: newLost(), started: time.Now()}
 	if err := errors.Join(s.openConfiguration(), s.openLogin()); err != nil {
 		return nil, errors.Join(err, s.audit.Close())
 	}
@@ -116,10 +117,13 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 			b.FlushDeferred()
 		}
 	}
-	s.journal, err = journal.Open(journal.Options{
+	options := journal.Options{
 		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables,
-	})
-	if err != nil {
+	}
+	if err := s.replicate(&options); err != nil {
+		return err
+	}
+	if s.journal, err = journal.Open(options); err != nil {
 		return err
 	}
 	if !cfg.Durability.KeepsAcknowledged() {
@@ -145,7 +149,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth, Audit: s.audit, May: cfg.May,
-		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory,
+		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, AwaitRead: s.awaitRead(),
 	})
 	if err != nil {
 		return err
@@ -176,6 +180,9 @@ func (s *Server) awaitClock(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+		if s.config.Replicated != nil {
+			return fmt.Errorf("%w: %w", ErrClockBehind, err)
+		}
 		if !warned {
 			s.log.Warn("waiting before accepting connections", "reason", err)
 		}
@@ -188,7 +195,7 @@ func (s *Server) awaitClock(ctx context.Context) error {
 }
 
 func (s *Server) listen() error {
-	configs, err := s.config.listenConfigs()
+	configs, err := s.config.ListenConfigs()
 	if err != nil {
 		return err
 	}
@@ -203,8 +210,8 @@ func (s *Server) listen() error {
 			s.audit.HandshakeRefused(r.Listener, r.Remote.String(), r.Subject, r.Reason)
 		},
 	}
-	for _, c := range configs {
-		l, err := listen.Open(c, options)
+	for place, c := range configs {
+		l, err := s.openListener(place, c, options)
 		if err != nil {
 			return err
 		}

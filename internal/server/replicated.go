@@ -1,0 +1,96 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+)
+
+// Replicated is what a server has of the cluster, of which it is the leader's part. Package
+// member makes it, one for each server.
+type Replicated struct {
+	// Log is the journal's log. StartContext waits until the node leads.
+	Log *node.Log
+	// Listen opens the listener with this place among Config.ListenConfigs. nil: listen.Open does.
+	Listen func(place int, c listen.Config, o listen.Options) (*listen.Listener, error)
+}
+
+var (
+	// ErrClockBehind: the machine's clock is behind the last version that the store has issued,
+	// so this node must not lead.
+	ErrClockBehind = errors.New("the machine's clock is behind the versions of the store")
+	// errClusterData: the data directory is a node's.
+	errClusterData = errors.New("the data directory belongs to a node of a cluster")
+)
+
+// lost is closed when the journal can't write any more because its node has lost its office.
+type lost struct {
+	once *sync.Once
+	c    chan struct{}
+}
+
+func newLost() lost { return lost{new(sync.Once), make(chan struct{})} }
+
+// Lost is closed when the server must be shut down because what it is told to store is not
+// stored any more: its node does not lead. A server that is by itself ends its process instead.
+func (s *Server) Lost() <-chan struct{} { return s.lost.c }
+
+// replicate sets what a journal needs of the cluster, if there is one.
+func (s *Server) replicate(o *journal.Options) error {
+	r := s.config.Replicated
+	if r == nil {
+		return s.refuseClusterData()
+	}
+	s.setPhase("this node follows the leader of its cluster")
+	o.Log, o.Row = r.Log.Open, r.Log.Row
+	o.Fatal = func(err error) {
+		if !errors.Is(err, journal.ErrLost) {
+			s.log.Error("giving up: writes do not reach the disk", "error", pebblefile.PlainError(err))
+			os.Exit(1)
+		}
+		s.lost.once.Do(func() { close(s.lost.c) })
+	}
+	return nil
+}
+
+// refuseClusterData refuses to run by itself on the data of a node: what it would write the
+// other nodes would never have.
+func (s *Server) refuseClusterData() error {
+	fsys := s.config.FS
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	_, err := fsys.Stat(fsys.PathJoin(s.config.DataDir, node.Dir))
+	if err == nil {
+		return fmt.Errorf("%w: %s has a directory %q; start it as that node, or choose another directory", errClusterData, s.config.DataDir, node.Dir)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory %s cannot be read: %w", s.config.DataDir, err)
+	}
+	return nil
+}
+
+// awaitRead is what the broker has to wait for before it answers; nil: nothing.
+func (s *Server) awaitRead() func() bool {
+	if s.config.Replicated == nil {
+		return nil
+	}
+	return s.config.Replicated.Log.Office().AwaitRead
+}
+
+// openListener opens a listener.
+func (s *Server) openListener(place int, c listen.Config, o listen.Options) (*listen.Listener, error) {
+	if r := s.config.Replicated; r != nil && r.Listen != nil {
+		return r.Listen(place, c, o)
+	}
+	return listen.Open(c, o)
+}
