@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/sessions"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/timers"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
@@ -26,7 +27,7 @@ type Options struct {
 	Rounds  int           // number of kills; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
-	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk and an auditor
+	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk, an auditor and a keeper of timers
 	Sessions bool // run roamers
 	Messages bool // run publishers, subscribers, shared subscriptions, retainers and testators
 
@@ -83,7 +84,8 @@ type run struct {
 	archivist  *store.Archivist // keeps keys for the whole run, over all chapters; nil: Options.Store is false
 	processors []*store.Processor
 	books      *transfers.Books // nil: Options.Store is false
-	bank       []lives.Actor    // the clerk and the auditor of books
+	bank       []lives.Actor    // the keeper, the clerk and the auditor of books
+	keeper     *timers.Keeper   // nil: Options.Store is false
 	roamers    []*sessions.Roamer
 	publishers []*messages.Publisher
 	subs       []*messages.Subscriber
@@ -171,7 +173,8 @@ func (r *run) makeActors() {
 			r.processors = append(r.processors, store.NewProcessor(i, r.actorRand(), ledger))
 		}
 		r.books = transfers.NewBooks()
-		r.bank = []lives.Actor{transfers.NewClerk(r.books, r.actorRand()), transfers.NewAuditor(r.books)}
+		r.keeper = timers.NewKeeper(r.actorRand())
+		r.bank = []lives.Actor{r.keeper, transfers.NewClerk(r.books, r.actorRand()), transfers.NewAuditor(r.books)}
 	}
 	if r.Sessions {
 		for i := range roamers {
@@ -499,5 +502,6 @@ func (r *run) count() {
 		r.sum.Store.Archived = r.archivist.Count
 		r.sum.Processors = r.processors[0].Counts()
 		r.sum.Transfers = r.books.Counts()
+		r.sum.Timers = r.keeper.Counts
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/timers"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -33,6 +34,7 @@ type Summary struct {
 
 	Processors store.ProcessorCounts `json:"processors"`
 	Transfers  transfers.Counts      `json:"transfers"`
+	Timers     timers.Counts         `json:"timers"`
 
 	// Examples are some of the faults counted in Messages, in words.
 	Examples []string `json:"examples,omitempty"`
@@ -136,6 +138,9 @@ func (s *Summary) String() string {
 	}
 	if c := s.Transfers; c.Done > 0 {
 		fmt.Fprintf(&b, "\n  transfers: %d done, %d open at a kill, %d of them done", c.Done, c.Unknown, c.Took)
+	}
+	if c := s.Timers; c.Set > 0 {
+		fmt.Fprintf(&b, "\n  timers: %d set, %d cancelled, %d came, %d requests open at a kill", c.Set, c.Cancelled, c.Came, c.Unknown)
 	}
 	if c := s.Sessions; c.Resumed > 0 {
 		fmt.Fprintf(&b, "\n  sessions: %d resumed, %d subscriptions checked", c.Resumed, c.Checks)

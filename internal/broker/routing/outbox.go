@@ -287,8 +287,8 @@ func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
 		x.settling[i].Commit(x.t, batch)
 	}
 	later = x.held.Commit(x.t, batch)
-	if x.change != nil {
-		later = max(later, x.change.Looked) // the reply says whether there were such timers
+	if x.change != nil && x.change.Looked > max(batch, later) {
+		later = x.change.Looked // the reply says whether there were such timers; without rows batch may be earlier
 	}
 	x.done()
 	if len(x.settling) > 0 {
