@@ -109,66 +109,6 @@ func TestConfigChecks(t *testing.T) {
 	}
 }
 
-func TestPages(t *testing.T) {
-	t.Parallel()
-	for payload, want := range map[string]struct {
-		keys  int
-		token string
-		ok    bool
-	}{
-		"*1\r\n*0\r\n":                         {0, "", true},
-		"*1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n":   {2, "", true},
-		"*2\r\n*1\r\n$1\r\na\r\n$3\r\ntok\r\n": {1, "tok", true},
-		"*2\r\n*0\r\n$3\r\ntok\r\n":            {0, "tok", true},
-		"*0\r\n":                               {},
-		"*1\r\n$1\r\na\r\n":                    {},
-		"*1\r\n*1\r\n:1\r\n":                   {},
-		"*2\r\n*0\r\n:1\r\n":                   {},
-		"*3\r\n*0\r\n$1\r\na\r\n$1\r\nb\r\n":   {},
-		"+OK\r\n":                              {},
-	} {
-		r, err := protocol.ParseReply([]byte(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys, token, ok := page(&reply{Response: r}, false)
-		if len(keys) != want.keys || string(token) != want.token || ok != want.ok {
-			t.Errorf("%q: %d keys, token %q, %v; want %+v", payload, len(keys), token, ok, want)
-		}
-	}
-}
-
-// The same of a page with values.
-func TestPageWithValues(t *testing.T) {
-	t.Parallel()
-	for payload, ok := range map[string]bool{
-		"*1\r\n*0\r\n": true,
-		"*1\r\n*1\r\n*3\r\n$1\r\na\r\n$1\r\nv\r\n$5\r\n1:2:n\r\n":                true,
-		"*2\r\n*1\r\n*3\r\n$1\r\na\r\n$-1\r\n$5\r\n1:2:n\r\n$3\r\ntok\r\n":       true,
-		"*1\r\n*1\r\n$1\r\na\r\n":                                                false,
-		"*1\r\n*1\r\n*2\r\n$1\r\na\r\n$1\r\nv\r\n":                               false,
-		"*1\r\n*1\r\n*3\r\n:1\r\n$1\r\nv\r\n$5\r\n1:2:n\r\n":                     false,
-		"*1\r\n*1\r\n*3\r\n$1\r\na\r\n:1\r\n$5\r\n1:2:n\r\n":                     false,
-		"*1\r\n*1\r\n*3\r\n$1\r\na\r\n$1\r\nv\r\n$3\r\n1:2\r\n":                  false,
-		"*1\r\n*1\r\n*3\r\n$1\r\na\r\n$1\r\nv\r\n$-1\r\n":                        false,
-		"*1\r\n*1\r\n*4\r\n$1\r\na\r\n$1\r\nv\r\n$5\r\n1:2:n\r\n$5\r\n1:2:n\r\n": false,
-	} {
-		r, err := protocol.ParseReply([]byte(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries, _, got := page(&reply{Response: r}, true)
-		if got != ok {
-			t.Errorf("%q: %v, want %v", payload, got, ok)
-		}
-		for _, e := range entries {
-			if e.Key != "a" || e.TooLarge != (e.Bytes == nil) || e.Version.String() != "1:2:n" {
-				t.Errorf("%q: %+v", payload, e)
-			}
-		}
-	}
-}
-
 func TestReasonCodes(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[ReasonCode]string{

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
+	"github.com/holdfast-mqtt/holdfast/client/internal/pages"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
@@ -18,16 +20,24 @@ type Entry struct {
 	// TooLarge: the key has a value that doesn't fit in a packet of the size that
 	// [WithMaxPacketSize] allows. Bytes is nil; the Version is the value's.
 	TooLarge bool
+
+	// With [Details]:
+	Expiry       time.Duration // until the key expires, in whole milliseconds; 0: it never does
+	FencingToken hlc.Timestamp // that protects the key; zero: none
 }
 
 // ScanOption configures one [Client.Scan] or [Client.ScanValues].
 type ScanOption interface{ applyScan(*scanArgs) }
 
-type scanArgs struct{ values, binary bool }
+type scanArgs struct{ pages.Options }
 
 type scanFunc func(*scanArgs)
 
 func (f scanFunc) applyScan(a *scanArgs) { f(a) }
+
+// Details has [Client.ScanValues] say of each key when it expires and which fencing token
+// protects it. [Client.Scan] ignores it. A server that does not know of it refuses.
+func Details() ScanOption { return scanFunc(func(a *scanArgs) { a.Details = true }) }
 
 // BinaryKeys lists keys that are not UTF-8 as well. The pattern, which need not be UTF-8
 // either, is then matched byte by byte: `?` stands for one byte, and what stands in
@@ -44,7 +54,7 @@ type PatternOption interface {
 
 type binaryKeys struct{}
 
-func (binaryKeys) applyScan(a *scanArgs)   { a.binary = true }
+func (binaryKeys) applyScan(a *scanArgs)   { a.Binary = true }
 func (binaryKeys) applyWatch(a *watchArgs) { a.binary = true }
 
 // LiteralPattern returns a pattern that matches the text s and nothing else, as a whole
@@ -85,10 +95,11 @@ func (c *Client) ScanValues(ctx context.Context, pattern string, opts ...ScanOpt
 }
 
 func (c *Client) scan(ctx context.Context, pattern string, values bool, opts []ScanOption) iter.Seq2[Entry, error] {
-	a := scanArgs{values: values}
+	var a scanArgs
 	for _, o := range opts {
 		o.applyScan(&a)
 	}
+	a.Values, a.Details = values, a.Details && values
 	return func(yield func(Entry, error) bool) {
 		var token []byte
 		for {
@@ -112,17 +123,7 @@ func (c *Client) scan(ctx context.Context, pattern string, values bool, opts []S
 
 // scanPage fetches one page; next is nil after the last.
 func (c *Client) scanPage(ctx context.Context, pattern string, token []byte, a *scanArgs) (entries []Entry, next []byte, err error) {
-	args := [][]byte{[]byte("SCAN"), []byte(pattern)}
-	if token != nil {
-		args = append(args, token)
-	}
-	if a.values {
-		args = append(args, []byte("VALUES"))
-	}
-	if a.binary {
-		args = append(args, []byte("BINARY"))
-	}
-	r := newRequest("scan", pattern, args...)
+	r := newRequest("scan", pattern, a.Words(pattern, token)...)
 	answer, err := c.do(ctx, r)
 	if errors.Is(err, ErrSyntax) {
 		return nil, nil, fmt.Errorf("%w: a pattern has from 1 to %d bytes, and in brackets at least one character or a range from a lower to a higher one", err, protocol.MaxPattern)
@@ -130,56 +131,13 @@ func (c *Client) scanPage(ctx context.Context, pattern string, token []byte, a *
 	if err != nil {
 		return nil, nil, err
 	}
-	if entries, next, ok := page(&answer, a.values); ok {
-		return entries, next, nil
+	found, next, ok := a.Read(&answer.Response)
+	if !ok {
+		return nil, nil, r.unexpected(&answer)
 	}
-	return nil, nil, r.unexpected(&answer)
-}
-
-// page takes *1 *n keys and *2 *n keys $token apart (protocol, section 7). With
-// values there is an array of key, value and version instead of each key.
-func page(a *reply, values bool) (entries []Entry, next []byte, ok bool) {
-	if a.Kind != protocol.Array || len(a.Array) < 1 || len(a.Array) > 2 || a.Array[0].Kind != protocol.Array {
-		return nil, nil, false
+	for i := range found {
+		f := &found[i]
+		entries = append(entries, Entry{f.Key, Value{Bytes: f.Value, Version: f.Version}, f.TooLarge, f.Expiry, f.Token})
 	}
-	entries = make([]Entry, len(a.Array[0].Array))
-	for i := range entries {
-		read := entries[i].readKey
-		if values {
-			read = entries[i].readAll
-		}
-		if !read(&a.Array[0].Array[i]) {
-			return nil, nil, false
-		}
-	}
-	if len(a.Array) == 1 {
-		return entries, nil, true
-	}
-	if a.Array[1].Kind != protocol.Blob {
-		return nil, nil, false
-	}
-	return entries, a.Array[1].Blob, true
-}
-
-func (e *Entry) readKey(r *protocol.Response) (ok bool) {
-	e.Key = string(r.Blob)
-	return r.Kind == protocol.Blob
-}
-
-func (e *Entry) readAll(r *protocol.Response) (ok bool) {
-	if r.Kind != protocol.Array || len(r.Array) != 3 || !e.readKey(&r.Array[0]) {
-		return false
-	}
-	value, version := &r.Array[1], &r.Array[2]
-	switch value.Kind {
-	case protocol.Blob:
-		e.Bytes = append([]byte{}, value.Blob...) // not a view of the whole page
-	case protocol.Nil:
-		e.TooLarge = true
-	default:
-		return false
-	}
-	var err error
-	e.Version, err = hlc.ParseBytes(version.Blob)
-	return err == nil
+	return entries, next, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
@@ -147,6 +148,42 @@ func TestScanOfKeyThatIsTooLong(t *testing.T) {
 	for key, err := range small.Scan(t.Context(), "*") {
 		if !errors.Is(err, client.ErrPageTooLarge) {
 			t.Errorf("%q, %v", key, err)
+		}
+	}
+}
+
+// With Details a key comes with its expiry and its fencing token.
+func TestScanDetails(t *testing.T) {
+	t.Parallel()
+	c := dial(t, testserver.Run(t).Addr)
+	ctx := within(t, patience)
+	set, err := c.Set(ctx, "a", []byte("plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := set.Version
+	if _, err := c.Set(ctx, "b", []byte("fenced"), client.Fencing(plain), client.Expiry(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	var got []client.Entry
+	for e, err := range c.ScanValues(ctx, "*", client.Details()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e)
+	}
+	if len(got) != 2 {
+		t.Fatalf("%d keys, want 2", len(got))
+	}
+	if a := got[0]; a.Expiry != 0 || !a.FencingToken.IsZero() || string(a.Bytes) != "plain" || a.Version != plain {
+		t.Errorf("%+v, want a plain key of version %v", a, plain)
+	}
+	if b := got[1]; b.Expiry <= 0 || b.Expiry > time.Hour || b.FencingToken != plain || string(b.Bytes) != "fenced" {
+		t.Errorf("%+v, want a key with an hour and the token %v", b, plain)
+	}
+	for key, err := range c.Scan(ctx, "*", client.Details()) {
+		if err != nil || key == "" {
+			t.Errorf("without values: %q, %v", key, err)
 		}
 	}
 }

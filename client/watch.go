@@ -157,7 +157,7 @@ func (c *Client) finder(pattern string, a *watchArgs) watches.Finder {
 	return watches.Finder{
 		Interval: a.rescan,
 		Scan: func(ctx context.Context) iter.Seq2[string, error] {
-			return c.Scan(ctx, pattern, scanFunc(func(s *scanArgs) { s.binary = a.binary }))
+			return c.Scan(ctx, pattern, scanFunc(func(s *scanArgs) { s.Binary = a.binary }))
 		},
 		Get: func(ctx context.Context, key string) (watches.State, error) {
 			v, found, err := c.Get(ctx, key)

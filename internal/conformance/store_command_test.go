@@ -354,6 +354,9 @@ func TestStoreScanWithOptions(t *testing.T) {
 	r.want("*1\r\n*2\r\n"+blob("scan/a")+blob("scan/\xff"), "SCAN", "scan/*", "BINARY")
 	r.want("*1\r\n*2\r\n"+textEntry+oddEntry, "SCAN", "scan/*", "VALUES", "BINARY")
 	r.want("*1\r\n*1\r\n"+oddEntry, "SCAN", "scan/[!\x00-\x7f]", "binary", "values")
+	details := textEntry[len("*3\r\n"):]
+	r.want("*1\r\n*1\r\n*5\r\n"+details+":-1\r\n$-1\r\n", "SCAN", "scan/*", "VALUES", "DETAILS")
+	r.want(failure("syntax error"), "SCAN", "scan/*", "DETAILS")
 	r.want(failure("syntax error"), "SCAN", "scan/\xff", "VALUES")
 	r.want(failure("syntax error"), "SCAN", "*", "VALUES", "VALUES")
 	r.want(failure("wrong number of arguments"), "SCAN", "*", "VALUES", "token")
@@ -373,7 +376,7 @@ func TestStoreScanFitsTheClientsPackets(t *testing.T) {
 		all.want(ok, "SET", key, strings.Repeat("v", i*40))
 		want = append(want, key)
 	}
-	for _, options := range [][]string{nil, {"VALUES"}, {"BINARY"}} {
+	for _, options := range [][]string{nil, {"VALUES"}, {"BINARY"}, {"VALUES", "DETAILS"}} {
 		const most = 1700
 		r := n.requester(mqtttest.MaximumPacketSize(most))
 		var got []string
@@ -384,7 +387,7 @@ func TestStoreScanFitsTheClientsPackets(t *testing.T) {
 			if !strings.HasPrefix(answer, "*") {
 				t.Fatalf("%q: got %q after %d keys", args, answer, len(got))
 			}
-			leftOut += strings.Count(answer, "$-1\r\n")
+			leftOut += strings.Count(answer, "\r\n$-1\r\n$")
 			for i := range want {
 				if strings.Contains(answer, blob(want[i])) {
 					got = append(got, want[i])

@@ -84,11 +84,14 @@ func (sc scanned) Find(key []byte, value bool) (found statestore.PageValue, live
 	}
 	if value {
 		var e statestore.Entry
-		sh.table.Entry(r, &e)
+		sh.table.FencedEntry(r, &e)
 		if !r.Lasting() { // else its bytes never change
 			e.Value = append([]byte{}, e.Value...)
 		}
-		found = statestore.PageValue{Bytes: e.Value, Version: e.Version}
+		found = statestore.PageValue{Bytes: e.Value, Version: e.Version, Token: e.Token}
+		if e.DeadlineMs != 0 {
+			found.ExpiryMs = max(1, e.DeadlineMs-sc.nowMs)
+		}
 	}
 	return found, true
 }

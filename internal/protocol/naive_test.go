@@ -77,18 +77,19 @@ func naiveParse(payload string, current bool) (statestore.Command, statestore.Fa
 }
 
 func naiveScan(args []string) (statestore.Command, statestore.Fault) {
-	if len(args) < 2 || len(args) > 5 {
+	if len(args) < 2 || len(args) > 6 {
 		return statestore.Command{}, statestore.WrongArgumentCount
 	}
 	cmd := statestore.Command{Verb: statestore.Scan, Key: []byte(args[1])}
 	options := args[2:]
-	if len(options) > 0 && naiveUpper(options[0]) != "VALUES" && naiveUpper(options[0]) != "BINARY" {
+	names := map[string]bool{"VALUES": true, "DETAILS": true, "BINARY": true}
+	if len(options) > 0 && !names[naiveUpper(options[0])] {
 		cmd.HasToken, cmd.Value, options = true, []byte(options[0]), options[1:]
 	}
 	seen := map[string]bool{}
 	for _, option := range options {
 		option = naiveUpper(option)
-		if option != "VALUES" && option != "BINARY" {
+		if !names[option] {
 			return cmd, statestore.WrongArgumentCount
 		}
 		if seen[option] {
@@ -96,8 +97,8 @@ func naiveScan(args []string) (statestore.Command, statestore.Fault) {
 		}
 		seen[option] = true
 	}
-	cmd.Values, cmd.Binary = seen["VALUES"], seen["BINARY"]
-	if len(args[1]) > 1024 || !cmd.Binary && !glob.Valid([]byte(args[1])) || cmd.Binary && !glob.ValidBytes([]byte(args[1])) {
+	cmd.Values, cmd.Details, cmd.Binary = seen["VALUES"], seen["DETAILS"], seen["BINARY"]
+	if cmd.Details && !cmd.Values || len(args[1]) > 1024 || !cmd.Binary && !glob.Valid([]byte(args[1])) || cmd.Binary && !glob.ValidBytes([]byte(args[1])) {
 		return cmd, statestore.Syntax
 	}
 	return cmd, statestore.None
@@ -326,7 +327,7 @@ func agree(t interface{ Fatalf(string, ...any) }, payload []byte) {
 func TestParseAgreesWithTheNaiveParser(t *testing.T) {
 	t.Parallel()
 	word := rapid.OneOf(
-		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep", "DEL", "VALUES", "values", "BINARY", "Binary", "\xff"}),
+		rapid.SampledFrom([]string{"NX", "nx", "NEX", "nex", "PX", "px", "VER", "Ver", "STOP", "GET", "get", "-", "", "k", "*", "CTX", "ctx", "KEEP", "keep", "DEL", "VALUES", "values", "DETAILS", "details", "BINARY", "Binary", "\xff"}),
 		rapid.SampledFrom([]string{"5", "0", "1.5", "1,5", "0.0", "007", "1:2:n", "001:02:n", "1:2", "9223372036854775807", "9223372036854775807.5"}),
 		rapid.StringMatching(`[0-9]{1,20}[.,]?[0-9]{0,3}`),
 	)

@@ -293,11 +293,11 @@ func parseKeyNotify(cmd *statestore.Command, args *arguments) statestore.Fault {
 	return statestore.None
 }
 
-// parseScan reads SCAN pattern [token] [VALUES] [BINARY]. No token is as short as the
-// name of an option. An empty pattern is malformed like any other, hence a syntax error
+// parseScan reads SCAN pattern [token] [VALUES [DETAILS]] [BINARY], the options in any
+// order. No token is as short as the name of an option. An empty pattern is malformed like any other, hence a syntax error
 // (protocol, section 7), and so is one that is too long.
 func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
-	if args.count < 2 || args.count > 5 {
+	if args.count < 2 || args.count > 6 {
 		return statestore.WrongArgumentCount
 	}
 	cmd.Key = args.blob[1]
@@ -306,6 +306,8 @@ func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
 		switch {
 		case isWord(arg, "values"):
 			option = &cmd.Values
+		case isWord(arg, "details"):
+			option = &cmd.Details
 		case isWord(arg, "binary"):
 			option = &cmd.Binary
 		case i == 0:
@@ -320,7 +322,7 @@ func parseScan(cmd *statestore.Command, args *arguments) statestore.Fault {
 		}
 		*option = true
 	}
-	if len(cmd.Key) > MaxPattern || !validPattern(cmd) {
+	if cmd.Details && !cmd.Values || len(cmd.Key) > MaxPattern || !validPattern(cmd) {
 		return statestore.Syntax
 	}
 	return statestore.None

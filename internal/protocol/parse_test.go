@@ -292,7 +292,7 @@ var badCommands = []struct {
 	{"SCAN without a pattern", "SCAN", statestore.WrongArgumentCount},
 	{"SCAN with two tokens", "SCAN * a b", statestore.WrongArgumentCount},
 	{"SCAN with a token behind an option", "SCAN * VALUES token", statestore.WrongArgumentCount},
-	{"SCAN with an argument too many", "SCAN * token VALUES BINARY x", statestore.WrongArgumentCount},
+	{"SCAN with an argument too many", "SCAN * token VALUES DETAILS BINARY x", statestore.WrongArgumentCount},
 
 	{"NX with NEX", "SET key value NX NEX", statestore.Syntax},
 	{"NEX with NX", "SET key value NEX PX 5 NX", statestore.Syntax},
@@ -341,6 +341,8 @@ var badCommands = []struct {
 	{"a pattern that is not UTF-8, with values", "SCAN \xff VALUES", statestore.Syntax},
 	{"a malformed pattern of bytes", "SCAN [\xff BINARY", statestore.Syntax},
 	{"SCAN with VALUES twice", "SCAN * VALUES values", statestore.Syntax},
+	{"SCAN with DETAILS twice", "SCAN * VALUES DETAILS details", statestore.Syntax},
+	{"SCAN with DETAILS and without VALUES", "SCAN * DETAILS", statestore.Syntax},
 	{"SCAN with BINARY twice", "SCAN * token BINARY binary", statestore.Syntax},
 
 	{"LOAD without a message", "LOAD key", statestore.WrongArgumentCount},
@@ -456,11 +458,13 @@ func TestSection7ScanArguments(t *testing.T) {
 func TestSection7ScanOptions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]statestore.Command{
-		"SCAN a* VALUES":              {Values: true},
-		"SCAN a* binary":              {Binary: true},
-		"SCAN a* BINARY values":       {Values: true, Binary: true},
-		"SCAN a* token VALUES":        {HasToken: true, Value: []byte("token"), Values: true},
-		"SCAN a* token VALUES BINARY": {HasToken: true, Value: []byte("token"), Values: true, Binary: true},
+		"SCAN a* VALUES":                      {Values: true},
+		"SCAN a* binary":                      {Binary: true},
+		"SCAN a* BINARY values":               {Values: true, Binary: true},
+		"SCAN a* token VALUES":                {HasToken: true, Value: []byte("token"), Values: true},
+		"SCAN a* token VALUES BINARY":         {HasToken: true, Value: []byte("token"), Values: true, Binary: true},
+		"SCAN a* details VALUES":              {Values: true, Details: true},
+		"SCAN a* token BINARY DETAILS VALUES": {HasToken: true, Value: []byte("token"), Values: true, Details: true, Binary: true},
 	} {
 		want.Verb, want.Key = statestore.Scan, []byte("a*")
 		if got, f := parse(words(text)); f != statestore.None || differ(got, want) != "" {

@@ -61,7 +61,7 @@ const ValueTail = "\r\n"
 
 // appendPage appends SCAN's page: its keys and, if there is more, the token
 // (protocol, section 7). With values, an array of key, value and version stands in
-// the place of each key.
+// the place of each key; with details, it has expiry and fencing token as well.
 func appendPage(dst []byte, r *statestore.Reply) []byte {
 	size := 1
 	if len(r.Next) > 0 {
@@ -69,13 +69,20 @@ func appendPage(dst []byte, r *statestore.Reply) []byte {
 	}
 	dst = appendHead(dst, '*', size)
 	dst = appendHead(dst, '*', len(r.Keys))
+	elements := 3
+	if r.Details {
+		elements = 5
+	}
 	for i, key := range r.Keys {
 		if r.Values != nil {
-			dst = appendHead(dst, '*', 3)
+			dst = appendHead(dst, '*', elements)
 		}
 		dst = appendBlob(dst, key)
 		if r.Values != nil {
 			dst = appendPageValue(dst, &r.Values[i])
+		}
+		if r.Details {
+			dst = appendDetails(dst, &r.Values[i])
 		}
 	}
 	if len(r.Next) > 0 {
@@ -113,6 +120,19 @@ func appendPageValue(dst []byte, v *statestore.PageValue) []byte {
 		dst = appendBlob(dst, v.Bytes)
 	}
 	return appendVersion(dst, v.Version)
+}
+
+func appendDetails(dst []byte, v *statestore.PageValue) []byte {
+	expiry := v.ExpiryMs
+	if expiry == 0 {
+		expiry = -1
+	}
+	dst = strconv.AppendInt(append(dst, ':'), expiry, 10)
+	dst = append(dst, "\r\n"...)
+	if v.Token.IsZero() {
+		return appendNil(dst)
+	}
+	return appendVersion(dst, v.Token)
 }
 
 func appendVersion(dst []byte, v hlc.Timestamp) []byte {

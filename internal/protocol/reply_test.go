@@ -56,6 +56,16 @@ var replies = []struct {
 			{Version: hlc.Timestamp{Wall: 9, Counter: 3, Node: "n"}},
 		},
 	}, "*2\r\n*3\r\n*3\r\n$2\r\nk1\r\n$2\r\nv\xff\r\n$5\r\n7:1:n\r\n*3\r\n$2\r\nk2\r\n$0\r\n\r\n$5\r\n8:2:n\r\n*3\r\n$2\r\nk3\r\n$-1\r\n$5\r\n9:3:n\r\n$5\r\ntoken\r\n", ""},
+	{"SCAN with details", statestore.Reply{
+		Kind: statestore.Page, Keys: [][]byte{[]byte("a"), []byte("b"), []byte("c")}, Details: true,
+		Values: []statestore.PageValue{
+			{Bytes: []byte("v"), Version: hlc.Timestamp{Wall: 5, Counter: 6, Node: "n"}},
+			{Bytes: []byte(""), Version: hlc.Timestamp{Wall: 5, Counter: 7, Node: "n"}, ExpiryMs: 1 << 40, Token: hlc.Timestamp{Wall: 4, Counter: 2, Node: "m"}},
+			{Version: hlc.Timestamp{Wall: 5, Counter: 8, Node: "n"}, ExpiryMs: 1},
+		},
+	}, "*1\r\n*3\r\n*5\r\n$1\r\na\r\n$1\r\nv\r\n$5\r\n5:6:n\r\n:-1\r\n$-1\r\n" +
+		"*5\r\n$1\r\nb\r\n$0\r\n\r\n$5\r\n5:7:n\r\n:1099511627776\r\n$5\r\n4:2:m\r\n" +
+		"*5\r\n$1\r\nc\r\n$-1\r\n$5\r\n5:8:n\r\n:1\r\n$-1\r\n", ""},
 	{"TIMERS, nothing", statestore.Reply{Kind: statestore.TimerPage}, "*1\r\n*0\r\n", ""},
 	{"TIMERS, more to come", statestore.Reply{
 		Kind: statestore.TimerPage, Next: []byte("b"),

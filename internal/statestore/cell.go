@@ -226,6 +226,7 @@ type Reply struct {
 	KeepMs  int64         // of a STORE or TXN: for how long its message is remembered, if that is not what it has asked for
 	TimeMs  int64         // of an Error with TimestampAhead: the machine's wall clock; 0: not said
 	Keys    [][]byte      // of a Page
+	Details bool          // of a Page: Values have tokens and expiries as well
 	Values  []PageValue   // of a Page that was asked for values, one for each of Keys; of a Transacted: versions, one for each write; else nil
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
 	Next    []byte        // of a Page: the token of the next one; of a TimerPage the last ID; empty: this is the last
@@ -244,6 +245,10 @@ type TimerEntry struct {
 type PageValue struct {
 	Bytes   []byte        // nil: the value doesn't fit in a packet that the client takes
 	Version hlc.Timestamp // of the value
+
+	// Of a Page that was asked for details:
+	Token    hlc.Timestamp // the fencing token that protects the key; zero: none
+	ExpiryMs int64         // until the key expires; 0: it never does
 }
 
 // EventKind says what happened to a key. The zero value is no event.

@@ -86,6 +86,7 @@ type Command struct {
 	Stop      bool // KEYNOTIFY … STOP
 	HasToken  bool // SCAN with a token, or TIMERS with an ID, which is in Value then
 	Values    bool // SCAN … VALUES: the page has values and versions
+	Details   bool // SCAN … VALUES DETAILS: and fencing tokens and expiries
 	Binary    bool // SCAN … BINARY: keys that are not UTF-8 count, and all are matched byte by byte
 
 	// Denied is what the permission check found. It is judged in its turn, which

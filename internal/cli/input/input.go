@@ -39,6 +39,10 @@ func Lines(r io.Reader, null bool, most int) iter.Seq2[[]byte, error] {
 	if null {
 		end, name = 0, "NUL"
 	}
+	source := "standard input"
+	if file, is := r.(*os.File); is && file != os.Stdin {
+		source = file.Name()
+	}
 	return func(yield func([]byte, error) bool) {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, most)
@@ -58,9 +62,9 @@ func Lines(r io.Reader, null bool, most int) iter.Seq2[[]byte, error] {
 		}
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(nil, fmt.Errorf("standard input: more than %d bytes without %s", most, name))
+			yield(nil, fmt.Errorf("%s: more than %d bytes without %s", source, most, name))
 		case err != nil:
-			yield(nil, fmt.Errorf("standard input: %w", err))
+			yield(nil, fmt.Errorf("%s: %w", source, err))
 		}
 	}
 }

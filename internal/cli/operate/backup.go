@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
@@ -31,9 +32,9 @@ The data of a stopped server can be copied like any directory.`,
   holdfast backup --data /var/lib/holdfast /backups/today`,
 		Args: flags.Args("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bar := newProgressLine(cmd.ErrOrStderr(), "copied")
-			done, err := server.Backup(cmd.Context(), data, args[0], copies, bar.show)
-			bar.end()
+			bar := output.NewProgress(cmd.ErrOrStderr())
+			done, err := server.Backup(cmd.Context(), data, args[0], copies, shower(bar, "copied"))
+			bar.End()
 			if err != nil {
 				return err
 			}

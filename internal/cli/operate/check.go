@@ -32,10 +32,10 @@ output), 2 it could not be checked.`,
   holdfast check --data /var/lib/holdfast`,
 		Args: flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			bar := newProgressLine(cmd.ErrOrStderr(), "checked")
+			bar := output.NewProgress(cmd.ErrOrStderr())
 			cfg.Logger = slog.New(slog.DiscardHandler) // the report has what it would log
-			report, err := server.Check(cfg, bar.show)
-			bar.end()
+			report, err := server.Check(cfg, shower(bar, "checked"))
+			bar.End()
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -23,9 +24,9 @@ before it is moved to NEW. Then start a server with --data NEW.`,
   holdfast serve --data /var/lib/holdfast`,
 		Args: flags.Args("backup"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bar := newProgressLine(cmd.ErrOrStderr(), "copied")
-			report, _, err := server.Restore(args[0], data, bar.show)
-			bar.end()
+			bar := output.NewProgress(cmd.ErrOrStderr())
+			report, _, err := server.Restore(args[0], data, shower(bar, "copied"))
+			bar.End()
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/secure"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/serve"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/timers"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/transfer"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/txn"
 )
 
@@ -68,7 +69,7 @@ taken from that variable of the environment if they are not given.`,
 	root.AddCommand(
 		serve.NewCommand(version), serve.NewConfigCommand(), serve.NewDoctorCommand(), operate.NewCheckCommand(), operate.NewBackupCommand(), operate.NewRestoreCommand(), operate.NewSalvageCommand(), operate.NewSessionCommand(), operate.NewHealthCommand(),
 		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
-		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), deadletters.NewCommand(&c), timers.NewCommand(&c), bench.NewCommand(&c),
+		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), transfer.NewExportCommand(&c), transfer.NewImportCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), deadletters.NewCommand(&c), timers.NewCommand(&c), bench.NewCommand(&c),
 		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(),
 		newVersionCommand(version),
 	)

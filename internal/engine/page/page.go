@@ -25,11 +25,14 @@ const (
 
 // What a page takes in a packet besides keys, values and versions, in bytes, at most:
 // the heads of the two arrays, the head and end of a blob string, and of an entry with
-// a value the head of its array.
+// a value the head of its array; and the digits of a version.
 const (
 	pageAround  = 32
 	blobAround  = 16
 	entryAround = 4 + 2*blobAround
+
+	detailsAround = 2 * blobAround // an integer, and what is around a token
+	versionDigits = 2*20 + len("::")
 )
 
 // Source is what a page asks the engine while it is filled.
@@ -111,7 +114,7 @@ func (p *Page) Reply() statestore.Reply {
 	if p.tooLong && len(p.keys) == 0 || p.more && !p.moved && !p.o.Source.Gone() {
 		return statestore.Reply{Kind: statestore.Error, Fault: statestore.PageTooLarge}
 	}
-	reply := statestore.Reply{Kind: statestore.Page, Keys: p.keys, Values: p.values}
+	reply := statestore.Reply{Kind: statestore.Page, Keys: p.keys, Values: p.values, Details: p.cmd.Details}
 	if p.more {
 		reply.Next = statestore.EncodeToken(nil, p.cmd.Key, p.last)
 	}
@@ -195,7 +198,10 @@ func (p *Page) add(key []byte) bool {
 	}
 	packet := p.packet + blobAround + len(key)
 	if p.cmd.Values {
-		packet += entryAround + len(v.Bytes) + len(v.Version.Node) + 2*20 + len("::")
+		packet += entryAround + len(v.Bytes) + len(v.Version.Node) + versionDigits
+	}
+	if p.cmd.Details {
+		packet += detailsAround + len(v.Token.Node) + versionDigits
 	}
 	if !p.fits(packet, key) {
 		if len(p.keys) > 0 {
