@@ -20,6 +20,7 @@
 //
 //	m|format   version of this layout, written when the directory is created
 //	m|applied  the last batch whose rows are in the database
+//	m|raft     in a cluster: the term of that batch, and the membership (package node)
 //	m|disguise  the log's mask (package wal)
 //	m|logged   present: there is a log, always with a segment
 //	m|meta     the record that Options.Meta gives, rewritten when it changed

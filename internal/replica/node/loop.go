@@ -22,7 +22,9 @@ func (n *Node) run() {
 			n.core.Tick(n.now())
 			n.lookAtDisk()
 		case m := <-n.received:
-			n.core.Step(m, n.now())
+			if n.hasRoomFor(m) {
+				n.core.Step(m, n.now())
+			}
 		case m := <-n.stored:
 			n.transport.Send(n.core.Stored(m))
 		case f := <-n.calls:
@@ -31,6 +33,16 @@ func (n *Node) run() {
 		n.work()
 	}
 }
+
+// hasRoomFor says whether the log may take a leader's entries. They are in memory until the
+// database has their rows in tables, so a follower whose database does not keep up loses
+// messages, and is sent the entries again.
+func (n *Node) hasRoomFor(m *raftpb.Message) bool {
+	return m.GetType() != raftpb.MsgApp || len(m.GetEntries()) == 0 || n.log.Bytes() <= logSlack*n.o.LogKeep
+}
+
+// logSlack times Options.LogKeep is what the log of a follower has at most, but for one message.
+const logSlack = 2
 
 // work does what the Core asks for.
 func (n *Node) work() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -61,7 +62,9 @@ type Options struct {
 	// on the lease, and so on clocks that run nearly at the same rate.
 	QuorumReads bool
 	// LogKeep is how many bytes of entries the node keeps, in memory and on the disk, for
-	// followers that are behind. 0: DefaultLogKeep.
+	// followers that are behind: half of it at least, and more while the database does not
+	// have their rows in tables, up to twice as much on a follower. One that lacks entries
+	// which all others have dropped cannot catch up. 0: DefaultLogKeep.
 	LogKeep int64
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
@@ -95,9 +98,10 @@ type Node struct {
 	lost     atomic.Pointer[[]uint64]
 
 	// The loop's.
-	proposed *proposal // under way; nil: none
-	asking   *question // a round of AskQuorum; nil: none is under way
-	wants    *question // readers that wait for the next one; nil: none do
+	proposed   *proposal     // under way; nil: none
+	saidBehind time.Duration // when noSnapshot last said so, by now; 0: never
+	asking     *question     // a round of AskQuorum; nil: none is under way
+	wants      *question     // readers that wait for the next one; nil: none do
 
 	storing storing
 
@@ -262,7 +266,7 @@ func (n *Node) found(ctx context.Context) error {
 var founded = raftlog.Position{Index: 1, Term: 1}
 
 // openLog opens the Raft log, with what the database says.
-func (n *Node) openLog() error {
+func (n *Node) openLog() (err error) {
 	applied, conf, err := n.readApplied()
 	if err != nil {
 		return err
@@ -275,6 +279,11 @@ func (n *Node) openLog() error {
 		slices.Sort(conf.Voters)
 	}
 	n.conf, n.committed = conf, applied.Index
+	defer func() {
+		if err == nil {
+			n.log.SetSnapshots(n.noSnapshot)
+		}
+	}()
 	n.log, err = raftlog.Open(raftlog.Options{
 		FS: n.o.FS, Dir: n.o.FS.PathJoin(n.dir(), "raft"), Applied: applied, Conf: conf, Fsyncs: n.fsyncs,
 	})
@@ -319,6 +328,19 @@ func (n *Node) readApplied() (at raftlog.Position, conf *raftpb.ConfState, err e
 	conf = &raftpb.ConfState{}
 	err = proto.Unmarshal(row[8:], conf)
 	return raftlog.Position{Index: binary.BigEndian.Uint64(index), Term: binary.BigEndian.Uint64(row)}, conf, err
+}
+
+// behindPause is how often it is worth a log line that a node is too far behind.
+const behindPause = time.Minute
+
+// noSnapshot is called, by the loop, when a follower needs entries that the log does not have
+// any more.
+func (n *Node) noSnapshot() (*raftpb.Snapshot, error) {
+	if now := n.now(); n.saidBehind == 0 || now-n.saidBehind > behindPause {
+		n.saidBehind = now
+		n.o.Logger.Error("a node has been away for too long: it lacks entries that this one does not have any more, so it cannot catch up and does not count for the quorum; this version cannot send it all data", "node", n.o.Name, "begins", n.log.Base().Index+1)
+	}
+	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }
 
 // readRow reads a row; nil: there is none.

@@ -44,7 +44,8 @@ type cluster struct {
 	peers []Peer
 	dirs  map[string]string
 	log   *logs.Text
-	o     Options // what all nodes have in common
+	o     Options  // what all nodes have in common
+	net   *network // nil: nodes reach each other without one
 }
 
 func newCluster(t testing.TB, names ...string) *cluster {
@@ -59,6 +60,9 @@ func newCluster(t testing.TB, names ...string) *cluster {
 func (c *cluster) options(name string) Options {
 	o := c.o
 	o.Dir, o.Name, o.Peers = c.dirs[name], name, c.peers
+	if c.net != nil {
+		o.Peers = c.net.as(name, c.peers)
+	}
 	o.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("node", name)
 	o.Fatal = func(err error) { c.t.Errorf("Fatal: %v", err) }
 	return o
