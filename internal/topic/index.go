@@ -266,9 +266,7 @@ var slash = []byte{'/'}
 
 // match appends what matches the rest of a name, which begins at a child of n.
 func (n *node[V]) match(rest []byte, out []V) []V {
-	if n.below != nil {
-		out = append(out, n.below.values...)
-	}
+	out = n.below.appendTo(out)
 	level, after, more := bytes.Cut(rest, slash)
 	if n.plus != nil {
 		out = n.plus.matchRest(after, more, out)
@@ -284,11 +282,6 @@ func (n *node[V]) matchRest(rest []byte, more bool, out []V) []V {
 	if more {
 		return n.match(rest, out)
 	}
-	if n.here != nil {
-		out = append(out, n.here.values...)
-	}
-	if n.below != nil {
-		out = append(out, n.below.values...)
-	}
-	return out
+	out = n.here.appendTo(out)
+	return n.below.appendTo(out)
 }

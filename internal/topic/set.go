@@ -10,6 +10,17 @@ type set[V comparable] struct {
 	at     map[V]int // position in values; nil while the set is small
 }
 
+// appendTo appends the values; those of nil are none. Most sets have one.
+func (s *set[V]) appendTo(out []V) []V {
+	switch {
+	case s == nil:
+		return out
+	case len(s.values) == 1:
+		return append(out, s.values[0])
+	}
+	return append(out, s.values...)
+}
+
 func (s *set[V]) position(v V) (int, bool) {
 	if s.at != nil {
 		i, ok := s.at[v]

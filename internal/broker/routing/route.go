@@ -45,14 +45,26 @@ func ChainMatches(t *session.Turn, matches []*session.Subscription) []session.Li
 	clear(t.Seen)
 	t.Chain = slices.Grow(t.Chain[:0], len(matches))[:len(matches)]
 	clear(t.Chain)
+	var s *session.Session // of the match before, which is noted in t.Seen when another follows
+	last := 0
 	for i, sub := range matches {
 		if sub.Session == nil {
 			continue
 		}
-		if last, again := t.Seen[sub.Session]; again {
-			t.Chain[last].Next, t.Chain[i].Follows = i, true
+		if sub.Session != s {
+			if s != nil {
+				t.Seen[s] = last
+			}
+			s = sub.Session
+			before, again := t.Seen[s]
+			if !again {
+				last = i
+				continue
+			}
+			last = before
 		}
-		t.Seen[sub.Session] = i
+		t.Chain[last].Next, t.Chain[i].Follows = i, true
+		last = i
 	}
 	return t.Chain
 }
