@@ -46,7 +46,7 @@ var rooms = []room{
 	{"MQTT: encode", "#e0b040", []string{"internal/mqtt.", "internal/protocol."}},
 	{"store: service and rules", "#0b6e4f", []string{"internal/service.", "internal/engine.", "internal/statestore.", "github.com/holdfast-mqtt/holdfast/hlc."}},
 	{"broker and transport", "#5fb58c", []string{"internal/broker.", "internal/topic.", "internal/transport."}},
-	{"journal: the log and its fsync", "#8e5572", []string{"journal.(*writeLog)", "linuxFile).SyncData"}},
+	{"journal: the log and its fsync", "#8e5572", []string{"internal/wal.", "linuxFile).SyncData"}},
 	{"journal: rows, and Pebble", "#c79bb0", []string{"internal/journal.", "cockroachdb/pebble"}},
 }
 

@@ -48,7 +48,8 @@ func TestRoomOf(t *testing.T) {
 		want  string
 	}{
 		{[]string{"syscall.RawSyscall", "github.com/holdfast-mqtt/holdfast/internal/transport.callNow", "github.com/holdfast-mqtt/holdfast/internal/transport.writeNow", "github.com/holdfast-mqtt/holdfast/internal/transport.writeOnce", "github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).read"}, "write system call"},
-		{[]string{"syscall.Syscall", "github.com/cockroachdb/pebble/v2/vfs.(*linuxFile).SyncData", "github.com/holdfast-mqtt/holdfast/internal/journal.(*writeLog).sync"}, "journal: the log and its fsync"},
+		{[]string{"syscall.Syscall", "github.com/cockroachdb/pebble/v2/vfs.(*linuxFile).SyncData", "github.com/holdfast-mqtt/holdfast/internal/wal.(*Log).sync"}, "journal: the log and its fsync"},
+		{[]string{"hash/crc32.update", "github.com/holdfast-mqtt/holdfast/internal/wal.(*Log).Commit", "github.com/holdfast-mqtt/holdfast/internal/journal.(*Journal).runCommitter"}, "journal: the log and its fsync"},
 		{[]string{"runtime.memmove", "github.com/cockroachdb/pebble/v2.(*Batch).Set", "github.com/holdfast-mqtt/holdfast/internal/engine.(*turn).commit"}, "journal: rows, and Pebble"},
 		{[]string{"runtime.mapaccess", "github.com/holdfast-mqtt/holdfast/internal/engine.(*session).write", "github.com/holdfast-mqtt/holdfast/internal/broker.(*Conn).read"}, "store: service and rules"},
 		{[]string{"runtime.futex", "runtime.schedule"}, elsewhere.name},
