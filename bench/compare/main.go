@@ -86,17 +86,17 @@ func main() {
 	binary := flag.String("holdfast", "", "`FILE` to measure as Holdfast, instead of one built from this repository")
 	profiles := flag.Bool("profile", false, "instead of comparing, profile the server and draw where a request's time goes: profile.svg and profile.md")
 	asBystanders := flag.String(bystanders.Flag, "", "instead of comparing, be clients of the server at `ADDR` until the input ends: what a run starts beside notifications")
+	first := flag.Bool(bystanders.FirstFlag, false, "with a real-time priority")
 	floodOf := flag.String(greedy.Flag, "", "instead of comparing, be the clients of the flood -flood at the server at `ADDR`: what a run starts beside the part greedy")
 	floodWeb := flag.String(greedy.WebFlag, "", "the server's `ADDR` for WebSocket")
-	floodYields := flag.Bool(greedy.YieldingFlag, false, "leave the processors to all other processes")
 	flag.Parse()
 	log.SetFlags(0)
 	if *asBystanders != "" {
-		exit(bystanders.Ask(*asBystanders))
+		exit(bystanders.Ask(*asBystanders, *first))
 		return
 	}
 	if *floodOf != "" {
-		exit(greedy.BeFlood(servers.At(*floodOf, *floodWeb), *flood, *floodYields))
+		exit(greedy.BeFlood(servers.At(*floodOf, *floodWeb), *flood))
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -32,6 +32,7 @@ type Clients struct{ *process.Helper }
 const (
 	bystanderCount = 4
 	Flag           = "bystanders-of"
+	FirstFlag      = "bystanders-first"
 )
 
 // Request is one request of a bystander's.
@@ -40,9 +41,10 @@ type Request struct {
 	Took int64 // ns
 }
 
-// Start starts the process and waits until it asks.
-func Start(addr string) (*Clients, error) {
-	p, err := process.StartHelper("-"+Flag, addr)
+// Start starts the process and waits until it asks. first: it gets a processor as soon as
+// it wants one, whatever else runs there.
+func Start(addr string, first bool) (*Clients, error) {
+	p, err := process.StartHelper("-"+Flag, addr, fmt.Sprintf("-%s=%v", FirstFlag, first))
 	if err != nil {
 		return nil, fmt.Errorf("bystanders: %w", err)
 	}
@@ -62,7 +64,12 @@ func (b *Clients) Stop() ([]Request, error) {
 }
 
 // Ask is what the process does. The keys have been set.
-func Ask(addr string) error {
+func Ask(addr string, first bool) error {
+	if first {
+		if err := process.GoFirst(); err != nil {
+			return err
+		}
+	}
 	t := servers.At(addr, "")
 	clients, err := load.DialAll(t, bystanderCount, client.Script{Verb: "GET", Value: strings.Repeat("v", 64), Window: 1}, load.KeyNames(100))
 	if err != nil {

@@ -104,12 +104,15 @@ func Of(r *report.Report) []report.Goal {
 	goal(notify.Work(most), "other clients' p99 ≤ 2 × meanwhile", ratio(meanwhile, quiet), 2, ok1 && ok2, true, "%.2f × (%.2f ms : %.2f ms)", ratio(meanwhile, quiet), meanwhile, quiet)
 
 	for _, flood := range greedy.Floods() {
-		quiet, ok1 := r.Value(greedy.Work(flood), servers.Holdfast, greedy.Quiet)
-		meanwhile, ok2 := r.Value(greedy.Work(flood), servers.Holdfast, greedy.Meanwhile)
-		elsewhere, _ := r.Value(greedy.Work(flood), servers.Holdfast, greedy.Elsewhere)
-		yielding, _ := r.Value(greedy.Work(flood), servers.Holdfast, greedy.Meanwhile+greedy.Yielding)
+		value := func(what string) (float64, bool) { return r.Value(greedy.Work(flood), servers.Holdfast, what) }
+		terms := ""
+		if _, ok := value(greedy.Meanwhile + greedy.Apart); ok {
+			terms = greedy.Apart
+		}
+		quiet, ok1 := value(greedy.Quiet + terms)
+		meanwhile, ok2 := value(greedy.Meanwhile + terms)
 		goal(greedy.Work(flood), "p99 ≤ 5 × quiet", ratio(meanwhile, quiet), 5, ok1 && ok2, true,
-			"%.2f × quiet, %.2f × an idle bare loop's meanwhile (%.2f : %.2f : %.2f ms); %.2f × quiet with the flood's clients yielding", ratio(meanwhile, quiet), ratio(meanwhile, elsewhere), meanwhile, quiet, elsewhere, ratio(yielding, quiet))
+			"%.2f × (%.2f ms : %.2f ms)%s", ratio(meanwhile, quiet), meanwhile, quiet, terms)
 	}
 	return all
 }

@@ -7,12 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/process"
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/servers"
@@ -21,21 +17,15 @@ import (
 // floodClients are the greedy clients, a process of their own. It connects nothing before
 // it is told to begin, and floods the server until its input is closed; then it writes how
 // many bytes its clients have sent and received.
-//
-// On a network each of them has a machine of its own. Here they share the processors with
-// the server and with those whose waits are measured. Yielding clients have the lowest
-// priority that Linux has, SCHED_IDLE: they get only the time that no other process wants.
-// What the flood sends then is what the server makes time for.
 type floodClients struct{ *process.Helper }
 
 const (
-	Flag         = "flood-of"
-	WebFlag      = "flood-websocket"
-	YieldingFlag = "flood-yields"
+	Flag    = "flood-of"
+	WebFlag = "flood-websocket"
 )
 
-func startFlood(t *servers.Target, g *greedy, yielding bool) (*floodClients, error) {
-	p, err := process.StartHelper("-"+Flag, t.Addr, "-"+WebFlag, t.WebSocket, "-flood", g.what, fmt.Sprintf("-%s=%v", YieldingFlag, yielding))
+func startFlood(t *servers.Target, g *greedy) (*floodClients, error) {
+	p, err := process.StartHelper("-"+Flag, t.Addr, "-"+WebFlag, t.WebSocket, "-flood", g.what)
 	if err != nil {
 		return nil, fmt.Errorf("the clients of the flood: %w", err)
 	}
@@ -56,18 +46,8 @@ func (f *floodClients) stop() (bytes int64, err error) {
 }
 
 // BeFlood is what the process does.
-func BeFlood(t *servers.Target, what string, yielding bool) error {
-	if yielding {
-		if err := yieldProcessors(); err != nil {
-			return err
-		}
-	}
-	var g *greedy
-	for i := range greedies {
-		if greedies[i].what == what {
-			g = &greedies[i]
-		}
-	}
+func BeFlood(t *servers.Target, what string) error {
+	g := named(what)
 	if g == nil {
 		return fmt.Errorf("no flood is named %q", what)
 	}
@@ -92,22 +72,11 @@ func BeFlood(t *servers.Target, what string, yielding bool) error {
 	return errors.Join(append(failures, binary.Write(os.Stdout, binary.NativeEndian, total))...)
 }
 
-// yieldProcessors gives each thread of the process, and with that those that it will have,
-// the lowest priority.
-func yieldProcessors() error {
-	for range 2 { // a thread may begin while the others are looked at
-		threads, err := filepath.Glob("/proc/self/task/*")
-		if err != nil {
-			return err
-		}
-		for _, path := range threads {
-			id, err := strconv.Atoi(filepath.Base(path))
-			if err != nil {
-				return err
-			}
-			if err := unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil && err != unix.ESRCH {
-				return fmt.Errorf("the priority of the flood's clients: %w", err)
-			}
+// named finds a flood.
+func named(what string) *greedy {
+	for _, g := range append([]greedy{subscribed}, greedies...) {
+		if g.what == what {
+			return &g
 		}
 	}
 	return nil

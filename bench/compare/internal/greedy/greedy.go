@@ -30,21 +30,25 @@ import (
 // Work names what greedy clients do to a server while others ask it.
 func Work(what string) string { return "others' GET beside " + what }
 
-// The figures of a flood. Each but the first has one for clients that share the
-// processors with the server on the same terms, and one for clients that leave them to it.
+// The figures of a flood. Each has one for clients that share the processors with the
+// server on the same terms, and all but Elsewhere one for clients Apart.
 const (
 	Quiet          = "GET p99, quiet"
 	Meanwhile      = "GET p99, meanwhile"
 	Elsewhere      = "GET p99 from a bare loop that does nothing else, meanwhile"
 	rate           = "flood, sent and received"
 	processorsUsed = "processors that the server used"
-	Yielding       = ", the flood's clients yielding"
+	Baseline       = "GET p99, beside the same subscriptions and no retained messages"
+	Apart          = ", the flood's clients on a processor of their own"
 )
 
 // greedy is one way to ask a server for more work than it can do.
 type greedy struct {
 	what    string
 	clients int
+	// baseline has the flood's clients do what is not to be counted as the flood: "quiet" is
+	// what others feel beside it. nil: quiet is without these clients.
+	baseline *greedy
 	// prepare makes what a flood needs, such as retained messages; nil: nothing.
 	prepare func(run *work.Run, t *servers.Target) error
 	// flood keeps the server busy until stop is closed, and counts the bytes. A
@@ -57,9 +61,13 @@ var greedies = []greedy{
 	{what: "publishes with 838840 user properties", clients: 4, flood: floodProperties},
 	{what: "SUBSCRIBEs of 478374 filters", clients: 4, flood: floodFilters},
 	{what: "50 floods of WebSocket pings", clients: 50, flood: floodPings},
-	{what: "50 subscriptions to all of a million retained messages", clients: 50, prepare: prepareRetained, flood: floodRetained},
+	{what: "50 subscriptions to all of a million retained messages", clients: 50, baseline: &subscribed, prepare: prepareRetained, flood: floodRetained},
 	{what: "50 floods of publishes at QoS 0", clients: 50, flood: floodPublishes},
 }
+
+// subscribed is 50 subscriptions to all topics, with no retained messages. Their clients
+// receive the responses to the others' GETs, too: each GET is a fan-out to 51 connections.
+var subscribed = greedy{what: "50 subscriptions to all topics", clients: 50, flood: holdSubscriptions}
 
 // Floods names the floods.
 func Floods() (names []string) {
@@ -69,15 +77,32 @@ func Floods() (names []string) {
 	return names
 }
 
-// Measure measures, for the floods whose names contain a text, what clients that ask for a little feel while others ask for as
-// much as they can. The floods and the bystanders share the processors with the
-// server: what is left of a wait when a bare loop that does nothing else answers
-// the same requests, no server can avoid.
+// layout is how the processes of a measurement share the machine's processors.
+//
+// On a network each client has a machine of its own. Here all of them share the processors
+// with the server: what is measured is also what the flood's clients take. Apart, these have
+// one half of the processors. The server has the other half, which the bystanders use as
+// well: little, and as soon as they want, as they have a real-time priority. So what they
+// wait for is the server.
+type layout struct {
+	suffix string // of the figures' names
+	apart  bool
+}
+
+// repeats is how often each flood is measured in a layout; the figures are medians.
+const repeats = 3
+
+var layouts = []layout{{}, {suffix: Apart, apart: true}}
+
+// Measure measures, for the floods whose names contain a text, what clients that ask for a
+// little feel while others ask for as much as they can. In the layout where all processes
+// share the processors, what is left of a wait when a bare loop that does nothing else
+// answers the same requests, no server can avoid.
 func Measure(ctx context.Context, run *work.Run, floods string) error {
 	idle := run.Lab.Start(ctx, servers.BareLoop)
 	if idle != nil {
 		defer idle.Stop()
-		if err := load.Preload(idle, load.KeyNames(100), strings.Repeat("v", 64), 1, 50); err != nil {
+		if err := preload(idle); err != nil {
 			return err
 		}
 	}
@@ -85,50 +110,83 @@ func Measure(ctx context.Context, run *work.Run, floods string) error {
 		if !strings.Contains(g.what, floods) {
 			continue
 		}
-		t := run.Lab.Start(ctx, servers.Holdfast)
-		if t == nil {
-			return nil
-		}
-		err := besideGreedy(run, t, idle, &g)
-		t.Stop()
-		if err != nil {
-			return fmt.Errorf("%s: %w", g.what, err)
+		for _, l := range layouts {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := besideGreedy(ctx, run, idle, &g, l); err != nil {
+				return fmt.Errorf("%s: %w", g.what, err)
+			}
 		}
 	}
 	return nil
 }
 
-func besideGreedy(run *work.Run, t, idle *servers.Target, g *greedy) error {
-	if err := load.Preload(t, load.KeyNames(100), strings.Repeat("v", 64), 1, 50); err != nil {
+func preload(t *servers.Target) error {
+	return load.Preload(t, load.KeyNames(100), strings.Repeat("v", 64), 1, 50)
+}
+
+// besideGreedy measures one flood in one layout.
+func besideGreedy(ctx context.Context, run *work.Run, idle *servers.Target, g *greedy, l layout) error {
+	var own, others process.Processors // of the server and the bystanders, of the flood
+	if l.apart {
+		var ok bool
+		if own, others, ok = process.Halves(); !ok {
+			return nil
+		}
+	}
+	m := func(what string, value float64, unit string) {
+		run.Report.Measure(Work(g.what), servers.Holdfast, what+l.suffix, value, unit)
+	}
+	var t *servers.Target
+	if err := process.On(own, func() error { t = run.Lab.Start(ctx, servers.Holdfast); return nil }); err != nil {
 		return err
+	}
+	if t == nil {
+		return nil
+	}
+	defer t.Stop()
+	if err := preload(t); err != nil {
+		return err
+	}
+	beside := func(asks *servers.Target, g *greedy) (flooded, error) {
+		var all []flooded
+		for range min(repeats, run.Report.Rounds) {
+			f, err := askBeside(run, t, asks, g, l, own, others)
+			if err != nil {
+				return flooded{}, err
+			}
+			all = append(all, f)
+		}
+		return medians(all), nil
+	}
+	if g.baseline != nil {
+		f, err := beside(t, g.baseline)
+		if err != nil {
+			return err
+		}
+		m(Baseline, f.meanwhile, "ms")
 	}
 	if g.prepare != nil {
 		if err := g.prepare(run, t); err != nil {
 			return err
 		}
 	}
-	m := func(what string, value float64, unit string) {
-		run.Report.Measure(Work(g.what), t.Name, what, value, unit)
+	f, err := beside(t, g)
+	if err != nil {
+		return err
 	}
-	for _, yielding := range []string{"", Yielding} {
-		f, err := askBeside(run, t, t, g, yielding != "")
-		if err != nil {
-			return err
-		}
-		if yielding == "" {
-			m(Quiet, f.quiet, "ms")
-		}
-		m(Meanwhile+yielding, f.meanwhile, "ms")
-		m(rate+yielding, f.rate, "MB/s")
-		m(processorsUsed+yielding, f.processors, "")
-		if idle == nil {
-			continue
-		}
-		if f, err = askBeside(run, t, idle, g, yielding != ""); err != nil {
-			return err
-		}
-		m(Elsewhere+yielding, f.meanwhile, "ms")
+	m(Quiet, f.quiet, "ms")
+	m(Meanwhile, f.meanwhile, "ms")
+	m(rate, f.rate, "MB/s")
+	m(processorsUsed, f.processors, "")
+	if idle == nil || l.apart {
+		return nil
 	}
+	if f, err = beside(idle, g); err != nil {
+		return err
+	}
+	m(Elsewhere, f.meanwhile, "ms")
 	return nil
 }
 
@@ -139,14 +197,32 @@ type flooded struct {
 	processors       float64 // that the server used
 }
 
+// medians are those of several measurements.
+func medians(all []flooded) flooded {
+	of := func(value func(f flooded) float64) float64 {
+		values := make([]float64, len(all))
+		for i, f := range all {
+			values[i] = value(f)
+		}
+		return report.Median(values)
+	}
+	return flooded{
+		quiet:      of(func(f flooded) float64 { return f.quiet }),
+		meanwhile:  of(func(f flooded) float64 { return f.meanwhile }),
+		rate:       of(func(f flooded) float64 { return f.rate }),
+		processors: of(func(f flooded) float64 { return f.processors }),
+	}
+}
+
 // askBeside has bystanders ask one server before and while t is flooded.
-func askBeside(run *work.Run, t, asks *servers.Target, g *greedy, yielding bool) (flooded, error) {
-	flood, err := startFlood(t, g, yielding)
+func askBeside(run *work.Run, t, asks *servers.Target, g *greedy, l layout, own, others process.Processors) (flooded, error) {
+	var flood *floodClients
+	var by *bystanders.Clients
+	err := process.On(others, func() (err error) { flood, err = startFlood(t, g); return err })
 	if err != nil {
 		return flooded{}, err
 	}
-	by, err := bystanders.Start(asks.Addr)
-	if err != nil {
+	if err := process.On(own, func() (err error) { by, err = bystanders.Start(asks.Addr, l.apart); return err }); err != nil {
 		flood.stop()
 		return flooded{}, err
 	}
@@ -341,6 +417,18 @@ func prepareRetained(run *work.Run, t *servers.Target) error {
 	}
 	_, _, err := retained.Store(t, plants)
 	return err
+}
+
+// holdSubscriptions subscribes to everything once.
+func holdSubscriptions(t *servers.Target, _ int, stop <-chan struct{}, count *atomic.Int64) error {
+	c, err := connectTo(t, "#")()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	go discard(c, count)
+	<-stop
+	return nil
 }
 
 // floodRetained subscribes to everything again and again.

@@ -236,7 +236,7 @@ func disturb(ctx context.Context, run *work.Run, t *servers.Target, w *watchers,
 		return nil, nil, err
 	}
 	defer writer.Close()
-	by, err := bystanders.Start(asks.Addr)
+	by, err := bystanders.Start(asks.Addr, false)
 	if err != nil {
 		return nil, nil, err
 	}
