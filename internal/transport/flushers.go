@@ -34,10 +34,11 @@ type Flushers struct {
 // delays the last of ten thousand connections; a larger one delays other clients.
 const bulkPortion = 64
 
-// soonPortion is the same for soon, while clients that wait for their answers ask. Their
-// requests may be what fills the queue: beside 50 subscribers of # each GET has 51
-// receivers. Two flushers that always find a connection keep both processors, and the
-// next request waits up to 10 ms, until the scheduler preempts one of them.
+// soonPortion is the same for soon, while clients that wait for their answers ask and greedy
+// readers work (Gate.Pass). The requests of the former may be what fills the queue: beside
+// 50 subscribers of # each GET has 51 receivers. Two flushers that always find a connection
+// keep both processors, and the next request waits up to 10 ms, until the scheduler preempts
+// one of them.
 const soonPortion = 8
 
 // NewFlushers starts flushers for n processors; n <= 0 means GOMAXPROCS. Those of soon

@@ -161,12 +161,15 @@ func (g *Gate) Yield() {
 
 // Pass is called, between two portions of its work, by a goroutine outside that doesn't
 // serve one client that waits: a flusher. It lets clients that wait for their answers go
-// first if they have asked lately, and otherwise returns at once. It doesn't pause: that would
-// hold up the fan-out of a client that waits for its answers, and gained nothing for others.
+// first if they have asked lately and greedy readers are at work, and otherwise returns at
+// once: without greedy readers what a flusher writes are these clients' answers, and a pause
+// between them costs more than it gains (SETs of 200 clients were half as many). It doesn't
+// sleep: that would hold up the fan-out of a client that waits for its answers, and gained
+// nothing for others.
 func (g *Gate) Pass() {
 	g.mu.Lock()
 	g.look()
-	if !g.asked() {
+	if !g.asked() || g.inside == 0 && len(g.queue) == 0 {
 		g.mu.Unlock()
 		return
 	}

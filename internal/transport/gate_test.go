@@ -135,7 +135,8 @@ func TestThoseWhoEnterPauseWhileOthersWork(t *testing.T) {
 	enter("the others have gone", 2)
 }
 
-// A goroutine that works outside, such as a flusher, needn't yield for clients that don't ask.
+// A goroutine that works outside, such as a flusher, yields only for clients that ask, and
+// only beside greedy readers.
 func TestThoseOutsidePassWhileOthersWork(t *testing.T) {
 	t.Parallel()
 	g, clock := testGate(t)
@@ -152,13 +153,17 @@ func TestThoseOutsidePassWhileOthersWork(t *testing.T) {
 			t.Errorf("%s: yielded %v, want %v", what, used, want)
 		}
 	}
+	g.Enter()
 	pass("no others work", false)
 	g.NoteOther()
-	pass("others work", true)
+	pass("others and a greedy reader work", true)
 	clock.Add(int64(othersStay) - 1)
 	pass("they may ask again", true)
 	clock.Add(1)
 	pass("the others have gone", false)
+	g.Leave()
+	g.NoteOther()
+	pass("no greedy reader works", false)
 	if g.inside != 0 {
 		t.Errorf("%d are inside at the end", g.inside)
 	}
