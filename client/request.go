@@ -21,8 +21,7 @@ type request struct {
 	retry   bool   // … but RetryWrites was given
 	invalid error
 
-	operations []transact.Operation // of a transaction
-	settles    []transact.Settling  // the messages that it acknowledges
+	txn *transact.Request // nil: it is no transaction
 }
 
 // reply is the answer to a request.
@@ -75,7 +74,7 @@ func (c *Client) do(ctx context.Context, r *request) (reply, error) {
 
 // send sends a request over a link, and waits for the answer.
 func (r *request) send(ctx context.Context, l *invoke.Link) (reply, error) {
-	if r.settles != nil {
+	if r.txn != nil && len(r.txn.Settles) > 0 {
 		return r.settle(ctx, l)
 	}
 	open, err := l.Do(ctx, &r.Request, nil)
@@ -104,7 +103,7 @@ func awaitEnd(ctx context.Context, l *invoke.Link) bool {
 
 // judge turns an -ERR answer into an error.
 func (r *request) judge(a *reply) error {
-	if a.Kind == protocol.Error && r.operations != nil {
+	if a.Kind == protocol.Error && r.txn != nil {
 		return r.wrap(r.operationError(string(a.Text), a.Quota))
 	}
 	if a.Kind == protocol.Error {

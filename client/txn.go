@@ -18,14 +18,13 @@ func (c *Client) Txn() *txn.Txn { return txn.New(c.transact) }
 
 // transact carries a transaction out.
 func (c *Client) transact(ctx context.Context, t *transact.Request) (*transact.Answer, error) {
-	r := &request{op: "txn", Request: invoke.Request{Payload: transact.Payload(t.Operations)}, operations: t.Operations, settles: t.Settles}
-	if len(t.Operations) > 0 {
-		r.key = t.Operations[0].About
-	}
+	r := &request{op: "txn", Request: invoke.Request{Payload: t.Payload()}, txn: t}
+	_, key, any := t.Operation(1)
+	r.key = key
 	if t.Err != nil {
 		return nil, r.wrap(fmt.Errorf("%w: %w", ErrInvalidOption, t.Err))
 	}
-	if len(t.Operations) == 0 {
+	if !any {
 		return nil, r.wrap(fmt.Errorf("%w: the transaction is empty: give it a condition, a write or a message", ErrWrongArgumentCount))
 	}
 	r.asWrite(c.cfg, &writeArgs{retry: t.Retry})
@@ -41,17 +40,17 @@ func (c *Client) transact(ctx context.Context, t *transact.Request) (*transact.A
 
 // settle is send for a transaction that acknowledges messages.
 func (r *request) settle(ctx context.Context, l *invoke.Link) (reply, error) {
-	switch err := transact.Begin(r.settles, l.Conn); {
+	switch err := transact.Begin(r.txn.Settles, l.Conn); {
 	case errors.Is(err, ErrStaleDelivery):
 		return reply{}, err
 	case err != nil:
 		return reply{}, fmt.Errorf("%w: %w", ErrInvalidOption, err)
 	}
 	open, err := l.Do(ctx, &r.Request, func(a reply, err error) {
-		transact.End(r.settles, err == nil && transact.IsCommitted(&a.Response))
+		transact.End(r.txn.Settles, err == nil && transact.IsCommitted(&a.Response))
 	})
 	if err != nil {
-		transact.End(r.settles, false)
+		transact.End(r.txn.Settles, false)
 		return reply{}, err
 	}
 	return l.Await(ctx, open) // the answer counts when it comes later, too
@@ -59,10 +58,10 @@ func (r *request) settle(ctx context.Context, l *invoke.Link) (reply, error) {
 
 // operationError makes an error of the text of one, which may be about an operation.
 func (r *request) operationError(text, quota string) error {
-	op, rest := protocol.SplitOperation(text)
-	if op < 1 || op > len(r.operations) {
+	number, rest := protocol.SplitOperation(text)
+	name, key, ok := r.txn.Operation(number)
+	if !ok {
 		return storeError(text)
 	}
-	o := r.operations[op-1]
-	return &txn.OperationError{Operation: o.Name, Key: o.About, Quota: quota, Err: storeError(rest)}
+	return &txn.OperationError{Operation: name, Key: key, Number: number, Quota: quota, Err: storeError(rest)}
 }

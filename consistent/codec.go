@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
@@ -84,28 +82,7 @@ func Event(source, id, eventType string, v any) (Message, error) {
 	if !ok {
 		m = JSON("", v)
 	}
-	if reason, broken := m.UserProperties.Get(event.Broken); broken {
-		return Message{}, fmt.Errorf("event: %w: %s", client.ErrInvalidOption, reason)
-	}
-	if eventType == "" {
-		eventType, _ = m.UserProperties.Get("type")
-	}
-	set := UserProperties{
-		{Name: "specversion", Value: "1.0"}, {Name: "id", Value: id}, {Name: "source", Value: source},
-		{Name: "type", Value: eventType}, {Name: "time", Value: time.Now().UTC().Format(time.RFC3339Nano)},
-	}
-	for _, u := range set {
-		if !event.ValidText(u.Value) || u.Value == "" {
-			return Message{}, fmt.Errorf("event: %w: its %s is %q: give a text of MQTT that is not empty", client.ErrInvalidOption, u.Name, u.Value)
-		}
-	}
-	for _, u := range m.UserProperties {
-		if _, replaced := set.Get(u.Name); !replaced {
-			set = append(set, u)
-		}
-	}
-	m.UserProperties = set
-	return m, nil
+	return event.Of(m, source, id, eventType)
 }
 
 // Reply makes an output that answers the message: v as JSON, or a [Message] from [Encoded]

@@ -81,6 +81,9 @@ func (c *Connection) Transact(ctx context.Context, r TxnRequest) (TxnResult, err
 	return commit.Send(ctx, c.messages.Client(), &r)
 }
 
+// TransactsTogether implements TogetherConn.
+func (c *Connection) TransactsTogether() bool { return true }
+
 // Set implements Conn.
 func (c *Connection) Set(ctx context.Context, key string, value []byte, expiry time.Duration) error {
 	_, err := c.store.Set(ctx, key, value, client.Expiry(expiry), client.RetryWrites())

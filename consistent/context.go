@@ -22,7 +22,8 @@ type Context struct {
 	key     string // business key
 	id      string
 	message *Message
-	logger  func() *slog.Logger
+	p       *Processor // nil: there is no log
+	of      *task
 	// isNew asks the store whether the message is new; an error says that this run is in
 	// vain. Nil: that is known.
 	isNew func() error
@@ -65,7 +66,7 @@ func (c *Context) Message() *Message { return c.message }
 
 // Logger logs with the handler, the key and the message's ID. Log lines come again when
 // the message is processed again.
-func (c *Context) Logger() *slog.Logger { return c.logger() }
+func (c *Context) Logger() *slog.Logger { return c.p.log(c.of) }
 
 // Delete ends the state of the key: it is deleted in the commit that remembers the message,
 // and the next message of the key finds none. The state that the handler returns does not

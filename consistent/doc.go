@@ -20,7 +20,8 @@
 // The transactional path is the default. The state, the outputs, the memory of the message and
 // its acknowledgement are one transaction (protocol, section 12), on the condition that the state
 // is still the one that was handled: all of it is on disk, or nothing. A duplicate changes nothing
-// and sends nothing. Messages that wait for one key share a transaction. States are kept at hand
+// and sends nothing. Messages that wait for one key share a transaction, and so do those of
+// different keys that come while others are committed. States are kept at hand
 // ([WithStatesAtHand]), so that the usual message takes one request.
 //
 // The state-based path ([Replay]) is for outputs that leave the broker, and for handlers that

@@ -57,7 +57,15 @@ type Conn interface {
 	MaxPacketSize() uint32
 }
 
-// TxnRequest asks for what messages of one key lead to.
+// TogetherConn is a [Conn] whose Transact takes requests for several keys ([TxnRequest], Also), so
+// that messages of different keys share transactions.
+type TogetherConn interface {
+	Conn
+	// TransactsTogether tells whether it does so.
+	TransactsTogether() bool
+}
+
+// TxnRequest asks for what messages of one key lead to, or of several.
 type TxnRequest = commit.Request
 
 // TxnMessage is a message that a transaction remembers.

@@ -30,7 +30,7 @@ func (p *Processor) work(tasks []*task) []lanes.Outcome {
 func (p *Processor) settle(f *task) lanes.Outcome {
 	ctx := p.working
 	if f.refused == nil {
-		err := p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
+		err := p.tryOnce(ctx, f)
 		if err == nil {
 			return lanes.Outcome{Settled: true}
 		}
@@ -62,13 +62,20 @@ func (p *Processor) settle(f *task) lanes.Outcome {
 	return lanes.Outcome{Settled: true}
 }
 
+// tryOnce makes one attempt, with the middleware around it.
+func (p *Processor) tryOnce(ctx context.Context, f *task) error {
+	if p.attempt == nil {
+		return p.process(ctx, f)
+	}
+	return p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
+}
+
 // taskKey finds the task in the context of an attempt. Middleware may pass on another
 // Incoming, but cannot change which message is processed.
 type taskKey struct{}
 
 // process makes one attempt, on the path of the handler.
-func (p *Processor) process(ctx context.Context, _ *Incoming) error {
-	f := ctx.Value(taskKey{}).(*task)
+func (p *Processor) process(ctx context.Context, f *task) error {
 	if f.handler.replay {
 		return p.store(ctx, f)
 	}
@@ -117,7 +124,7 @@ func (p *Processor) isNew(ctx context.Context, f *task, key string, known *clien
 
 // store makes one attempt on the state-based path: load, handle, store, publish, confirm.
 func (p *Processor) store(ctx context.Context, f *task) error {
-	key := storeKey(f.handler, f.Key)
+	key := f.storeKey()
 	conflict := newConflictPause()
 	for range conflictsBound {
 		known, guessed, err := p.guessOrLoad(ctx, f, key)

@@ -50,9 +50,10 @@ type Processor struct {
 	states   *states.Cache // of the transactional path
 	letters  budget.Budget // the dead letters in the store
 	backlog  backlog.Backlog
-	attempt  Process // with the middleware around it
+	attempt  Process // by the middleware; nil: there is none
 
 	operations   commit.Limit  // of a transaction that messages share
+	group        *commit.Group // of messages of different keys; nil: they share no transactions. Set by Run
 	unregistered []error       // of registrations; Run returns them
 	remember     time.Duration // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
@@ -83,7 +84,9 @@ func New(conn Conn, name string, opts ...Option) (*Processor, error) {
 		p.o.logger.Info("this processor has caught up with half of the messages that the server sends without an acknowledgement", "processor", p.o.name)
 	}
 	p.confirming = make(chan struct{}, o.concurrency)
-	p.attempt = p.process
+	if len(o.middleware) > 0 {
+		p.attempt = func(ctx context.Context, _ *Incoming) error { return p.process(ctx, ctx.Value(taskKey{}).(*task)) }
+	}
 	for _, m := range slices.Backward(o.middleware) {
 		p.attempt = m(p.attempt)
 	}
@@ -144,6 +147,9 @@ func (p *Processor) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	p.working = working
+	if c, ok := p.conn.(TogetherConn); ok && c.TransactsTogether() {
+		p.group = commit.NewGroup(commit.Options{Context: working, Timeout: p.o.timeout, Transact: c.Transact, Limit: &p.operations, PacketSize: c.MaxPacketSize})
+	}
 	receiving, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	p.fail = enough
@@ -193,31 +199,18 @@ func (p *Processor) drain(stop context.CancelFunc) {
 // deliver gets each message, in the goroutine of Run. A message that several handlers
 // want is acknowledged when all of them are done with it.
 func (p *Processor) deliver(d Delivery) {
-	var wanted []*handler
+	wanted := make([]*handler, 0, 4) // on the stack
 	for _, h := range p.handlers {
 		if topic.Matches(h.filter, []byte(d.Topic)) {
 			wanted = append(wanted, h)
 		}
 	}
-	whole := &ack{give: p.backlog.Add(d.Ack)}
+	a := p.backlog.Add(d, max(1, len(wanted)))
 	if len(wanted) == 0 {
-		p.lanes.Add(p.refusedTask(&d.Message, ErrNoHandler), whole)
-		return
-	}
-	part := whole
-	if len(wanted) == 1 {
-		whole.delivery = &d
-	} else {
-		var left atomic.Int64
-		left.Store(int64(len(wanted)))
-		part = &ack{give: func() {
-			if left.Add(-1) == 0 {
-				whole.Ack()
-			}
-		}}
+		p.lanes.Add(p.refusedTask(&a.Delivery.Message, ErrNoHandler), a)
 	}
 	for _, h := range wanted {
-		p.lanes.Add(p.newTask(h, &d.Message), part)
+		p.lanes.Add(p.newTask(h, &a.Delivery.Message), a)
 	}
 }
 
@@ -233,15 +226,6 @@ func (p *Processor) newPause() lanes.Pause {
 	return lanes.Pause{Next: p.o.minBackoff, Longest: p.o.maxBackoff}
 }
 
-// ack is the acknowledgement of a delivery, or a part of it.
-type ack struct {
-	give     func()
-	delivery *Delivery // nil: it is a part, of which no transaction can acknowledge the whole
-}
-
-// Ack implements lanes.Ack.
-func (a *ack) Ack() { a.give() }
-
 // task is a message that a handler is to process, from its arrival to its acknowledgement.
 type task struct {
 	lanes.Place
@@ -255,6 +239,7 @@ type task struct {
 	kept     bool          // the dead letter is in the store, or cannot be
 	together bool          // it may share a transaction with others of its key
 	alone    bool          // … but may not any more
+	apart    bool          // its transaction has no messages of other keys
 }
 
 // Same implements lanes.Task. A message with another payload is another one, although it has
@@ -280,15 +265,18 @@ func (p *Processor) newTask(h *handler, m *Message) *task {
 		}
 		return nil
 	})
-	f.Lane = storeKey(h, f.Key)
-	if f.refused == nil && p.tooOld(m) != nil {
-		f.alone = true // it matters at once whether it is a duplicate
-	}
 	if f.refused != nil {
 		f.Lane = p.ownLane()
+		return f
 	}
+	f.Lane = storeKey(h, f.Key)
+	f.alone = p.tooOld(m) != nil // it matters at once whether it is a duplicate
 	return f
 }
+
+// storeKey is where the state of the task is, which has a key: in its lane are the messages of
+// that state.
+func (f *task) storeKey() string { return f.Lane }
 
 // refusedTask makes the task of a message that becomes a dead letter of the processor, and
 // not of one of its handlers.

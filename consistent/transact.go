@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
@@ -54,8 +54,8 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 		next.Expiry = c.expiry
 	}
 	for _, a := range p.lanes.Acks(f) {
-		if d := a.(*ack); d.delivery != nil && d.delivery.CanSettle() {
-			next.Settle = append(next.Settle, *d.delivery)
+		if a := a.(*backlog.Entry); a.CanSettle() {
+			next.Settle = append(next.Settle, a.Delivery)
 		}
 	}
 	if err := ch.Extend(&next, p.conn.MaxPacketSize()); err != nil {
@@ -66,17 +66,25 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 
 // begin begins a change of the key of a message, on its state, which handlers get as a copy.
 func (p *Processor) begin(f *task, s states.State) *commit.Change {
-	return &commit.Change{Request: TxnRequest{Key: storeKey(f.handler, f.Key), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}}
+	return &commit.Change{Request: TxnRequest{Key: f.storeKey(), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}}
 }
 
 // commit sends the transaction of messages of a key, and keeps the state that it leads to, or
 // that it has found, at hand.
 func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (result TxnResult, err error) {
 	key := ch.Request.Key
-	err = p.bounded(ctx, f, StepCommit, func(ctx context.Context) (err error) {
-		result, err = p.conn.Transact(ctx, ch.Request)
-		return err
-	})
+	if p.group != nil && !f.apart {
+		err = p.timed(f, StepCommit, func() (err error) {
+			result, err = p.group.Commit(ctx, ch) // which bounds each of its requests
+			return err
+		})
+	} else {
+		err = p.bounded(ctx, f, StepCommit, func(ctx context.Context) (err error) {
+			result, err = p.conn.Transact(ctx, ch.Request)
+			return err
+		})
+	}
+	f.apart = err != nil || result.Outcome != txn.Committed // it would have others refused again
 	switch {
 	case err != nil:
 		p.states.Drop(key)
@@ -99,14 +107,14 @@ func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (res
 }
 
 func (p *Processor) keepState(f *task, s states.State) {
-	for range p.states.Put(storeKey(f.handler, f.Key), s) {
+	for range p.states.Put(f.storeKey(), s) {
 		p.count(f, CountEvicted)
 	}
 }
 
 // transact processes one message by a transaction.
 func (p *Processor) transact(ctx context.Context, f *task) error {
-	key := storeKey(f.handler, f.Key)
+	key := f.storeKey()
 	conflict := newConflictPause()
 	mustLoad := p.tooOld(f.Message) != nil // then it matters at once whether it is a duplicate
 	for range conflictsBound {
@@ -161,7 +169,7 @@ func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
 		outcomes[i].Back = true
 	}
 	first := tasks[0]
-	state, atHand := p.states.Get(storeKey(first.handler, first.Key))
+	state, atHand := p.states.Get(first.storeKey())
 	if !atHand {
 		first.alone = true // it loads the state
 		return outcomes
@@ -199,7 +207,7 @@ func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
 			p.count(f, CountProcessed)
 		}
 	case result.Outcome == txn.AlreadyDone:
-		tasks[result.Message].alone = true
+		tasks[result.Message].alone, tasks[result.Message].apart = true, true
 	default:
 		first.alone = true // it has the pauses between conflicts
 	}
@@ -225,6 +233,5 @@ func (f *task) joins() bool {
 }
 
 func (p *Processor) newContext(ctx context.Context, f *task) *Context {
-	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message,
-		logger: func() *slog.Logger { return p.log(f) }}
+	return &Context{ctx: ctx, name: f.Handler, handler: f.handler.qualified, key: f.Key, id: f.MessageID, message: f.Message, of: f, p: p}
 }

@@ -41,12 +41,10 @@ type UserProperty struct{ Name, Value string }
 // ErrQueueFull, ErrNotAuthorized).
 func (t *Txn) Publish(messages ...Message) *Txn {
 	for i := range messages {
-		op, err := messages[i].operation()
-		if err != nil {
+		if err := messages[i].appendTo(&t.messages); err != nil {
 			t.mistake(err)
 			return t
 		}
-		t.messages = append(t.messages, op)
 	}
 	return t
 }
@@ -61,65 +59,53 @@ func (t *Txn) Cancel(ids ...string) *Txn {
 			t.mistake(fmt.Errorf("Cancel of a timer whose ID has %d bytes: it has from 1 to %d", len(id), delay.MaxID))
 			return t
 		}
-		t.cancels = append(t.cancels, transact.New("CANCEL", id))
+		t.cancels.Begin("CANCEL", id)
 	}
 	return t
 }
 
-// Words of operations that are made often; they are never changed.
-var (
-	wordOnce        = []byte("ONCE")
-	wordKeep        = []byte("KEEP")
-	wordContext     = []byte("CTX")
-	wordPublish     = []byte("PUBLISH")
-	wordQoS         = []byte("QOS")
-	wordRetain      = []byte("RETAIN")
-	wordExpiry      = []byte("EXPIRY")
-	wordFormat      = []byte("FORMAT")
-	wordType        = []byte("TYPE")
-	wordResponse    = []byte("RESPONSE")
-	wordCorrelation = []byte("CORRELATION")
-	wordUser        = []byte("USER")
-	wordOne         = []byte("1")
-)
-
-// operation is the message as words (protocol, section 12).
-func (m *Message) operation() (transact.Operation, error) {
-	o := transact.Operation{Name: "PUBLISH", About: m.Topic, Words: make([][]byte, 0, 16+3*len(m.UserProperties))}
-	add := func(words ...[]byte) { o.Words = append(o.Words, words...) } // which stay on the stack
-	add(wordPublish, []byte(m.Topic), append([]byte{}, m.Payload...))
-	switch m.QoS {
-	case AtLeastOnce:
-	case AtMostOnce:
-		add(wordQoS, []byte("0"))
-	case ExactlyOnce:
-		add(wordQoS, []byte("2"))
-	default:
-		return o, fmt.Errorf("the message to %q has the QoS %d, which there is not", m.Topic, m.QoS)
+// appendTo adds the message as an operation (protocol, section 12).
+func (m *Message) appendTo(o *transact.Operations) error {
+	seconds := (m.Expiry + time.Second - 1) / time.Second
+	switch {
+	case m.QoS > ExactlyOnce:
+		return fmt.Errorf("the message to %q has the QoS %d, which there is not", m.Topic, m.QoS)
+	case m.Expiry < 0 || seconds > math.MaxUint32:
+		return fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
+	}
+	o.Begin("PUBLISH", m.Topic)
+	o.Bytes(m.Payload)
+	if m.QoS != AtLeastOnce {
+		o.Word("QOS")
+		o.Word([...]string{AtMostOnce: "0", ExactlyOnce: "2"}[m.QoS])
 	}
 	if m.Retain {
-		add(wordRetain)
+		o.Word("RETAIN")
 	}
-	switch seconds := (m.Expiry + time.Second - 1) / time.Second; {
-	case m.Expiry < 0 || seconds > math.MaxUint32:
-		return o, fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
-	case m.Expiry > 0:
-		add(wordExpiry, fmt.Appendf(nil, "%d", seconds))
+	if seconds > 0 {
+		o.Word("EXPIRY")
+		o.Number(int64(seconds))
 	}
 	if m.UTF8 {
-		add(wordFormat, wordOne)
+		o.Word("FORMAT")
+		o.Word("1")
 	}
 	if m.ContentType != "" {
-		add(wordType, []byte(m.ContentType))
+		o.Word("TYPE")
+		o.Word(m.ContentType)
 	}
 	if m.ResponseTopic != "" {
-		add(wordResponse, []byte(m.ResponseTopic))
+		o.Word("RESPONSE")
+		o.Word(m.ResponseTopic)
 	}
 	if m.CorrelationData != nil {
-		add(wordCorrelation, append([]byte{}, m.CorrelationData...))
+		o.Word("CORRELATION")
+		o.Bytes(m.CorrelationData)
 	}
 	for _, u := range m.UserProperties {
-		add(wordUser, []byte(u.Name), []byte(u.Value))
+		o.Word("USER")
+		o.Word(u.Name)
+		o.Word(u.Value)
 	}
-	return o, nil
+	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
@@ -31,20 +31,41 @@ import (
 // A transaction may have at most one condition and one write on each key, and as many
 // operations as the server allows (--max-txn-operations, 128), conditions included.
 type Txn struct {
-	commit     func(context.Context, *transact.Request) (*transact.Answer, error)
-	conditions []Condition
-	writes     []Write
-	messages   []transact.Operation
-	cancels    []transact.Operation
-	settles    []transact.Settling
-	once       []transact.Operation
-	retry      bool
-	err        error // the first mistake, which Commit returns
+	commit  func(context.Context, *transact.Request) (*transact.Answer, error)
+	*parts       // from allParts; Commit gives them back
+	context bool // the last of once has a context, or a digest
+	settles []transact.Settling
+	retry   bool
+	err     error // the first mistake, which Commit returns
+}
+
+// parts are the operations of a transaction, in the order in which they are sent.
+type parts struct{ conditions, once, writes, messages, cancels, settlings transact.Operations }
+
+// allParts are there to be used again: a transaction of many operations makes no garbage of them.
+var allParts = sync.Pool{New: func() any { return new(parts) }}
+
+// maxKept is how large parts are that are kept, in bytes.
+const maxKept = 256 << 10
+
+func (p *parts) release() {
+	size := 0
+	for _, o := range p.all() {
+		size += o.Size()
+		o.Reset()
+	}
+	if size <= maxKept {
+		allParts.Put(p)
+	}
+}
+
+func (p *parts) all() []*transact.Operations {
+	return []*transact.Operations{&p.conditions, &p.once, &p.writes, &p.messages, &p.cancels, &p.settlings}
 }
 
 // New begins a transaction that commit sends: for package client, which has such a function.
 func New(commit func(context.Context, *transact.Request) (*transact.Answer, error)) *Txn {
-	return &Txn{commit: commit}
+	return &Txn{commit: commit, parts: allParts.Get().(*parts)}
 }
 
 // Key names a key.
@@ -71,7 +92,7 @@ func (k Key) Absent() Condition { return k.condition([]byte("ABSENT")) }
 
 // HasValue demands that the key exists with this value.
 func (k Key) HasValue(value []byte) Condition {
-	return k.condition([]byte("VALUE"), append([]byte{}, value...))
+	return k.condition([]byte("VALUE"), value)
 }
 
 // HasVersion demands that the key has exactly this version; the zero version is that there
@@ -80,7 +101,8 @@ func (k Key) HasVersion(version hlc.Timestamp) Condition {
 	if version.IsZero() {
 		return k.Absent()
 	}
-	return k.condition([]byte("VER"), version.Append(nil))
+	var text [64]byte
+	return k.condition([]byte("VER"), version.Append(text[:0]))
 }
 
 // MadeBy demands that the key has the version that a message has made of it: the message of
@@ -93,7 +115,7 @@ func (k Key) MadeBy(messageID string) Condition {
 
 // Set writes the key. It removes the key's expiry.
 func (k Key) Set(value []byte) Write {
-	return Write{op: transact.New("SET", string(k), append([]byte{}, value...))}
+	return Write{op: transact.New("SET", string(k), value)}
 }
 
 // Del deletes the key; it need not exist.
@@ -118,13 +140,18 @@ func (w Write) Fence(token hlc.Timestamp) Write {
 	return w
 }
 
-func milliseconds(d time.Duration) []byte {
-	return strconv.AppendInt(nil, int64((d+time.Millisecond-1)/time.Millisecond), 10)
+func milliseconds(d time.Duration) []byte { return strconv.AppendInt(nil, inMilliseconds(d), 10) }
+
+// inMilliseconds rounds up.
+func inMilliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // If adds conditions: all of them must hold before anything is done.
 func (t *Txn) If(conditions ...Condition) *Txn {
-	t.conditions = append(t.conditions, conditions...)
+	for i := range conditions {
+		t.conditions.Add(conditions[i].op)
+	}
 	return t
 }
 
@@ -132,8 +159,8 @@ func (t *Txn) If(conditions ...Condition) *Txn {
 func (t *Txn) Then(writes ...Write) *Txn {
 	for i := range writes {
 		t.mistake(writes[i].err)
+		t.writes.Add(writes[i].op)
 	}
-	t.writes = append(t.writes, writes...)
 	return t
 }
 
@@ -149,17 +176,20 @@ func (t *Txn) Once(key, messageID string, keep time.Duration) *Txn {
 // OnceWith is [Txn.Once], and left is what Load gives back for the message, as after a Done with
 // client.Leave; nil: nothing.
 func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *Txn {
-	once := transact.Operation{Name: "ONCE", About: key, Words: append(make([][]byte, 0, 7), wordOnce, []byte(key), []byte(messageID))}
+	t.once.Begin("ONCE", key)
+	t.once.Word(messageID)
+	t.context = left != nil
 	switch {
 	case keep < 0:
 		t.mistake(fmt.Errorf("Once for %v: it must not be negative", keep))
 	case keep > 0:
-		once.Words = append(once.Words, wordKeep, milliseconds(keep))
+		t.once.Word("KEEP")
+		t.once.Number(inMilliseconds(keep))
 	}
 	if left != nil {
-		once.Words = append(once.Words, wordContext, append([]byte{}, left...))
+		t.once.Word("CTX")
+		t.once.Bytes(left)
 	}
-	t.once = append(t.once, once)
 	return t
 }
 
@@ -168,23 +198,20 @@ func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *
 // under an ID that is taken: it is refused with client.ErrOtherDigest, and not answered with
 // AlreadyDone. LOAD returns the digest as the context of the message.
 func (t *Txn) Digest(digest []byte) *Txn {
-	if len(t.once) == 0 {
+	switch {
+	case t.once.Len() == 0:
 		t.mistake(errors.New("Digest without a Once before it: call Once first"))
 		return t
-	}
-	once := &t.once[len(t.once)-1]
-	switch {
-	case len(once.Words) > 3 && slices.ContainsFunc(once.Words[3:], isContext):
+	case t.context:
 		t.mistake(errors.New("Digest of a Once that has a digest, or bytes for Load to give back: give one of them"))
 	case len(digest) == 0 || len(digest) > protocol.MaxDigest:
 		t.mistake(fmt.Errorf("a Digest of %d bytes: it must have 1 to %d", len(digest), protocol.MaxDigest))
 	}
-	*once = once.With("DIGEST", append([]byte{}, digest...))
+	t.once.Word("DIGEST")
+	t.once.Bytes(digest)
+	t.context = true
 	return t
 }
-
-// isContext tells the option of a Once that gives the message a context.
-func isContext(word []byte) bool { return string(word) == "CTX" || string(word) == "DIGEST" }
 
 // Settled is a message that a transaction can acknowledge: a client.Delivery.
 type Settled interface{ Settling() transact.Settling }
@@ -282,20 +309,14 @@ type Failed struct {
 // The errors are those of package client. With ErrUnknownOutcome all of it may have been
 // carried out, or nothing: see [Txn.Retry].
 func (t *Txn) Commit(ctx context.Context) (Result, error) {
-	r := &transact.Request{Retry: t.retry, Err: t.err}
-	for _, c := range t.conditions {
-		r.Operations = append(r.Operations, c.op)
-	}
-	r.Operations = append(r.Operations, t.once...)
-	for _, w := range t.writes {
-		r.Operations = append(r.Operations, w.op)
-	}
-	r.Operations = append(r.Operations, t.messages...)
-	r.Operations = append(r.Operations, t.cancels...)
+	defer func() {
+		t.parts.release()
+		t.parts = new(parts)
+	}()
 	for _, s := range t.settles {
-		r.Operations = append(r.Operations, transact.Settle(s.PacketID))
+		t.settlings.Begin("SETTLE", strconv.Itoa(int(s.PacketID)))
 	}
-	r.Settles = t.settles
+	r := &transact.Request{Retry: t.retry, Err: t.err, Settles: t.settles, Operations: t.all()}
 	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }
 	answer, err := t.commit(ctx, r)
 	if err != nil {
@@ -307,19 +328,19 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 }
 
 func (t *Txn) result(a *protocol.Response) (Result, bool) {
-	r, ok := transact.Parse(a, len(t.writes), len(t.cancels))
+	r, ok := transact.Parse(a, t.writes.Len(), t.cancels.Len())
 	switch {
 	case ok && r.Status == statestore.Committed:
 		return Result{Outcome: Committed, Versions: r.Versions, Cancelled: r.Ended}, true
 	case ok && r.Status == statestore.AlreadyDone:
 		once := 0
 		if r.Op > 0 {
-			once = r.Op - 1 - len(t.conditions)
+			once = r.Op - 1 - t.conditions.Len()
 		}
-		return Result{Outcome: AlreadyDone, Version: r.Version, Once: once}, 0 <= once && once < len(t.once)
-	case ok && r.Op >= 1 && r.Op <= len(t.conditions):
+		return Result{Outcome: AlreadyDone, Version: r.Version, Once: once}, 0 <= once && once < t.once.Len()
+	case ok && r.Op >= 1 && r.Op <= t.conditions.Len():
 		return Result{Outcome: ConditionFailed, Failed: Failed{
-			Index: r.Op - 1, Key: t.conditions[r.Op-1].op.About, Found: !r.Version.IsZero(), Value: r.Value, Version: r.Version,
+			Index: r.Op - 1, Key: t.conditions.About(r.Op - 1), Found: !r.Version.IsZero(), Value: r.Value, Version: r.Version,
 		}}, true
 	}
 	return Result{}, false
@@ -329,8 +350,11 @@ func (t *Txn) result(a *protocol.Response) (Result, bool) {
 type OperationError struct {
 	Operation string // what it is, for example "SET"
 	Key       string // or the topic of a PUBLISH
-	Quota     string // of a client.ErrQuotaExceeded: the setting of the server that bounds it, for example "max-txn-operations"
-	Err       error  // for example client.ErrNotAuthorized
+	// Number is that of the operation, from 1. Conditions come first, then each Once, the writes,
+	// the messages, the timers that are cancelled and the messages that are settled, each in the order in which they were added.
+	Number int
+	Quota  string // of a client.ErrQuotaExceeded: the setting of the server that bounds it, for example "max-txn-operations"
+	Err    error  // for example client.ErrNotAuthorized
 }
 
 func (e *OperationError) Error() string {

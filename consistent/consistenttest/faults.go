@@ -88,6 +88,12 @@ func (c *faulty) Store(ctx context.Context, r consistent.StoreRequest) (result c
 	return result, err
 }
 
+// TransactsTogether tells what the connection does.
+func (c *faulty) TransactsTogether() bool {
+	t, ok := c.Conn.(consistent.TogetherConn)
+	return ok && t.TransactsTogether()
+}
+
 // Transact has the faults of a STORE.
 func (c *faulty) Transact(ctx context.Context, r consistent.TxnRequest) (result consistent.TxnResult, err error) {
 	if err := c.delay(ctx); err != nil {

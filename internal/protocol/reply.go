@@ -173,9 +173,19 @@ func appendHead(dst []byte, kind byte, n int) []byte {
 // AppendCommand appends a request's payload: the verb and its arguments, in upper
 // case where they are words of the protocol.
 func AppendCommand(dst []byte, args ...[]byte) []byte {
-	dst = appendHead(dst, '*', len(args))
+	dst = AppendWords(dst, len(args))
 	for _, arg := range args {
-		dst = appendBlob(dst, arg)
+		dst = AppendWord(dst, arg)
 	}
 	return dst
+}
+
+// AppendWords appends the head of a request of so many words, each of which AppendWord appends.
+func AppendWords(dst []byte, words int) []byte { return appendHead(dst, '*', words) }
+
+// AppendWord appends a word of a request.
+func AppendWord[T string | []byte](dst []byte, word T) []byte {
+	dst = appendHead(dst, '$', len(word))
+	dst = append(dst, word...)
+	return append(dst, "\r\n"...)
 }

@@ -14,37 +14,127 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// Operation is one operation of a transaction.
+// Operation is one operation of a transaction, as it is on the wire.
 type Operation struct {
 	Name  string // its first word
 	About string // its key or topic, for errors
-	Words [][]byte
+	words int
+	bytes []byte
 }
+
+// perWord is about what a word has around it on the wire, in bytes.
+const perWord = 8
 
 // New makes an operation of its name, its key or topic, and further words.
 func New(name, about string, words ...[]byte) Operation {
-	return Operation{name, about, append([][]byte{[]byte(name), []byte(about)}, words...)}
-}
-
-// Settle makes the operation that acknowledges the message with a packet identifier.
-func Settle(packetID uint16) Operation {
-	id := strconv.AppendUint(nil, uint64(packetID), 10)
-	return Operation{"SETTLE", string(id), [][]byte{[]byte("SETTLE"), id}}
-}
-
-// With is the operation with one more option, and its operands.
-func (o Operation) With(option string, operands ...[]byte) Operation {
-	o.Words = append(append(slices.Clone(o.Words), []byte(option)), operands...)
+	size := len(name) + len(about) + 2*perWord
+	for _, w := range words {
+		size += len(w) + perWord
+	}
+	o := Operation{name, about, 2 + len(words), make([]byte, 0, size)}
+	o.bytes = protocol.AppendWord(protocol.AppendWord(o.bytes, name), about)
+	for _, w := range words {
+		o.bytes = protocol.AppendWord(o.bytes, w)
+	}
 	return o
+}
+
+// With is the operation with one more option, and its operand.
+func (o Operation) With(option string, operand []byte) Operation {
+	o.bytes = protocol.AppendWord(protocol.AppendWord(slices.Clip(o.bytes), option), operand)
+	o.words += 2
+	return o
+}
+
+// Operations are operations of one kind, one behind the other, as they are on the wire.
+type Operations struct {
+	about []about // one for each
+	words int
+	bytes []byte
+}
+
+type about struct{ name, about string }
+
+// Reset empties it; what it has in memory is used again.
+func (o *Operations) Reset() {
+	clear(o.about)
+	*o = Operations{about: o.about[:0], bytes: o.bytes[:0]}
+}
+
+// Size is how much memory it has, in bytes, about.
+func (o *Operations) Size() int { return cap(o.bytes) + 32*cap(o.about) }
+
+// Len is how many operations there are.
+func (o *Operations) Len() int { return len(o.about) }
+
+// About is the key or topic of an operation, from 0.
+func (o *Operations) About(i int) string { return o.about[i].about }
+
+// Add adds an operation.
+func (o *Operations) Add(op Operation) {
+	o.about = append(o.about, about{op.Name, op.About})
+	o.words += op.words
+	o.bytes = append(o.bytes, op.bytes...)
+}
+
+// Begin adds an operation of its name, and its key or topic. Word and Bytes add to it.
+func (o *Operations) Begin(name, key string) {
+	o.about = append(o.about, about{name, key})
+	o.Word(name)
+	o.Word(key)
+}
+
+// Word adds a word to the last operation.
+func (o *Operations) Word(w string) {
+	o.words++
+	o.bytes = protocol.AppendWord(o.bytes, w)
+}
+
+// Bytes adds a word to the last operation.
+func (o *Operations) Bytes(w []byte) {
+	o.words++
+	o.bytes = protocol.AppendWord(o.bytes, w)
+}
+
+// Number adds a decimal to the last operation.
+func (o *Operations) Number(n int64) {
+	var text [20]byte
+	o.Bytes(strconv.AppendInt(text[:0], n, 10))
 }
 
 // Request is a transaction as it is to be sent.
 type Request struct {
-	Operations []Operation
-	Settles    []Settling // the messages that it acknowledges
-	Retry      bool       // send it again if the connection breaks before the answer
-	Err        error      // a mistake in it: it is not to be sent
+	Operations []*Operations // in this order
+	Settles    []Settling    // the messages that it acknowledges
+	Retry      bool          // send it again if the connection breaks before the answer
+	Err        error         // a mistake in it: it is not to be sent
 	Valid      func(*protocol.Response) bool
+}
+
+// Operation finds an operation by its number, from 1: its name, and its key or topic. ok is false
+// if there is none.
+func (r *Request) Operation(number int) (name, key string, ok bool) {
+	for _, o := range r.Operations {
+		if number >= 1 && number <= len(o.about) {
+			return o.about[number-1].name, o.about[number-1].about, true
+		}
+		number -= len(o.about)
+	}
+	return "", "", false
+}
+
+// Payload is the payload of the request.
+func (r *Request) Payload() []byte {
+	words, size := 1, 32
+	for _, o := range r.Operations {
+		words += o.words
+		size += len(o.bytes)
+	}
+	b := protocol.AppendWord(protocol.AppendWords(make([]byte, 0, size), words), "TXN")
+	for _, o := range r.Operations {
+		b = append(b, o.bytes...)
+	}
+	return b
 }
 
 // Answer is the answer to one.
@@ -92,22 +182,6 @@ func IsCommitted(a *protocol.Response) bool {
 	return a.Kind == protocol.Array && len(a.Array) > 0 && a.Array[0].Kind == protocol.Int && a.Array[0].Int == statestore.Committed
 }
 
-// Payload is the payload of the request.
-func Payload(operations []Operation) []byte {
-	words, size := 1, 32
-	for i := range operations {
-		words += len(operations[i].Words)
-		for _, w := range operations[i].Words {
-			size += len(w) + 12
-		}
-	}
-	args := append(make([][]byte, 0, words), []byte("TXN"))
-	for i := range operations {
-		args = append(args, operations[i].Words...)
-	}
-	return protocol.AppendCommand(make([]byte, 0, size), args...)
-}
-
 // Result is what a reply says.
 type Result struct {
 	Status   int             // statestore.Committed, AlreadyDone or ConditionFailed
@@ -127,12 +201,15 @@ func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
 	r.Status = int(a.Array[0].Int)
 	rest := a.Array[1:]
 	switch {
-	case r.Status == statestore.Committed && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
+	case r.Status == statestore.Committed && len(rest) == 1 && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
+		r.Versions = make([]hlc.Timestamp, 0, writes)
+		node := "" // which all of them have
 		for i := range rest[0].Array {
-			v, ok := versionOf(&rest[0].Array[i])
+			v, ok := versionOf(&rest[0].Array[i], node)
 			if !ok {
 				return Result{}, false
 			}
+			node = v.Node
 			r.Versions = append(r.Versions, v)
 		}
 		if cancels == 0 {
@@ -149,21 +226,29 @@ func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
 		if len(rest) == 2 {
 			r.Op = int(rest[1].Int)
 		}
-		r.Version, ok = versionOf(&rest[0])
+		r.Version, ok = versionOf(&rest[0], "")
 		return r, ok && !r.Version.IsZero()
 	case r.Status == statestore.ConditionFailed && len(rest) == 3 && rest[0].Kind == protocol.Int:
 		r.Op, r.Value = int(rest[0].Int), rest[1].Blob
-		r.Version, ok = versionOf(&rest[2])
+		r.Version, ok = versionOf(&rest[2], "")
 		return r, ok && (rest[1].Kind == protocol.Blob || rest[1].Kind == protocol.Nil)
 	}
 	return Result{}, false
 }
 
-// versionOf reads a version or nil, which is none.
-func versionOf(r *protocol.Response) (v hlc.Timestamp, ok bool) {
+// versionOf reads a version or nil, which is none. If its node is the one given, that is what it
+// gets.
+func versionOf(r *protocol.Response, node string) (v hlc.Timestamp, ok bool) {
 	if r.Kind == protocol.Nil {
 		return v, true
 	}
-	v, err := hlc.Parse(string(r.Blob))
-	return v, r.Kind == protocol.Blob && err == nil
+	v, err := hlc.ParseBytes(r.Blob)
+	if err != nil || r.Kind != protocol.Blob {
+		return hlc.Timestamp{}, false
+	}
+	if v.Node == node {
+		v.Node = node
+		return v, true
+	}
+	return v.Clone(), true
 }

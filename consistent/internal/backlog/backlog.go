@@ -2,7 +2,12 @@
 // it holds up the server.
 package backlog
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+)
 
 // ReceiveMaximum is how many messages the server sends without an acknowledgement, as the
 // client announces. Messages beyond it wait in the server's queue for the session.
@@ -20,8 +25,18 @@ type Backlog struct {
 	full bool // under mu: Full was called
 }
 
-// Add counts a message, and returns its acknowledgement.
-func (b *Backlog) Add(ack func()) func() {
+// Entry is a message that is not acknowledged. It implements lanes.Ack.
+type Entry struct {
+	Delivery client.Delivery
+	of       *Backlog
+	shared   bool         // by several handlers
+	left     atomic.Int64 // handlers that are not done with it
+}
+
+// Add counts a message, for so many handlers, at least 1.
+func (b *Backlog) Add(d client.Delivery, handlers int) *Entry {
+	e := &Entry{Delivery: d, of: b, shared: handlers > 1}
+	e.left.Store(int64(handlers))
 	b.mu.Lock()
 	b.open++
 	first := b.open >= ReceiveMaximum && !b.full
@@ -30,20 +45,31 @@ func (b *Backlog) Add(ack func()) func() {
 	if first {
 		b.Full()
 	}
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			b.mu.Lock()
-			b.open--
-			over := b.full && b.open <= ReceiveMaximum/2
-			if over {
-				b.full = false
-			}
-			b.mu.Unlock()
-			if over {
-				b.Over()
-			}
-		})
-		ack()
+	return e
+}
+
+// Ack is called once by each handler. The last one acknowledges the message.
+func (e *Entry) Ack() {
+	if e.left.Add(-1) == 0 {
+		e.of.remove()
+		e.Delivery.Ack()
+	}
+}
+
+// CanSettle tells whether a transaction could acknowledge the message at this moment: it is for
+// one handler.
+func (e *Entry) CanSettle() bool { return !e.shared && e.Delivery.CanSettle() }
+
+// remove counts a message that is acknowledged.
+func (b *Backlog) remove() {
+	b.mu.Lock()
+	b.open--
+	over := b.full && b.open <= ReceiveMaximum/2
+	if over {
+		b.full = false
+	}
+	b.mu.Unlock()
+	if over {
+		b.Over()
 	}
 }

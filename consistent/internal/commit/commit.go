@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -14,7 +15,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
-// Request asks for what messages of one key lead to.
+// Request asks for what messages of one key lead to, and as part of the same transaction for
+// what those of other keys lead to: all of it is done, or nothing.
 type Request struct {
 	Key      string
 	Version  hlc.Timestamp // which the key must have; zero: there must be no such key
@@ -28,6 +30,9 @@ type Request struct {
 	// Settle are messages that the transaction acknowledges, as far as it can. The processor
 	// calls Ack of each of them when the transaction is done.
 	Settle []client.Delivery
+	// Also are requests for other keys, each for another one, which have no Also. Only a
+	// connection that says so gets some (TogetherConn).
+	Also []Request
 }
 
 // Message is a message that a transaction remembers.
@@ -43,12 +48,17 @@ type Result struct {
 	Version hlc.Timestamp // of Committed: that of the state; of ConditionFailed: the key's, zero: there is no such key
 	State   []byte        // of ConditionFailed: the key's; nil beside a version: it is too large
 	Keep    time.Duration // of Committed: for how long the messages are remembered, if that is not what was asked for
+	Also    []Result      // of Committed: those of Request.Also
+	// Because is, of a request with Also that was not carried out, of which of them Result or the
+	// error is, from 1, those of Also behind it; 0: of the whole, or that is not known.
+	Because int
 }
 
 // Change is a request that grows.
 type Change struct {
 	Request
-	Size int64 // of the outputs, about, in bytes
+	Size  int64      // of the outputs, about, in bytes
+	first [1]Message // for Messages, which are often one
 }
 
 // Next is what one more message adds.
@@ -72,9 +82,20 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, all, limit)
 	}
 	c.Size = size
+	if c.Messages == nil {
+		c.Messages, c.Settle = c.first[:0], slices.Clip(n.Settle)
+	} else {
+		c.Settle = append(c.Settle, n.Settle...)
+	}
 	c.Messages = append(c.Messages, n.Message)
-	c.Outputs, c.Cancels = timed.Add(c.Outputs, c.Cancels, n.Outputs)
-	c.Settle = append(c.Settle, n.Settle...)
+	switch {
+	case timed.Any(n.Outputs):
+		c.Outputs, c.Cancels = timed.Add(c.Outputs, c.Cancels, n.Outputs)
+	case c.Outputs == nil:
+		c.Outputs = slices.Clip(n.Outputs)
+	default:
+		c.Outputs = append(c.Outputs, n.Outputs...)
+	}
 	c.State, c.Delete, c.Expiry = append([]byte{}, n.State...), n.Delete, n.Expiry
 	if n.Delete {
 		c.State = nil
@@ -89,56 +110,115 @@ func (c *Change) Operations() int {
 
 // Send carries a request out, over the connection of a session whose messages it settles.
 func Send(ctx context.Context, c *client.Client, r *Request) (Result, error) {
-	result, err := send(ctx, c, r, r.Settle)
+	rs := append(make([]*Request, 0, 1+len(r.Also)), r)
+	settles := len(r.Settle)
+	for i := range r.Also {
+		rs = append(rs, &r.Also[i])
+		settles += len(r.Also[i].Settle)
+	}
+	result, err := send(ctx, c, rs, true)
 	var refused *txn.OperationError
-	if len(r.Settle) > 0 && (errors.Is(err, client.ErrStaleDelivery) || errors.As(err, &refused) && refused.Operation == "SETTLE") {
-		return send(ctx, c, r, nil) // the connection was lost meanwhile: they come again
+	if settles > 0 && (errors.Is(err, client.ErrStaleDelivery) || errors.As(err, &refused) && refused.Operation == "SETTLE" && refused.Quota == "") {
+		return send(ctx, c, rs, false) // the connection was lost meanwhile: they come again
 	}
 	return result, err
 }
 
-func send(ctx context.Context, c *client.Client, r *Request, settle []client.Delivery) (Result, error) {
-	key := txn.Key(r.Key)
-	t := c.Txn().If(key.HasVersion(r.Version))
-	for _, m := range r.Messages {
-		t.OnceWith(r.Key, m.ID, r.Keep, m.Digest)
-	}
-	switch {
-	case r.Delete:
-		t.Then(key.Del())
-	case r.Expiry > 0:
-		t.Then(key.Set(r.State).Expire(r.Expiry))
-	default:
-		t.Then(key.Set(r.State))
-	}
-	for i := range r.Outputs {
-		t.Publish(txnMessage(&r.Outputs[i]))
-	}
-	t.Cancel(r.Cancels...)
-	for _, d := range settle {
-		t.Settle(d)
+func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Result, error) {
+	t := c.Txn()
+	var m txn.Message
+	for _, r := range rs {
+		key := txn.Key(r.Key)
+		t.If(key.HasVersion(r.Version))
+		for _, m := range r.Messages {
+			t.OnceWith(r.Key, m.ID, r.Keep, m.Digest)
+		}
+		switch {
+		case r.Delete:
+			t.Then(key.Del())
+		case r.Expiry > 0:
+			t.Then(key.Set(r.State).Expire(r.Expiry))
+		default:
+			t.Then(key.Set(r.State))
+		}
+		for i := range r.Outputs {
+			setMessage(&m, &r.Outputs[i])
+			t.Publish(m)
+		}
+		t.Cancel(r.Cancels...)
+		if settle {
+			for i := range r.Settle {
+				t.Settle(&r.Settle[i])
+			}
+		}
 	}
 	done, err := t.Commit(ctx)
 	if err != nil {
+		var refused *txn.OperationError
+		if errors.As(err, &refused) {
+			return Result{Because: ownerOf(rs, refused.Number)}, err
+		}
 		return Result{}, err
 	}
-	result := Result{Outcome: done.Outcome, Message: done.Once, Keep: done.Keep}
 	switch done.Outcome {
-	case txn.Committed:
-		result.Version = done.Versions[0]
+	case txn.AlreadyDone:
+		because, message := onceOf(rs, done.Once)
+		return Result{Outcome: done.Outcome, Because: because, Message: message}, nil
 	case txn.ConditionFailed:
-		result.State, result.Version = done.Failed.Value, done.Failed.Version
+		return Result{Outcome: done.Outcome, Because: 1 + done.Failed.Index, State: done.Failed.Value, Version: done.Failed.Version}, nil
+	}
+	result := Result{Outcome: done.Outcome, Version: done.Versions[0], Keep: done.Keep}
+	for _, version := range done.Versions[1:] {
+		result.Also = append(result.Also, Result{Outcome: done.Outcome, Version: version, Keep: done.Keep})
 	}
 	return result, nil
 }
 
-func txnMessage(m *client.Message) txn.Message {
-	t := txn.Message{Topic: m.Topic, Payload: m.Payload, ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
-		UTF8: m.UTF8, Retain: m.Retain, Expiry: m.Expiry}
-	for _, u := range m.UserProperties {
-		t.UserProperties = append(t.UserProperties, txn.UserProperty(u))
+// onceOf finds the request, from 1, and its message, from 0, that is Once number n of the
+// transaction, from 0.
+func onceOf(rs []*Request, n int) (request, message int) {
+	for i, r := range rs {
+		if n < len(r.Messages) {
+			return 1 + i, n
+		}
+		n -= len(r.Messages)
 	}
-	return t
+	return 0, 0
+}
+
+// ownerOf finds the request that operation number n of their transaction is of, both from 1: all
+// conditions come first, then each Once, the writes, the messages, the timers that are cancelled,
+// and the messages that are settled. It is 0 if there is none.
+func ownerOf(rs []*Request, n int) int {
+	if n < 1 {
+		return 0
+	}
+	for _, operations := range []func(*Request) int{
+		func(*Request) int { return 1 },
+		func(r *Request) int { return len(r.Messages) },
+		func(*Request) int { return 1 },
+		func(r *Request) int { return len(r.Outputs) },
+		func(r *Request) int { return len(r.Cancels) },
+		func(r *Request) int { return len(r.Settle) },
+	} {
+		for i, r := range rs {
+			if n -= operations(r); n <= 0 {
+				return 1 + i
+			}
+		}
+	}
+	return 0
+}
+
+// setMessage makes m the message of. Both share what they refer to, but for the list of user
+// properties, which m has of its own.
+func setMessage(m *txn.Message, of *client.Message) {
+	properties := m.UserProperties[:0]
+	for _, u := range of.UserProperties {
+		properties = append(properties, txn.UserProperty(u))
+	}
+	*m = txn.Message{Topic: of.Topic, Payload: of.Payload, ContentType: of.ContentType, ResponseTopic: of.ResponseTopic, CorrelationData: of.CorrelationData,
+		UTF8: of.UTF8, Retain: of.Retain, Expiry: of.Expiry, UserProperties: properties}
 }
 
 // The settings of the server that bound a single transaction.

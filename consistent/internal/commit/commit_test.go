@@ -66,3 +66,25 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// An error of the server names an operation of the transaction: whose that is follows from their
+// order.
+func TestOwnersOfOperations(t *testing.T) {
+	t.Parallel()
+	rs := []*Request{
+		{Messages: make([]Message, 2), Outputs: make([]client.Message, 1), Settle: make([]client.Delivery, 2)},
+		{Messages: make([]Message, 1)},
+		{Messages: make([]Message, 1), Outputs: make([]client.Message, 3), Settle: make([]client.Delivery, 1)},
+	}
+	want := []int{0, 1, 2, 3, 1, 1, 2, 3, 1, 2, 3, 1, 3, 3, 3, 1, 1, 3, 0}
+	for n, owner := range want {
+		if got := ownerOf(rs, n); got != owner {
+			t.Errorf("operation %d is of request %d, want %d", n, got, owner)
+		}
+	}
+	for n, of := range [][2]int{{1, 0}, {1, 1}, {2, 0}, {3, 0}, {0, 0}} {
+		if request, message := onceOf(rs, n); request != of[0] || message != of[1] {
+			t.Errorf("Once %d is message %d of request %d, want %v", n, message, request, of)
+		}
+	}
+}

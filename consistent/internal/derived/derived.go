@@ -5,7 +5,7 @@ package derived
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
 	"math/rand/v2"
 )
 
@@ -17,7 +17,16 @@ func (p Processing) UUID(ordinal uint64) string {
 	h := p.seed("id", ordinal)
 	h[6] = h[6]&0x0F | 0x80
 	h[8] = h[8]&0x3F | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
+	var text [36]byte
+	b, start := text[:0], 0
+	for _, end := range [...]int{4, 6, 8, 10, 16} {
+		if start > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, h[start:end])
+		start = end
+	}
+	return string(b)
 }
 
 // Rand returns a source of random numbers (ChaCha8).
@@ -26,8 +35,8 @@ func (p Processing) Rand() *rand.Rand { return rand.New(rand.NewChaCha8(p.seed("
 // seed hashes what identifies the processing. Lengths come first, so that no two
 // processings look the same.
 func (p Processing) seed(purpose string, ordinal uint64) [sha256.Size]byte {
-	b := make([]byte, 0, 64+len(p.Handler)+len(p.Key)+len(p.MessageID))
-	for _, s := range []string{purpose, p.Handler, p.Key, p.MessageID} {
+	b := make([]byte, 0, 256) // on the stack, if that is enough
+	for _, s := range [...]string{purpose, p.Handler, p.Key, p.MessageID} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}

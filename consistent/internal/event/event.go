@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,7 +34,7 @@ func ID(m *client.Message, application func(*client.Message) string) string {
 	id, _ := m.UserProperties.Get("id")
 	source, _ := m.UserProperties.Get("source")
 	if id != "" && source != "" {
-		return fmt.Sprintf("event:%d:%s%s", len(source), source, id)
+		return "event:" + strconv.Itoa(len(source)) + ":" + source + id
 	}
 	if application != nil {
 		if id := application(m); id != "" {
@@ -112,7 +113,7 @@ func Check(m *client.Message, limit uint32) error {
 }
 
 // ValidText tells whether s can be a string of MQTT [MQTT-1.5.4].
-func ValidText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidUTF8([]byte(s)) }
+func ValidText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidText(s) }
 
 // Defaults are the CloudEvents properties of an output that it does not have itself.
 type Defaults struct {
@@ -121,12 +122,17 @@ type Defaults struct {
 	Source, Type string
 	Time         time.Time
 	Trace        client.UserProperties
+
+	text string // Time, once it is needed
 }
+
+// added is how many properties Complete adds at most, beside the trace context.
+const added = 5
 
 // Complete gives an output the properties that it lacks, so that its consumers can tell it from
 // others.
 func (d *Defaults) Complete(m *client.Message) {
-	m.UserProperties = slices.Clone(m.UserProperties)
+	m.UserProperties = append(make(client.UserProperties, 0, len(m.UserProperties)+added+len(d.Trace)), m.UserProperties...)
 	// The handler passes the message on. It may do so twice, and another handler, too,
 	// and their consumers would take one for a duplicate of the other; so each gets an
 	// identity of its own.
@@ -135,23 +141,38 @@ func (d *Defaults) Complete(m *client.Message) {
 			return u.Name == "id" || u.Name == "source" || u.Name == "time"
 		})
 	}
-	add := func(name string, value func() string) {
-		if _, ok := m.UserProperties.Get(name); !ok {
-			m.UserProperties = append(m.UserProperties, client.UserProperty{Name: name, Value: value()})
-		}
+	lacks := func(name string) bool { _, has := m.UserProperties.Get(name); return !has }
+	add := func(name, value string) {
+		m.UserProperties = append(m.UserProperties, client.UserProperty{Name: name, Value: value})
 	}
-	add("specversion", func() string { return "1.0" })
-	add("id", d.ID)
-	add("source", func() string { return d.Source })
-	add("type", func() string { return d.Type })
-	add("time", func() string {
-		at := d.Time
-		if due, ok := timed.Due(m, at); ok { // its age, when it comes, counts from there
-			at = due
-		}
-		return at.Format(time.RFC3339Nano)
-	})
+	if lacks("specversion") {
+		add("specversion", "1.0")
+	}
+	if lacks("id") {
+		add("id", d.ID())
+	}
+	if lacks("source") {
+		add("source", d.Source)
+	}
+	if lacks("type") {
+		add("type", d.Type)
+	}
+	if lacks("time") {
+		add("time", d.timeOf(m))
+	}
 	for _, u := range d.Trace {
-		add(u.Name, func() string { return u.Value })
+		if lacks(u.Name) {
+			add(u.Name, u.Value)
+		}
 	}
+}
+
+func (d *Defaults) timeOf(m *client.Message) string {
+	if due, ok := timed.Due(m, d.Time); ok { // its age, when it comes, counts from there
+		return due.Format(time.RFC3339Nano)
+	}
+	if d.text == "" {
+		d.text = d.Time.Format(time.RFC3339Nano)
+	}
+	return d.text
 }

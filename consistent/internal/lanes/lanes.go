@@ -26,6 +26,7 @@ type Ack interface{ Ack() }
 type Place struct {
 	Lane  string // the key
 	acks  []Ack  // under Lanes.mu: one for each delivery of the message
+	room  [1]Ack // for acks, most of which are one
 	timer *time.Timer
 	next  *any
 }
@@ -67,9 +68,13 @@ type Lanes[T Task[T]] struct {
 	slots   int                 // under mu: how many more lanes may run
 	byKey   map[string]*lane[T] // under mu: those with tasks
 	ready   []*lane[T]          // under mu: with tasks, waiting for a slot
+	free    []*lane[T]          // under mu: without tasks, to be used again
 	closed  bool                // under mu
 	running sync.WaitGroup
 }
+
+// maxFree is how many lanes without tasks are kept.
+const maxFree = 1024
 
 type lane[T Task[T]] struct {
 	key       string
@@ -78,6 +83,7 @@ type lane[T Task[T]] struct {
 	waiting   []T  // under Lanes.mu
 	held      []T  // under Lanes.mu: they rest, and the lane waits for them
 	aside     []T  // under Lanes.mu: they rest, and the lane goes on
+	spare     []T  // under Lanes.mu: what waiting or current had, empty
 	next      any  // see Place.Next
 }
 
@@ -97,7 +103,12 @@ func (l *Lanes[T]) Add(f T, ack Ack) {
 	key := f.At().Lane
 	in := l.byKey[key]
 	if in == nil {
-		in = &lane[T]{key: key}
+		if n := len(l.free) - 1; n >= 0 {
+			in, l.free = l.free[n], l.free[:n]
+		} else {
+			in = new(lane[T])
+		}
+		in.key = key
 		l.byKey[key] = in
 	}
 	for _, tasks := range [][]T{in.current, in.held, in.waiting, in.aside} {
@@ -107,7 +118,8 @@ func (l *Lanes[T]) Add(f T, ack Ack) {
 			return
 		}
 	}
-	f.At().acks = append(f.At().acks, ack)
+	at := f.At()
+	at.acks = append(at.room[:0], ack)
 	in.waiting = append(in.waiting, f)
 	l.schedule(in)
 }
@@ -155,6 +167,7 @@ func (l *Lanes[T]) serve(in *lane[T]) {
 // run runs tasks in one slot, as long as there are any.
 func (l *Lanes[T]) run(in *lane[T]) {
 	defer l.running.Done()
+	var acks []Ack
 	for in != nil {
 		l.mu.Lock()
 		if l.closed {
@@ -165,8 +178,13 @@ func (l *Lanes[T]) run(in *lane[T]) {
 		for n < l.most && n < len(in.waiting) && in.waiting[n].Joins(in.waiting[:n]) {
 			n++
 		}
-		tasks := slices.Clone(in.waiting[:n])
-		in.current, in.waiting = tasks, in.waiting[n:]
+		var tasks []T
+		if n == len(in.waiting) {
+			tasks, in.waiting, in.spare = in.waiting, in.spare, nil
+		} else {
+			tasks, in.waiting = slices.Clone(in.waiting[:n]), in.waiting[n:]
+		}
+		in.current = tasks
 		l.mu.Unlock()
 		for _, f := range tasks {
 			f.At().next = &in.next
@@ -174,7 +192,7 @@ func (l *Lanes[T]) run(in *lane[T]) {
 
 		outcomes := l.work(tasks)
 
-		var acks []Ack
+		acks = acks[:0]
 		l.mu.Lock()
 		in.current = nil
 		var back []T
@@ -188,12 +206,17 @@ func (l *Lanes[T]) run(in *lane[T]) {
 				l.rest(in, f, o)
 			}
 		}
-		in.waiting = append(back, in.waiting...)
+		if len(back) > 0 {
+			in.waiting = append(back, in.waiting...)
+		}
+		clear(tasks)
+		in.spare = tasks[:0]
 		in = l.next(in)
 		l.mu.Unlock()
 		for _, a := range acks {
 			a.Ack()
 		}
+		clear(acks)
 	}
 }
 
@@ -244,6 +267,9 @@ func (l *Lanes[T]) next(in *lane[T]) *lane[T] {
 		in.next = nil
 		if len(in.aside) == 0 {
 			delete(l.byKey, in.key)
+			if in.key = ""; len(l.free) < maxFree {
+				l.free = append(l.free, in)
+			}
 		}
 	}
 	if len(l.ready) == 0 {
@@ -267,7 +293,7 @@ func (l *Lanes[T]) Close() {
 			f.At().timer.Stop()
 		}
 	}
-	l.byKey, l.ready = nil, nil
+	l.byKey, l.ready, l.free = nil, nil, nil
 }
 
 // Wait waits, after Close, until no task runs.

@@ -56,13 +56,25 @@ func (c *Cache) Get(key string) (s State, ok bool) {
 func (c *Cache) Put(key string, s State) (evicted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	at := c.byKey[key]
 	e := &entry{key, s}
-	c.remove(c.byKey[key])
-	if e.bytes() > c.most {
+	if at != nil {
+		e = at.Value.(*entry)
+		c.bytes -= e.bytes()
+		e.state = s
+	}
+	if c.bytes += e.bytes(); e.bytes() > c.most {
+		c.remove(at)
+		if at == nil {
+			c.bytes -= e.bytes()
+		}
 		return 0
 	}
-	c.byKey[key] = c.order.PushFront(e)
-	c.bytes += e.bytes()
+	if at != nil {
+		c.order.MoveToFront(at)
+	} else {
+		c.byKey[key] = c.order.PushFront(e)
+	}
 	for c.bytes > c.most {
 		c.remove(c.order.Back())
 		evicted++

@@ -55,6 +55,9 @@ func ID(m *client.Message) (id string, ok bool) {
 // does not say when as the methods of client.Message do.
 func Due(m *client.Message, now time.Time) (due time.Time, ok bool) {
 	for _, u := range m.UserProperties {
+		if u.Name != delay.AfterProperty && u.Name != delay.AtProperty {
+			continue
+		}
 		ms, err := strconv.ParseInt(u.Value, 10, 64)
 		switch {
 		case err != nil:
@@ -99,6 +102,15 @@ func Add(publish []client.Message, cancels []string, outputs []client.Message) (
 		publish = append(publish, *m)
 	}
 	return publish, cancels
+}
+
+// Any tells whether some of the outputs set or cancel timers.
+func Any(outputs []client.Message) bool {
+	return slices.ContainsFunc(outputs, func(m client.Message) bool {
+		_, timer := ID(&m)
+		_, cancels := Cancels(&m)
+		return timer || cancels
+	})
 }
 
 // Split parts timers from what is published at once, each in order.

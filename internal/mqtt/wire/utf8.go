@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"unicode/utf8"
+	"unsafe"
 )
 
 const (
@@ -46,6 +47,9 @@ func ValidUTF8(b []byte) bool {
 
 // oddInText has a high bit if one of w's bytes is 0 or not ASCII.
 func oddInText(w uint64) uint64 { return w | (w - eachByte) }
+
+// ValidText is ValidUTF8 for a string, which it does not copy.
+func ValidText(s string) bool { return ValidUTF8(unsafe.Slice(unsafe.StringData(s), len(s))) }
 
 func validUTF8Slow(b []byte) bool {
 	return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0
