@@ -201,7 +201,7 @@ func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
 	r.Status = int(a.Array[0].Int)
 	rest := a.Array[1:]
 	switch {
-	case r.Status == statestore.Committed && len(rest) == 1 && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
+	case r.Status == statestore.Committed && rest[0].Kind == protocol.Array && len(rest[0].Array) == writes:
 		r.Versions = make([]hlc.Timestamp, 0, writes)
 		node := "" // which all of them have
 		for i := range rest[0].Array {

@@ -74,9 +74,9 @@ func TestOwnersOfOperations(t *testing.T) {
 	rs := []*Request{
 		{Messages: make([]Message, 2), Outputs: make([]client.Message, 1), Settle: make([]client.Delivery, 2)},
 		{Messages: make([]Message, 1)},
-		{Messages: make([]Message, 1), Outputs: make([]client.Message, 3), Settle: make([]client.Delivery, 1)},
+		{Messages: make([]Message, 1), Outputs: make([]client.Message, 3), Cancels: make([]string, 2), Settle: make([]client.Delivery, 1)},
 	}
-	want := []int{0, 1, 2, 3, 1, 1, 2, 3, 1, 2, 3, 1, 3, 3, 3, 1, 1, 3, 0}
+	want := []int{0, 1, 2, 3, 1, 1, 2, 3, 1, 2, 3, 1, 3, 3, 3, 3, 3, 1, 1, 3, 0}
 	for n, owner := range want {
 		if got := ownerOf(rs, n); got != owner {
 			t.Errorf("operation %d is of request %d, want %d", n, got, owner)

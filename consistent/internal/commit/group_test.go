@@ -360,3 +360,24 @@ func TestSizeFollowsRefusals(t *testing.T) {
 		t.Error("a single change does not wait")
 	}
 }
+
+// Changes about one timer are in different transactions: a transaction that has a timer twice
+// would be refused, although neither change is wrong.
+func TestChangesOfOneTimer(t *testing.T) {
+	t.Parallel()
+	s := newStore(committed)
+	g := newGroup(t, s)
+	set, cancel, other := change("set"), change("cancel"), change("other")
+	set.Outputs[0] = set.Outputs[0].After(time.Hour).WithTimerID("timer")
+	cancel.Cancels = []string{"timer"}
+	other.Outputs[0] = other.Outputs[0].After(time.Hour) // without an ID: one of its own
+	for _, c := range []*Change{set, cancel, other} {
+		g.add(&member{Change: c})
+	}
+	if taken := g.take(); len(taken) != 2 || taken[0].Change != set || taken[1].Change != other {
+		t.Errorf("taken %v", taken)
+	}
+	if taken := g.take(); len(taken) != 1 || taken[0].Change != cancel || g.operations != 0 || g.bytes != 0 {
+		t.Errorf("taken %v; %d operations and %d bytes left", taken, g.operations, g.bytes)
+	}
+}
