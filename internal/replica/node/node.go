@@ -31,6 +31,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // Defaults and bounds of Options.
@@ -119,12 +120,15 @@ type Node struct {
 	running sync.WaitGroup
 }
 
+// ErrNotOurs: the data directory is not this node's.
+var ErrNotOurs = errors.New("the data directory is not this node's")
+
 // ErrStopped: the node is being closed.
 var ErrStopped = errors.New("the node is being stopped")
 
 // Open starts a node. The first start of a cluster waits for all of its nodes, or until ctx
-// ends. It fails with port.ErrNeedsTLS, ErrOtherCluster, raftlog.ErrDamaged, datadir.ErrLocked, or with
-// what is wrong in words.
+// ends. It fails with port.ErrNeedsTLS, ErrOtherCluster, ErrNotOurs, raftlog.ErrDamaged or
+// datadir.ErrLocked, or with what is wrong in words.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -218,7 +222,7 @@ func (n *Node) identify() error {
 		}
 	}
 	if self.Name != n.o.Name {
-		return fmt.Errorf("the data directory %s is that of node %q, and this is to be node %q: give the node the name or the directory that it had", n.o.Dir, self.Name, n.o.Name)
+		return fmt.Errorf("%w: %s is that of node %q, and this is to be node %q; give the node the name or the directory that it had", ErrNotOurs, n.o.Dir, self.Name, n.o.Name)
 	}
 	n.self.Store(self)
 	return nil
@@ -315,13 +319,14 @@ func (n *Node) readApplied() (at raftlog.Position, conf *raftpb.ConfState, err e
 		return at, nil, err
 	}
 	row, err := readRow(db, appliedKey)
-	switch {
+	used, usedErr := wal.FirstUsed(n.o.FS, n.o.Dir) // by a server by itself: a node's log is elsewhere
+	switch err := errors.Join(err, usedErr); {
 	case err != nil:
 		return at, nil, err
-	case index == nil && row == nil:
-		return founded, nil, nil
+	case row == nil && (index != nil || used != ""):
+		return at, nil, fmt.Errorf("%w: %s has the data of a server that was no node; start this node with a new directory", ErrNotOurs, n.o.Dir)
 	case row == nil:
-		return at, nil, fmt.Errorf("the data directory %s is not a cluster's: it has the data of a single server; start this node with a new directory", n.o.Dir)
+		return founded, nil, nil
 	case len(index) != 8 || len(row) < 8:
 		return at, nil, fmt.Errorf("the row %s or %s in %s is too short", journal.AppliedKey, appliedKey, n.o.Dir)
 	}
