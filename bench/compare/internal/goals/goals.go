@@ -110,6 +110,9 @@ func Of(r *report.Report) []report.Goal {
 			terms = greedy.Apart
 		}
 		quiet, ok1 := value(greedy.Quiet + terms)
+		if baseline, ok := value(greedy.Baseline + terms); ok {
+			quiet = baseline
+		}
 		meanwhile, ok2 := value(greedy.Meanwhile + terms)
 		goal(greedy.Work(flood), "p99 ≤ 5 × quiet", ratio(meanwhile, quiet), 5, ok1 && ok2, true,
 			"%.2f × (%.2f ms : %.2f ms)%s", ratio(meanwhile, quiet), meanwhile, quiet, terms)
