@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash faults simulate abuse soak fuzz bench compare lint release
+.PHONY: startup build test race race-journal interop crash faults simulate abuse soak timers fuzz bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -32,6 +32,9 @@ simulate: ## SEEDS simulated clusters (100,000), from the seed FIRST on, whose d
 
 soak: ## thousands of clients come and go for an hour, and what the process holds stays flat
 	go run ./internal/soak/soak -for $(or $(SOAK),1h) -chart docs/performance/soak.svg
+
+timers: ## TIMERS (1,000,000) timers that are due at once: heap, start, and how long other clients wait (docs/reliability.md)
+	go test ./internal/soak -run TestTimersOnDisk -count=1 -v -timeout 0 -timers $(or $(TIMERS),1000000)
 
 compare: ## Holdfast beside other servers, in under 15 minutes, into docs/performance
 	go run -C bench/compare .

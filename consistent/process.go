@@ -288,18 +288,18 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 	return state, outputs, err
 }
 
-// finish publishes the outputs, then sets and cancels timers, and then sends DONE without waiting for its answer: if
+// finish sets and cancels timers, publishes the other outputs – what they lead to may cancel a
+// timer – and then sends DONE without waiting for its answer: if
 // the DONE is lost, a duplicate is replayed and has no other effect.
 func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc.Timestamp, outputs []Message) error {
 	timers, others := timed.Split(outputs)
 	if len(outputs) > 0 {
 		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error {
-			if len(others) > 0 {
-				if err := p.conn.Publish(ctx, others...); err != nil {
-					return err
-				}
+			err := commit.Marked(ctx, p.conn.Transact, p.o.qualified("holdfast-timers")+"/", version, p.remember, timers)
+			if err == nil && len(others) > 0 {
+				err = p.conn.Publish(ctx, others...)
 			}
-			return commit.Marked(ctx, p.conn.Transact, p.o.qualified("holdfast-timers")+"/", version, p.remember, timers)
+			return err
 		})
 		if err != nil {
 			return err

@@ -198,6 +198,37 @@ func TestBackupAndRestore(t *testing.T) {
 	holdfastAlone(t, "backup", filepath.Join(dir, "second"), "--data", data)
 }
 
+// Timers survive a backup, its restoring and a salvage, are counted by check, and are delivered.
+func TestTimersAreBackedUpAndSalvaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, copied, restored, saved := filepath.Join(dir, "data"), filepath.Join(dir, "backup"), filepath.Join(dir, "restored"), filepath.Join(dir, "saved")
+	d := serveIn(t, data)
+	for _, id := range []string{"a", "b", "c"} {
+		d.run("pub", "--after", "1h", "--id", id, "later", id).want(t, "pub", 0, "", "")
+	}
+	holdfastAlone(t, "backup", copied, "--data", data)
+	d.run("timers", "cancel", "a").want(t, "cancel", 0, "", "")
+	d.Kill()
+	const sound = ": 0 keys (0 bytes), 0 sessions, 0 subscriptions, 0 queued messages, 0 retained messages, 0 wills, "
+	holdfastAlone(t, "check", "--data", data).want(t, "check", 0, data+" is sound"+sound+"2 messages to be delivered later\n", "")
+	holdfastAlone(t, "restore", copied, "--data", restored).want(t, "restore", 0, restored+" is restored"+sound+"3 messages to be delivered later\n", "")
+	holdfastAlone(t, "check", "--data", restored).want(t, "check", 0, restored+" is sound"+sound+"3 messages to be delivered later\n", "")
+	holdfastAlone(t, "salvage", data, "--data", saved).want(t, "salvage", 0, saved+" holds what was salvaged"+sound+"2 messages to be delivered later\n", "")
+	for dir, want := range map[string]string{restored: "abc", saved: "bc"} {
+		d := serveIn(t, dir)
+		c := mqtttest.Connect(t, d.Addr)
+		c.Subscribe("later", 1)
+		for _, id := range want { // each takes the place of the one that was set before
+			d.run("pub", "--after", "0s", "--id", string(id), "later", string(id)).want(t, "pub", 0, "", "")
+			if m := c.Receive(); string(m.Payload) != string(id) {
+				t.Errorf("%s: got %v, want %c", dir, m, id)
+			}
+		}
+		d.run("timers", "list").want(t, "list", 0, "", "")
+	}
+}
+
 // A start refuses a damaged directory; what can be read of it is salvaged into another one.
 func TestSalvage(t *testing.T) {
 	t.Parallel()

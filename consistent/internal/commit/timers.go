@@ -16,7 +16,7 @@ import (
 
 // Timers of the state-based path
 //
-// STORE commits no timers. They are set and cancelled behind it, like outputs: perhaps after a
+// STORE commits no timers. They are set and cancelled behind it, before the outputs: perhaps after a
 // crash, by another instance, when later messages have been processed. A timer that a later
 // message has cancelled must not be set then, nor one that was delivered. Therefore each timer
 // has a mark: a key of the store whose value is the version that the message has made of its
