@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,13 +136,24 @@ func TestDeletedLogIsMissed(t *testing.T) {
 	}
 }
 
+// newestLog is the newest file of the log that has batches: a stop begins another one.
 func newestLog(t *testing.T, data string) string {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(data, "*.journal"))
-	if err != nil || len(logs) == 0 {
-		t.Fatal(logs, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return logs[len(logs)-1]
+	for _, log := range slices.Backward(logs) {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(bytes.Trim(content, "\x00")) > 0 {
+			return log
+		}
+	}
+	t.Fatal("no log has batches:", logs)
+	return ""
 }
 
 // flipBit flips a bit of a log, in the byte that at says, of those that are no zeros ahead.

@@ -280,6 +280,13 @@ func lastLog(t testing.TB, files tree) (last string) {
 	return last
 }
 
+// usedLog is the newest segment that has batches, of a directory as a stop leaves it, which
+// begins another segment.
+func usedLog(t testing.TB, stopped tree) string {
+	t.Helper()
+	return lastLog(t, stopped.Without(lastLog(t, stopped)))
+}
+
 // What is in tables already does not matter any more where it is in the log.
 func TestDamageInWhatIsNotNeeded(t *testing.T) {
 	t.Parallel()
@@ -316,8 +323,9 @@ func TestDamageIsNamed(t *testing.T) {
 func TestDamageToTheLastBatchAfterAStop(t *testing.T) {
 	t.Parallel()
 	_, stopped, rows := grown(t)
-	log := lastLog(t, stopped)
-	end := bytes.LastIndexByte(stopped[log], 1) + 4 - wal.FrameHeader // of the batch: a 1 begins the last field of the empty frame behind it
+	log := usedLog(t, stopped)
+	ends := frameEnds(stopped[log])
+	end := ends[len(ends)-2] // of the batch: the last frame ends the segment
 	for _, size := range []int{2, 20, 512} {
 		content := bytes.Clone(stopped[log])
 		for i := range content[end-size : end] {

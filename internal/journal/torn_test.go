@@ -145,7 +145,7 @@ func TestAMissingLogIsSaid(t *testing.T) {
 	mustClose(t, j)
 	delete(new, lastLog(t, new))
 	_, stopped, _ := grown(t)
-	stoppedLast := lastLog(t, stopped)
+	stoppedLast := usedLog(t, stopped)
 	for name, left := range map[string]tree{
 		"all of it":                         without(names...),
 		"all of a new one":                  new,
@@ -165,6 +165,48 @@ func TestAMissingLogIsSaid(t *testing.T) {
 				t.Fatalf("Check: %v, %v", damage, err)
 			}
 			mustClose(t, look)
+		})
+	}
+}
+
+// A log that was cut off is not taken for one that ends early, wherever it was cut and
+// whatever is in it: after a stop, and after a kill if no batch has more bytes than there are
+// ahead.
+func TestALogThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{100, 20_000, 60_000, 200_000} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			mem := vfs.NewCrashableMem()
+			j := mustOpen(t, Options{FS: mem})
+			rows := map[string]string{}
+			for n := range 6 {
+				rows[fmt.Sprint("k", n)] = strings.Repeat(fmt.Sprint(n), size)
+				putAndWait(j, fmt.Sprint("k", n), rows[fmt.Sprint("k", n)])
+			}
+			killed := journaltest.ReadTree(t, mem.CrashClone(vfs.CrashCloneCfg{}))
+			mustClose(t, j)
+			stopped := journaltest.ReadTree(t, mem)
+			for what, files := range map[string]tree{"a kill": killed, "a stop": stopped} {
+				name := lastLog(t, files)
+				if what == "a stop" {
+					name = usedLog(t, files)
+				} else if size > wal.RoomAhead {
+					continue
+				}
+				whole := files[name]
+				cuts := frameEnds(whole)
+				end := cuts[len(cuts)-1]
+				for at := 0; at < end; at += max(1, end/13) {
+					cuts = append(cuts, at, at/sectorBytes*sectorBytes)
+				}
+				for _, at := range cuts {
+					got, err := openTree(t, files.But(name, whole[:at]))
+					if err != nil && !errors.Is(err, ErrDamaged) || err == nil && !sameRows(got, rows) {
+						t.Errorf("cut after %s at byte %d, the last of %d batches ends at %d: %d rows, %v", what, at, len(rows), end, len(got), err)
+					}
+				}
+			}
 		})
 	}
 }

@@ -41,10 +41,11 @@
 // then the next frames say so. That is how a start tells a file that was cut short from one
 // whose last write was torn.
 //
-// When the next segment has begun, an end frame is written to the one before: a frame
-// without rows whose field unsynced is 0, which it is in no other frame, and with the number
-// of the first batch of the next segment. It is not a batch, and no goroutine waits for it.
-// It shows when a segment is missing. The row LoggedKey in the database says that there is a
+// The next segment begins when one is full, and at a stop. Then an end frame is written to
+// the one before: a frame without rows whose field unsynced is 0, which it is in no other
+// frame, and with the number of the first batch of the next segment. It is not a batch, and
+// no goroutine waits for it. It shows when a segment is missing. What the next segment's name
+// shows is that all batches before it were on the disk. The row LoggedKey in the database says that there is a
 // log at all; once the database has that row, there is always a segment.
 //
 // Behind a damaged place, a start searches for frames, byte by byte. Rows contain what

@@ -89,6 +89,19 @@ func (m Mask) ReadFrame(b []byte, p int) (f Frame, ok bool) {
 	return f, true
 }
 
+// begun reads the header of a frame at b[p:] that need not be whole. ok is false if a write
+// that was torn may have left a part of the header.
+func (m Mask) begun(b []byte, p int) (f Frame, ok bool) {
+	const sector = 512 // of a disk, which writes it as a whole or not at all
+	if len(b)-p < FrameHeader || (p+8)/sector != (p+FrameHeader-1)/sector {
+		return f, false
+	}
+	h := b[p:]
+	f.Number, f.synced = m.numbers(h)
+	f.tight = binary.LittleEndian.Uint32(h[20:])&tightRoom != 0
+	return f, f.synced < f.Number
+}
+
 // isEndFrame says whether f is an end frame: batch Number begins another segment.
 func (f *Frame) isEndFrame() bool { return f.synced == f.Number }
 

@@ -374,16 +374,29 @@ func (l *Log) Check() error {
 	return nil
 }
 
-// Close makes everything durable and closes the file. Its last frame has no rows and says
-// that all before it are on the disk. Without it, damage to the last batch could not be told
-// from a torn end.
+// dropSpare removes the file that is kept to be used again.
+func (l *Log) dropSpare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spare && l.o.FS.Remove(l.o.FS.PathJoin(l.o.Dir, spareSegment)) == nil {
+		l.spare = false
+	}
+}
+
+// Close makes everything durable and closes the file. Before that it begins another segment:
+// without one, damage to the last batch, or a file that was cut short, could not be told from
+// a torn end. Nothing is lost if that fails.
 func (l *Log) Close() error {
 	if l.file == nil { // never begun
 		return nil
 	}
 	err := l.Sync()
-	if err == nil && l.write(nil) == nil {
-		_ = l.Sync() // nothing is lost without it
+	if err == nil && l.size > 0 {
+		l.dropSpare() // so that the segment has zeros only: a salvage must not read old frames in it
+		failed := l.beginNext()
+		if failed == nil && l.size > 0 && l.write(nil) == nil { // the disk has no room for a segment: an empty batch shows damage to the one before it
+			_ = l.Sync()
+		}
 	}
 	return errors.Join(err, l.file.Close())
 }

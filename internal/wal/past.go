@@ -10,7 +10,7 @@ import (
 
 // ReadPast reads all sound batches of a damaged log, in order. It calls lost for each place
 // where batches are missing. mask is the directory's; nil: the row MaskKey can't be read, and
-// ReadPast computes the mask from the first frame of each segment. first is the number of the
+// ReadPast computes the mask from the first frame of a segment. first is the number of the
 // log's first batch; 0: there is no log.
 func ReadPast(fsys vfs.FS, dir string, mask *Mask, lost func(datadir.Damage)) (frames []Frame, first uint64) {
 	lose := func(file string, offset int64, format string, args ...any) {
@@ -19,6 +19,9 @@ func ReadPast(fsys vfs.FS, dir string, mask *Mask, lost func(datadir.Damage)) (f
 	segments, err := listSegments(fsys, dir)
 	if err != nil {
 		lose(dir, -1, "%v", err)
+	}
+	if mask == nil {
+		mask = maskIn(fsys, dir, segments)
 	}
 	for i, s := range segments {
 		if i == 0 {
@@ -33,32 +36,34 @@ func ReadPast(fsys vfs.FS, dir string, mask *Mask, lost func(datadir.Damage)) (f
 		if i+1 < len(segments) {
 			limit = segments[i+1].first
 		}
-		m := maskOf(mask, s, b)
 		last := s.first - 1
-		found := m.framesPast(b, &last, limit, func(p int, from, to uint64) {
+		found := mask.framesPast(b, &last, limit, func(p int, from, to uint64) {
 			lose(s.name(), int64(p), "batches %d to %d can't be read", from, to)
 		})
 		frames = append(frames, found...)
 		switch {
 		case i+1 < len(segments) && last < limit-1:
 			lose(s.name(), -1, "batches %d to %d can't be read", last+1, limit-1)
-		case i+1 == len(segments) && m.hasEndFrame(b, found):
+		case i+1 == len(segments) && mask.hasEndFrame(b, found):
 			lose(SegmentName(last+1), -1, "it is missing, with all batches from %d on", last+1)
 		}
 	}
 	return frames, first
 }
 
-// maskOf returns mask; if that is nil, the mask that the first frame of segment s shows: its
-// number is in the segment's name, too.
-func maskOf(mask *Mask, s segment, b []byte) Mask {
-	if mask != nil {
-		return *mask
+// maskIn returns the mask that the first sound frame of a segment shows: its number is in the
+// segment's name, too. It looks at the last segment only if it must: that file may have been
+// used before, and hold no frame of its own yet.
+func maskIn(fsys vfs.FS, dir string, segments []segment) *Mask {
+	mask := new(Mask)
+	for _, s := range segments {
+		b, err := readFile(fsys, fsys.PathJoin(dir, s.name()))
+		if f, ok := mask.ReadFrame(b, 0); ok && err == nil {
+			*mask = Mask(f.Number ^ s.first)
+			break
+		}
 	}
-	if f, ok := Mask(0).ReadFrame(b, 0); ok {
-		return Mask(f.Number ^ s.first)
-	}
-	return 0
+	return mask
 }
 
 // framesPast returns the sound frames of a segment with numbers above *last and below limit,

@@ -32,7 +32,8 @@ type recovered struct {
 //   - a later frame says that the missing one was on the disk when it was written;
 //   - an end frame says that another segment was begun, and there is none;
 //   - the file is shorter than it was when its last durable frame was written: zeros are
-//     always ahead, and the fsync of a frame covers them.
+//     always ahead, and the fsync of a frame covers them. Which frame that is, the last one
+//     says, or the header of the one behind it that is not whole.
 //
 // Otherwise it is a torn end. After a power cut, any subset of the sectors of an unsynced
 // write may be on the disk; the other sectors have their former content: zeros, or an older
@@ -89,7 +90,7 @@ func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
 		}
 		if found := r.judge(s, b, p, next, later); found != nil {
 			r.damage = append(r.damage, *found)
-		} else if found := r.cutShort(s, b, last); found != nil {
+		} else if found := r.cutShort(s, b, p, next, last); found != nil {
 			r.damage = append(r.damage, *found)
 		}
 		break
@@ -119,12 +120,16 @@ func (r *recovered) read(b []byte, p int, next *uint64) (end int, last Frame) {
 }
 
 // cutShort returns the damage if the end of b, the last segment, was cut off; nil: it was
-// not, or nothing shows it. last is the last sound frame.
-func (r *recovered) cutShort(s segment, b []byte, last Frame) *datadir.Damage {
-	if !r.Logged || last.tight {
+// not, or nothing shows it. last is the last sound frame, and batch next should be at b[p:].
+func (r *recovered) cutShort(s segment, b []byte, p int, next uint64, last Frame) *datadir.Damage {
+	synced, tight := last.synced, last.tight
+	if begun, ok := r.begun(b, p); ok && begun.Number == next {
+		synced, tight = begun.synced, begun.tight
+	}
+	if !r.Logged || tight {
 		return nil
 	}
-	end := r.endOf(b, last.synced)
+	end := r.endOf(b, synced)
 	if len(b) >= end+RoomAhead {
 		return nil
 	}

@@ -33,6 +33,42 @@ func TestEveryBitOfALog(t *testing.T) {
 	}
 }
 
+// Without the directory's mask, the frames of a file that was used before are not taken for
+// batches of the segment that begins in it.
+func TestOldFramesAreNotReadPast(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("data", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var used, old []byte
+	for n := range uint64(2) {
+		used = shortMask.AppendFrame(used, 7+n, 6+n, []byte("new"))
+		old = shortMask.AppendFrame(old, 2+n, 1+n, []byte("old"))
+	}
+	for first, content := range map[uint64][]byte{7: used, 9: old} {
+		f, err := fs.Create("data/"+SegmentName(first), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frames, _ := ReadPast(fs, "data", nil, func(d datadir.Damage) { t.Error(d) })
+	for _, f := range frames {
+		if string(f.Rows) != "new" {
+			t.Errorf("batch %d has rows %q", f.Number, f.Rows)
+		}
+	}
+	if len(frames) != 2 {
+		t.Errorf("%d batches, want 2", len(frames))
+	}
+}
+
 // Wherever the end was torn off: what is before it is there, and it is not called damage.
 func TestEveryTornEnd(t *testing.T) {
 	t.Parallel()
