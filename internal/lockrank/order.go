@@ -38,6 +38,7 @@ type (
 	FlushQueue     struct{}
 	Handshakes     struct{}
 	Relay          struct{}
+	ReplicaClients struct{}
 	Gate           struct{}
 	SlabMemory     struct{}
 	SlabMappings   struct{}
@@ -123,6 +124,7 @@ var order = []entry{
 	lock[Handshakes]("sockets.Handshakes.mu"),
 	lock[Gate]("transport.Gate.mu"),
 	lock[Relay]("relay.Relay.mu"),
+	lock[ReplicaClients]("clients.Clients.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory

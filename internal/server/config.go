@@ -101,6 +101,9 @@ func (c *Config) Check() error {
 	if c.Remember < 0 || longest < 0 || c.Remember > longest {
 		return fmt.Errorf("messages cannot be remembered for %v when %v is the maximum: raise the maximum", c.Remember, longest)
 	}
+	if _, err := c.Cluster.Check(c.Durability == journal.Durability{}); err != nil {
+		return err
+	}
 	if c.MaxTxnOperations < 0 || c.MaxTxnOperations > protocol.MostTxnOperations {
 		return fmt.Errorf("a TXN cannot have %d operations: set --max-txn-operations to between 1 and %d", c.MaxTxnOperations, protocol.MostTxnOperations)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -23,6 +25,9 @@ func (c Config) WithDefaults() Config {
 	c.Login.TLSIdentity = cmp.Or(c.Login.TLSIdentity, auth.CommonName)
 	c.Login.LoginBurst = cmp.Or(c.Login.LoginBurst, auth.DefaultBurst)
 	c.Login.LoginPause = cmp.Or(c.Login.LoginPause, auth.DefaultPause)
+	c.Cluster.Reads = cmp.Or(c.Cluster.Reads, settings.Lease)
+	c.Cluster.Election = cmp.Or(c.Cluster.Election, node.DefaultElection)
+	c.Cluster.LogKeep = cmp.Or(c.Cluster.LogKeep, node.DefaultLogKeep)
 	c.MaxKeySize = cmp.Or(c.MaxKeySize, protocol.DefaultMaxKey)
 	c.MaxKeys = cmp.Or(c.MaxKeys, engine.DefaultMaxKeys)
 	c.MaxStoreBytes = cmp.Or(c.MaxStoreBytes, engine.DefaultMaxBytes)

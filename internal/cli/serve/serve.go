@@ -42,7 +42,8 @@ and where it is from, "holdfast config reference" a file with all settings.`,
   holdfast serve --listen 127.0.0.1:1884 --listen ws://127.0.0.1:9001 --data /var/lib/holdfast
   holdfast init site && holdfast serve --config site/holdfast.yaml
   holdfast serve --listen mqtts://0.0.0.0:8883 --tls-cert server.crt --tls-key server.key --tls-client-ca ca.crt
-  holdfast serve --listen 0.0.0.0:1883 --allow-anonymous`,
+  holdfast serve --listen 0.0.0.0:1883 --allow-anonymous
+  holdfast serve --node a --data a --cluster-peers a=127.0.0.1:7001,b=127.0.0.1:7002,c=127.0.0.1:7003`,
 		Args: flags.AtMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := set.load(os.Environ()); err != nil {
@@ -65,6 +66,9 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 // serve runs a server until ctx ends.
 func serve(ctx context.Context, set *settings, out io.Writer) error {
 	cfg := set.cfg
+	if cfg.Cluster.InCluster() {
+		return serveNode(ctx, set, out)
+	}
 	manager := newNotifier()
 	manager.status("reading the data in " + cfg.DataDir)
 	s, err := server.StartContext(ctx, cfg)
@@ -73,13 +77,7 @@ func serve(ctx context.Context, set *settings, out io.Writer) error {
 	}
 	hangup, stop := hangups(s, set) // before the log says that the server runs, and until it has stopped
 	defer stop()
-	// On a terminal these are sentences, otherwise log lines like all others.
-	say := func(format string, args ...any) {
-		cfg.Logger.Info(fmt.Sprintf(format, args...), "version", cfg.Version)
-	}
-	if output.IsTerminal(out) {
-		say = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-	}
+	say := sayer(&cfg, out)
 	mqtt, webSocket := places(s.URLs())
 	if len(webSocket) > 0 {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
@@ -101,6 +99,17 @@ func serve(ctx context.Context, set *settings, out io.Writer) error {
 	}
 	say("holdfast stopped")
 	return nil
+}
+
+// sayer says what a person should know: on a terminal in sentences, otherwise in log lines
+// like all others.
+func sayer(cfg *server.Config, out io.Writer) func(format string, args ...any) {
+	if output.IsTerminal(out) {
+		return func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	}
+	return func(format string, args ...any) {
+		cfg.Logger.Info(fmt.Sprintf(format, args...), "version", cfg.Version)
+	}
 }
 
 // places are the listeners as a person reads them: HOST:PORT where that says it all.

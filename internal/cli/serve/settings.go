@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	replica "github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -96,6 +97,17 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&cfg.AuditLog, "audit-log", "", "`FILE` for lines of JSON about who connected, was refused (also in the TLS handshake, for a certificate), took over, or changed the configuration, or - for standard output; opened again on SIGHUP")
 	f.StringVar(&cfg.Policy, "policy", "", "`FILE` that says what clients may do; read again when it changes, and on SIGHUP (default: every client may do everything)")
 
+	c := &cfg.Cluster
+	f.StringVar(&c.Node, "node", "", "`NAME` of this node of a cluster, one of those in --cluster-peers")
+	f.StringSliceVar(&c.Peers, "cluster-peers", nil, "`NAME=HOST:PORT` of all nodes of the cluster, this one included, with commas between them: names, and the addresses at which the nodes listen for each other; may be repeated")
+	f.StringVar(&c.Listen, "cluster-listen", "", "`HOST:PORT` to listen on for the other nodes (default: this node's address in --cluster-peers)")
+	f.StringVar(&c.Cert, "cluster-cert", "", "PEM `FILE` with this node's certificate, as holdfast cert node makes it; needed beyond loopback")
+	f.StringVar(&c.Key, "cluster-key", "", "PEM `FILE` with its private key")
+	f.StringVar(&c.CA, "cluster-ca", "", "PEM `FILE` with the authorities of the nodes' certificates")
+	f.Var(flags.Word(&c.Reads, replica.Lease, replica.Quorum), "cluster-reads", "how the leader knows that it may answer from memory: lease (clocks run nearly at the same rate) or quorum (each read asks a quorum) (default lease)")
+	f.DurationVar(&c.Election, "cluster-election-timeout", 0, "after how long without a leader the nodes elect another one (default 1s)")
+	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps for others that are behind, in memory and on disk (default 64MiB)")
+
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
 	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")
 	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
@@ -160,21 +172,23 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 
 // serveSpans are those of the flags for which not every positive value will do.
 var serveSpans = map[string]flags.Span{
-	"max-clock-skew":      flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
-	"max-session-expiry":  flags.Between(int64(time.Second), math.MaxUint32*int64(time.Second)),
-	"max-keep-alive":      flags.Between(0, math.MaxUint16*int64(time.Second)),
-	"receive-maximum":     flags.Between(1, math.MaxUint16),
-	"max-inflight":        flags.Between(1, math.MaxUint16),
-	"max-inflight-v3":     flags.Between(1, math.MaxUint16),
-	"topic-alias-maximum": flags.Between(1, math.MaxUint16),
-	"max-client-id":       flags.Between(23, math.MaxUint16), // [MQTT-3.1.3-5]
-	"max-key-size":        flags.Between(1, math.MaxUint16<<10),
-	"max-packet-size":     flags.Between(1<<10, 268_435_460), // what MQTT can say
-	"max-connect-size":    flags.Between(1<<10, 268_435_460),
-	"max-memory":          flags.Between(memory.MinMaximum, math.MaxInt64),
-	"output-buffer":       flags.Between(1<<10, math.MaxInt32),
-	"sys-interval":        flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
-	"log-burst":           flags.Between(0, math.MaxInt64),
+	"max-clock-skew":           flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
+	"max-session-expiry":       flags.Between(int64(time.Second), math.MaxUint32*int64(time.Second)),
+	"max-keep-alive":           flags.Between(0, math.MaxUint16*int64(time.Second)),
+	"receive-maximum":          flags.Between(1, math.MaxUint16),
+	"max-inflight":             flags.Between(1, math.MaxUint16),
+	"max-inflight-v3":          flags.Between(1, math.MaxUint16),
+	"topic-alias-maximum":      flags.Between(1, math.MaxUint16),
+	"max-client-id":            flags.Between(23, math.MaxUint16), // [MQTT-3.1.3-5]
+	"max-key-size":             flags.Between(1, math.MaxUint16<<10),
+	"max-packet-size":          flags.Between(1<<10, 268_435_460), // what MQTT can say
+	"max-connect-size":         flags.Between(1<<10, 268_435_460),
+	"max-memory":               flags.Between(memory.MinMaximum, math.MaxInt64),
+	"output-buffer":            flags.Between(1<<10, math.MaxInt32),
+	"sys-interval":             flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
+	"cluster-election-timeout": flags.Between(int64(100*time.Millisecond), int64(time.Minute)),
+	"cluster-log-keep":         flags.Between(1<<20, math.MaxInt64),
+	"log-burst":                flags.Between(0, math.MaxInt64),
 }
 
 // contradictions are pairs of flags of which the first must not be above the second. A

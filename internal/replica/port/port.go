@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 )
 
 // MagicSize is how many bytes say what a connection is about.
@@ -163,7 +164,7 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	}
 	var magic [MagicSize]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
-		return nil, nil, err
+		return nil, nil, settings.Explain(err)
 	}
 	h, known := p.handlers.Load(string(magic[:]))
 	if !known {
@@ -191,7 +192,7 @@ func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn 
 		conn, err = (&tls.Dialer{Config: config.Clone()}).DialContext(ctx, "tcp", address)
 	}
 	if err != nil {
-		return nil, err
+		return nil, settings.Explain(err)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)

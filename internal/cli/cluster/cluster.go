@@ -1,0 +1,95 @@
+// Package cluster has the commands for clusters: cluster, which asks a running node for the
+// cluster's status and gives the leadership away, and demo-cluster, which runs three nodes on
+// one machine.
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+)
+
+// NewCommand makes the command cluster.
+func NewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Look at a cluster, and give its leadership away",
+		Long: `Look at a cluster, and give its leadership away. The commands reach a node of the
+cluster through a socket in its data directory, which only the directory's owner may
+use; that node asks the others.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: flags.UnknownCommand,
+	}
+	cmd.AddCommand(newStatusCommand(), newTransferCommand())
+	return cmd
+}
+
+func newStatusCommand() *cobra.Command {
+	data := server.Default().DataDir
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say which nodes answer, which one leads, and how far the others are behind",
+		Long: `Print a line for each node: its name, its address for other nodes, its role (leader,
+follower, candidate while it knows no leader, or unreachable), its term and how many
+entries of the log it lacks.
+
+Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
+error), 2 no node can be reached.`,
+		Example: `  holdfast cluster status --data /var/lib/holdfast`,
+		Args:    flags.AtMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := control.Status(cmd.Context(), data)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				err = json.NewEncoder(out).Encode(report)
+			} else {
+				table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG")
+				for _, n := range report.Nodes {
+					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, n.Role, n.Term, n.Lag)
+				}
+				err = table.Flush()
+			}
+			if why := report.Explain(); err == nil && why != "" {
+				return exit.Negative(why)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", data, "`DIR` with the data of a running node")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newTransferCommand() *cobra.Command {
+	data := server.Default().DataDir
+	cmd := &cobra.Command{
+		Use:   "transfer [NODE]",
+		Short: "Give the leadership to another node",
+		Long: `Give the leadership to a node, or to the one that is furthest if none is named, for
+example before the leader's machine is stopped. Clients are disconnected and find
+the new leader at whichever node they connect to.`,
+		Example: `  holdfast cluster transfer b --data /var/lib/holdfast`,
+		Args:    flags.AtMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := ""
+			if len(args) > 0 {
+				to = args[0]
+			}
+			return control.Transfer(cmd.Context(), data, to)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", data, "`DIR` with the data of a running node")
+	return cmd
+}

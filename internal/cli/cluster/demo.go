@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+)
+
+// NewDemoCommand makes the command demo-cluster.
+func NewDemoCommand() *cobra.Command {
+	var d demo
+	cmd := &cobra.Command{
+		Use:   "demo-cluster",
+		Short: "Run three nodes of a cluster on this machine, to try it",
+		Long: `Run a cluster of three nodes on this machine, each as a process of its own, until
+Ctrl-C. Clients may connect to any of the three addresses that it prints. Kill one of
+the processes to see what happens: the other two go on, with every key and message.
+
+Without --data the nodes keep their data in a temporary directory, which is removed
+at the end.`,
+		Example: `  holdfast demo-cluster
+  holdfast demo-cluster --data demo --port 2883`,
+		Args: flags.AtMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d.out = cmd.OutOrStdout()
+			return d.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&d.dir, "data", "", "`DIR` for the nodes' data and logs (default: a temporary one)")
+	f.IntVar(&d.port, "port", 1883, "port of the first node for clients; the others take the next ones, and for each other ports that are 10000 higher; 0: any that are free")
+	return cmd
+}
+
+// demo is a cluster of child processes.
+type demo struct {
+	dir  string
+	port int
+
+	mu    sync.Mutex
+	out   io.Writer // mu
+	nodes []*demoNode
+}
+
+type demoNode struct {
+	name, clients, cluster, data, log string
+	arguments                         []string
+	cmd                               *exec.Cmd
+}
+
+const (
+	demoGrace    = 15 * time.Second // for the nodes to stop
+	demoPatience = time.Minute      // for the first leader
+	demoPause    = 100 * time.Millisecond
+)
+
+func (d *demo) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(d.out, format, args...)
+}
+
+func (d *demo) run(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if d.dir == "" {
+		if d.dir, err = os.MkdirTemp("", "holdfast-demo-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(d.dir)
+	}
+	if err := d.plan(); err != nil {
+		return err
+	}
+	ended := make(chan *demoNode, len(d.nodes))
+	stopping, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer func() {
+		stop()
+		running.Wait()
+	}()
+	for _, n := range d.nodes {
+		if err := n.start(program); err != nil {
+			return err
+		}
+		running.Go(func() {
+			n.wait(stopping)
+			ended <- n
+		})
+	}
+	for _, n := range d.nodes {
+		d.say("node %s  %s  process %d  data %s  log %s\n", n.name, n.clients, n.cmd.Process.Pid, n.data, n.log)
+	}
+	left := len(d.nodes)
+	waited, found := context.WithTimeout(ctx, demoPatience)
+	defer found()
+	leader := make(chan string, 1)
+	running.Go(func() { leader <- d.awaitLeader(waited) })
+	for left > 0 {
+		select {
+		case name := <-leader:
+			if name != "" {
+				d.say("node %s leads. Clients may connect to any node. To kill the leader: kill -9 %d\nCtrl-C stops all nodes.\n", name, d.node(name).cmd.Process.Pid)
+			}
+			leader = nil
+		case n := <-ended:
+			left--
+			if ctx.Err() == nil {
+				d.say("node %s has ended (%v). To start it again: %s\n", n.name, n.cmd.ProcessState, strings.Join(append([]string{program}, n.arguments...), " "))
+			}
+		}
+	}
+	if ctx.Err() == nil {
+		return errors.New("all nodes have ended: the last lines of their logs say why")
+	}
+	d.say("stopped\n")
+	return nil
+}
+
+// plan decides about addresses and directories.
+func (d *demo) plan() error {
+	if d.port < 0 || d.port > 55_000 {
+		return errors.New("--port: want 0 to 55000")
+	}
+	dir, err := filepath.Abs(d.dir)
+	if err != nil {
+		return err
+	}
+	var peers []string
+	for i, name := range []string{"a", "b", "c"} {
+		n := &demoNode{name: name, data: filepath.Join(dir, name), log: filepath.Join(dir, name+".log")}
+		if n.clients, err = addressAt(d.port, i); err != nil {
+			return err
+		}
+		between := 0
+		if d.port > 0 {
+			between = d.port + 10_000
+		}
+		if n.cluster, err = addressAt(between, i); err != nil {
+			return err
+		}
+		peers = append(peers, name+"="+n.cluster)
+		d.nodes = append(d.nodes, n)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, n := range d.nodes {
+		n.arguments = []string{"serve", "--node", n.name, "--listen", n.clients, "--data", n.data, "--cluster-peers", strings.Join(peers, ",")}
+	}
+	return nil
+}
+
+// addressAt is an address with the port that is i higher; with port 0 one that is free now.
+func addressAt(port, i int) (string, error) {
+	if port > 0 {
+		port += i
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return "", fmt.Errorf("%w: choose other ports with --port", err)
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func (n *demoNode) start(program string) error {
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	n.cmd = exec.Command(program, n.arguments...)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	detach(n.cmd) // Ctrl-C reaches this process, which stops the nodes
+	return n.cmd.Start()
+}
+
+// wait waits until the node has ended, which it is told to do when ctx ends.
+func (n *demoNode) wait(ctx context.Context) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = n.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(demoGrace):
+			_ = n.cmd.Process.Kill()
+		}
+	})
+	defer stop()
+	_ = n.cmd.Wait() // the process's state says how it ended
+	close(ended)
+}
+
+func (d *demo) node(name string) *demoNode {
+	for _, n := range d.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return d.nodes[0]
+}
+
+// awaitLeader is the name of the leader; empty: ctx has ended before there was one.
+func (d *demo) awaitLeader(ctx context.Context) string {
+	for {
+		for _, n := range d.nodes {
+			if report, err := control.Status(ctx, n.data); err == nil && report.Leader != "" {
+				return report.Leader
+			}
+		}
+		select {
+		case <-time.After(demoPause):
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}

@@ -1,0 +1,286 @@
+// Package clustered runs a server on a node of a cluster: the node, the listeners for clients,
+// the socket for operators, and one server after the other, each for as long as the node leads.
+//
+// A server that loses its office ends, because its memory may hold what was never committed;
+// the next one reads everything from the disk. The listeners outlive it: in between, clients
+// are passed on to the node that leads.
+package clustered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/clients"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
+)
+
+// lossGrace is how long the clients of a server that has lost its office may take their last
+// packets. There is little to wait for: nothing is acknowledged any more.
+const lossGrace = time.Second
+
+// transferTimeout is how long a node that is stopped waits until another one has taken the
+// leadership.
+const transferTimeout = 2 * time.Second
+
+// ownDescriptors are those that a node needs besides clients, of the process's limit: for the
+// log, tables, the other nodes and the sockets for operators.
+const ownDescriptors = 1200
+
+// Node is a running node. End it with Shutdown, or its data directory stays locked.
+type Node struct {
+	config  server.Config
+	log     *slog.Logger
+	node    *node.Node
+	clients *clients.Clients
+	stop    func() // of the socket for operators
+	serving atomic.Pointer[server.Server]
+	urls    []listen.URL
+
+	running sync.WaitGroup
+	ending  context.Context
+	end     context.CancelFunc
+	grace   atomic.Pointer[context.Context] // of Shutdown
+	failed  chan error                      // capacity 1
+}
+
+// Start starts a node, and returns when its listeners accept clients, whoever leads. The first start of a
+// cluster waits for all of its nodes, or until ctx ends. The configuration's Check must have
+// found nothing wrong.
+func Start(ctx context.Context, cfg server.Config) (*Node, error) {
+	n := &Node{config: cfg, log: cfg.Logger, failed: make(chan error, 1)}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	n.ending, n.end = context.WithCancel(context.Background())
+	if err := n.open(ctx, cfg.Cluster); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	n.running.Go(n.run)
+	return n, nil
+}
+
+func (n *Node) open(ctx context.Context, s settings.Settings) error {
+	warnings, err := s.Check(n.config.Durability == journal.Durability{})
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		n.log.Warn(w)
+	}
+	secured, err := s.TLS()
+	if err != nil {
+		return err
+	}
+	peers, err := s.ParsePeers()
+	if err != nil {
+		return err
+	}
+	listeners, err := n.config.ListenConfigs()
+	if err != nil {
+		return err
+	}
+	o := clients.Options{Listeners: listeners, TLS: secured, Logger: n.log}
+	n.divide(&o)
+	if n.clients, err = clients.Open(o); err != nil {
+		return err
+	}
+	for i, address := range n.clients.Addrs() {
+		u := listeners[i].URL
+		u.Host = address.String()
+		n.urls = append(n.urls, u)
+	}
+	var opened atomic.Pointer[node.Node]
+	streams := control.Streams(opened.Load)
+	streams[clients.Magic] = n.clients.Receive
+	options := node.Options{
+		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, Streams: streams, Logger: n.log,
+	}
+	for _, p := range peers {
+		options.Peers = append(options.Peers, node.Peer{Name: p.Name, Address: p.Address})
+	}
+	if n.node, err = node.Open(ctx, options); err != nil {
+		return err
+	}
+	opened.Store(n.node)
+	n.clients.Follow(n.node)
+	if n.stop, err = control.Serve(n.config.DataDir, n.node, n.log); err != nil {
+		return fmt.Errorf("the socket for operators of the cluster: %w", err)
+	}
+	return nil
+}
+
+// divide bounds the connections that are held and passed on by what the process may open: each of the latter
+// takes two descriptors.
+func (n *Node) divide(o *clients.Options) {
+	most := n.config.Limits.MaxConnections
+	if limit, known := sockets.DescriptorLimit(); known {
+		own := min(ownDescriptors, limit/2)
+		if half := (limit - own) / 2; most == 0 || most > half {
+			most = half
+		}
+		bounds := &sockets.DescriptorBounds{Clients: limit - own, Loopback: limit - own, Logger: n.log}
+		o.Bound = bounds.Listener
+	}
+	o.MaxConnections = most
+}
+
+// run runs one server after the other.
+func (n *Node) run() {
+	defer failstop.End(n.log, "the servers of a node")
+	for n.ending.Err() == nil {
+		if err := n.serve(); err != nil {
+			if n.ending.Err() == nil {
+				n.failed <- err
+			}
+			return
+		}
+	}
+}
+
+// serve runs a server for one office.
+func (n *Node) serve() error {
+	log := n.node.Log(n.ending)
+	cfg := n.config
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen}
+	ctx, cancel := context.WithCancel(n.ending)
+	defer cancel()
+	n.running.Go(func() {
+		defer failstop.End(n.log, "the watcher of a node's office")
+		n.cancelWhenLost(ctx, cancel, log)
+	})
+	s, err := server.StartContext(ctx, cfg)
+	if errors.Is(err, server.ErrClockBehind) {
+		return n.decline(err)
+	}
+	if errors.Is(err, journal.ErrLost) || err != nil && log.Office() != nil && lost(log.Office()) {
+		n.log.Warn("this node has lost its office before its server could serve clients", "reason", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n.serving.Store(s)
+	select {
+	case <-log.Office().Lost():
+	case <-s.Lost():
+	case <-n.ending.Done():
+		n.serving.Store(nil)
+		return s.Shutdown(*n.grace.Load())
+	}
+	n.serving.Store(nil)
+	grace, stop := context.WithTimeout(context.Background(), lossGrace)
+	defer stop()
+	if err := s.Shutdown(grace); err != nil {
+		n.log.Warn("the server of a lost office has ended", "error", err)
+	}
+	return nil
+}
+
+// declinePause is how long a node that must not lead waits before it may lead again.
+const declinePause = time.Second
+
+// decline gives the leadership away because of why, which may pass.
+func (n *Node) decline(why error) error {
+	n.log.Warn("giving the leadership away", "reason", why)
+	ctx, cancel := context.WithTimeout(n.ending, transferTimeout)
+	defer cancel()
+	if err := n.node.Transfer(ctx, 0); err != nil {
+		n.log.Warn("no other node has taken the leadership", "error", err)
+	}
+	select {
+	case <-time.After(declinePause):
+	case <-n.ending.Done():
+	}
+	return nil
+}
+
+// cancelWhenLost ends a start that takes longer than the office: it may wait for the clock, for
+// example.
+func (n *Node) cancelWhenLost(ctx context.Context, cancel func(), log *node.Log) {
+	for {
+		changed := n.node.Changes()
+		if o := log.Office(); o != nil {
+			select {
+			case <-o.Lost():
+				cancel()
+			case <-ctx.Done():
+			}
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func lost(o *node.Office) bool {
+	select {
+	case <-o.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// Server is the server that serves clients now; nil: this node does not lead.
+func (n *Node) Server() *server.Server { return n.serving.Load() }
+
+// Status is what the node knows of its cluster.
+func (n *Node) Status() node.Status { return n.node.Status() }
+
+// URLs are those of the listeners, with the ports that they listen on.
+func (n *Node) URLs() []listen.URL { return n.urls }
+
+// ClusterAddr is where the node listens for the others.
+func (n *Node) ClusterAddr() net.Addr { return n.node.Addr() }
+
+// Failed gives the error that keeps the node from serving clients ever again; the caller
+// shuts it down.
+func (n *Node) Failed() <-chan error { return n.failed }
+
+// Shutdown gives the leadership away, if the node has it and another node can take it, stops
+// the server as server.Server.Shutdown does, and leaves the cluster until the next start.
+func (n *Node) Shutdown(ctx context.Context) error {
+	if n.node.Status().Role == node.Leader {
+		giving, cancel := context.WithTimeout(ctx, transferTimeout)
+		if err := n.node.Transfer(giving, 0); err != nil {
+			n.log.Warn("no other node has taken the leadership: the cluster elects a leader when this node has ended", "error", err)
+		}
+		cancel()
+	}
+	n.grace.Store(&ctx)
+	n.end()
+	n.running.Wait()
+	return n.close()
+}
+
+func (n *Node) close() error {
+	n.end()
+	if n.stop != nil {
+		n.stop()
+	}
+	var errs []error
+	if n.clients != nil {
+		errs = append(errs, n.clients.Close())
+	}
+	if n.node != nil {
+		errs = append(errs, n.node.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,260 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+)
+
+// The first bytes of connections between nodes that are about an operator's questions.
+const (
+	statusMagic   = "holdfast status1"
+	transferMagic = "holdfast transf1"
+)
+
+const (
+	askTimeout      = 2 * time.Second  // for the answer of one node
+	transferTimeout = 10 * time.Second // for the leadership to change
+	maxAnswer       = 64 << 10         // bytes
+)
+
+// Report is what is known of a cluster.
+type Report struct {
+	Node   string `json:"node"` // the one that was asked
+	Leader string `json:"leader,omitempty"`
+	Nodes  []Line `json:"nodes"` // by name
+	// Quorum says whether as many nodes answer as the cluster needs. Missing are those that
+	// do not.
+	Quorum  bool     `json:"quorum"`
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Line is one node of a Report.
+type Line struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // of its cluster port
+	Role    string `json:"role"`    // as package node has them, or Unreachable
+	Term    uint64 `json:"term"`
+	Lag     uint64 `json:"lag"` // entries behind the leader, as far as that is known
+	Error   string `json:"error,omitempty"`
+}
+
+// Unreachable is the role of a node that does not answer.
+const Unreachable = "unreachable"
+
+// Reporter answers for a node. Its methods are safe for concurrent use.
+type Reporter struct{ node *node.Node }
+
+// Streams are the handlers for node.Options.Streams. They use the node that find returns, which is nil
+// until the node is open.
+func Streams(find func() *node.Node) map[string]func(net.Conn) {
+	return map[string]func(net.Conn){
+		statusMagic:   func(c net.Conn) { answerStatus(c, find()) },
+		transferMagic: func(c net.Conn) { answerTransfer(c, find()) },
+	}
+}
+
+func answerStatus(c net.Conn, n *node.Node) {
+	defer c.Close()
+	if n == nil {
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(askTimeout))
+	_ = json.NewEncoder(c).Encode(n.Status())
+}
+
+// transferRequest asks a leader to give the leadership away, to a node or, if To is empty, to the one
+// that is furthest.
+type transferRequest struct {
+	To string `json:"to"`
+}
+
+// transferred answers it.
+type transferred struct {
+	Error string `json:"error,omitempty"`
+}
+
+func answerTransfer(c net.Conn, n *node.Node) {
+	defer c.Close()
+	if n == nil {
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(transferTimeout))
+	var q transferRequest
+	if json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&q) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout/2)
+	defer cancel()
+	var a transferred
+	if err := give(ctx, n, q.To); err != nil {
+		a.Error = err.Error()
+	}
+	_ = json.NewEncoder(c).Encode(a)
+}
+
+// give has a leader give the leadership to the node of this name.
+func give(ctx context.Context, n *node.Node, to string) error {
+	s := n.Status()
+	var id node.ID
+	if to != "" {
+		m, err := find(&s, to)
+		if err != nil {
+			return err
+		}
+		if id = m.ID; id == s.ID {
+			return fmt.Errorf("node %s leads already", to)
+		}
+		if !m.Active {
+			return fmt.Errorf("node %s does not answer the leader: look at it first", to)
+		}
+	}
+	err := n.Transfer(ctx, id)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("no node has taken the leadership in time: look at the status, and at the nodes' logs")
+	}
+	return err
+}
+
+func find(s *node.Status, name string) (node.Member, error) {
+	var names []string
+	for _, m := range s.Members {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return node.Member{}, fmt.Errorf("the cluster has no node %s; it has %s", name, strings.Join(names, ", "))
+}
+
+// ErrNoLeader: no leader is known, so the leadership cannot be given away.
+var ErrNoLeader = errors.New("no leader is known")
+
+// Transfer gives the leadership to the node of this name or, if it is empty, to the one that is furthest,
+// whichever node leads.
+func (r *Reporter) Transfer(ctx context.Context, to string) error {
+	s := r.node.Status()
+	switch {
+	case s.Role == node.Leader:
+		return give(ctx, r.node, to)
+	case s.Leader == 0:
+		return fmt.Errorf("%w: look at the status of the cluster", ErrNoLeader)
+	}
+	c, err := r.node.Dial(ctx, s.Leader, transferMagic)
+	if err != nil {
+		return fmt.Errorf("the leader: %w", err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(transferTimeout))
+	var a transferred
+	if err = json.NewEncoder(c).Encode(transferRequest{to}); err == nil {
+		err = json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&a)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("the leader: %w", err)
+	case a.Error != "":
+		return errors.New(a.Error)
+	}
+	return nil
+}
+
+// Status asks all nodes. It takes 2 s at the most.
+func (r *Reporter) Status(ctx context.Context) Report {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	own := r.node.Status()
+	all := make([]answered, len(own.Members))
+	var asking sync.WaitGroup
+	for i, m := range own.Members {
+		if m.ID == own.ID {
+			all[i] = answered{member: m, status: own}
+			continue
+		}
+		asking.Go(func() {
+			all[i].member = m
+			all[i].status, all[i].err = r.ask(ctx, m)
+		})
+	}
+	asking.Wait()
+	return report(&own, all)
+}
+
+// answered is what one node has answered.
+type answered struct {
+	member node.Member
+	status node.Status
+	err    error
+}
+
+func (r *Reporter) ask(ctx context.Context, m node.Member) (s node.Status, err error) {
+	c, err := r.node.Dial(ctx, m.ID, statusMagic)
+	if err != nil {
+		return s, err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	_ = c.SetDeadline(deadline)
+	err = json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&s)
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it is not ready to answer")
+	}
+	return s, err
+}
+
+// report puts the answers together. The leader of the highest term is the one: a former leader
+// that is cut off does not know yet that it is none.
+func report(own *node.Status, all []answered) Report {
+	out := Report{Node: own.Name}
+	var leads *node.Status
+	for i := range all {
+		if s := &all[i].status; all[i].err == nil && s.Role == node.Leader && (leads == nil || s.Term > leads.Term) {
+			leads = s
+		}
+	}
+	answers := 0
+	for _, a := range all {
+		line := Line{Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term}
+		if a.err != nil {
+			line.Role, line.Error = Unreachable, a.err.Error()
+			out.Missing = append(out.Missing, line.Name)
+		} else {
+			answers++
+		}
+		if leads != nil {
+			if a.status.ID == leads.ID {
+				out.Leader = line.Name
+			} else if m, err := find(leads, line.Name); err == nil {
+				line.Lag = m.Lag
+			}
+		}
+		out.Nodes = append(out.Nodes, line)
+	}
+	slices.SortFunc(out.Nodes, func(a, b Line) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(out.Missing)
+	out.Quorum = answers > len(all)/2
+	return out
+}
+
+// Explain is what an operator should know besides the lines; empty: all is well.
+func (r *Report) Explain() string {
+	missing := strings.Join(r.Missing, ", ")
+	switch {
+	case !r.Quorum:
+		return fmt.Sprintf("no quorum: %d of %d nodes answer, and the cluster serves clients only with %d; missing: %s", len(r.Nodes)-len(r.Missing), len(r.Nodes), len(r.Nodes)/2+1, missing)
+	case r.Leader == "":
+		return "no leader at the moment; one is elected within seconds as long as a quorum of nodes reach each other"
+	case len(r.Missing) > 0:
+		return "missing: " + missing
+	}
+	return ""
+}

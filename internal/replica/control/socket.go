@@ -1,0 +1,115 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+)
+
+const (
+	socketName   = "node.sock" // in the node's directory
+	statusPath   = "/v1/status"
+	transferPath = "/v1/transfer"
+)
+
+// SocketPath is that of the socket of the node with this data directory.
+func SocketPath(dataDir string) string { return filepath.Join(dataDir, node.Dir, socketName) }
+
+// Serve answers at the socket of a node until the function that it returns is called.
+func Serve(dataDir string, n *node.Node, log *slog.Logger) (stop func(), err error) {
+	path := SocketPath(dataDir)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	r := &Reporter{n}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, q *http.Request) {
+		_ = json.NewEncoder(w).Encode(r.Status(q.Context()))
+	})
+	mux.HandleFunc("POST "+transferPath, func(w http.ResponseWriter, q *http.Request) {
+		var a transferred
+		if err := r.Transfer(q.Context(), q.FormValue("to")); err != nil {
+			a.Error = err.Error()
+		}
+		_ = json.NewEncoder(w).Encode(a)
+	})
+	s := &http.Server{Handler: failstop.Handler(log, mux), ReadHeaderTimeout: askTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the socket for operators of the cluster failed", "path", path, "error", err)
+		}
+	}()
+	return func() {
+		_ = s.Close()
+		<-ended
+	}, nil
+}
+
+// ErrNotRunning: no node runs on the data directory, or none that can be reached.
+var ErrNotRunning = errors.New("no node of a cluster can be reached")
+
+// Status asks the node that runs on a data directory for its cluster.
+func Status(ctx context.Context, dataDir string) (out Report, err error) {
+	return out, ask(ctx, dataDir, http.MethodGet, statusPath, &out)
+}
+
+// Transfer has the cluster of the node that runs on a data directory give the leadership to the node of
+// this name or, if it is empty, to the one that is furthest.
+func Transfer(ctx context.Context, dataDir, to string) error {
+	var a transferred
+	if err := ask(ctx, dataDir, http.MethodPost, transferPath+"?to="+url.QueryEscape(to), &a); err != nil {
+		return err
+	}
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return nil
+}
+
+func ask(ctx context.Context, dataDir, method, target string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout+transferTimeout)
+	defer cancel()
+	path := SocketPath(dataDir)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://node"+target, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("%w through %s: is --data the directory of a node that is running?", ErrNotRunning, path)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the node refused: %s", response.Status)
+	}
+	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer)
+}
