@@ -182,10 +182,7 @@ func (d *decision) done(st *stripe, cmd *statestore.Command, found *memo) (made 
 
 // recall finds what is remembered under a row. The stripe's mu is held.
 func (e *Local) recall(st *stripe, row []byte) (*memo, error) {
-	st.overlayMu.Lock()
-	m := st.overlay[string(row)]
-	st.overlayMu.Unlock()
-	if m != nil {
+	if m := st.find(row); m != nil {
 		return m, nil
 	}
 	// Nothing joins the overlay while mu is held, and what has left it was applied.
@@ -193,7 +190,18 @@ func (e *Local) recall(st *stripe, row []byte) (*memo, error) {
 	if err != nil || !any {
 		return nil, err
 	}
-	found, err := rows.DecodeMemo(value, e.baseMs)
+	return decodeMemo(value, e.baseMs)
+}
+
+// find finds a row in the overlay. The stripe's mu is held.
+func (st *stripe) find(row []byte) *memo {
+	st.overlayMu.Lock()
+	defer st.overlayMu.Unlock()
+	return st.overlay[string(row)]
+}
+
+func decodeMemo(value []byte, baseMs int64) (*memo, error) {
+	found, err := rows.DecodeMemo(value, baseMs)
 	if err != nil {
 		return nil, fmt.Errorf("the record cannot be read: %w", err)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
@@ -177,19 +178,65 @@ func (x *Txn) recall(e *Local) (failed int) {
 			x.world.Made[i] = found.known()
 		}
 	}
+	return x.recallOnce(e)
+}
+
+// recallOnce looks up the messages of ONCE: first in the overlays, and then those that are not
+// there in the database, all of them by one iterator. In this order none is missed: nothing joins
+// an overlay while the stripes are held, and what has left one was applied before.
+func (x *Txn) recallOnce(e *Local) (failed int) {
 	x.once, x.world.Once = make([]decision, len(x.Once)), make([]*statestore.Memo, len(x.Once))
+	size := 0
 	for i := range x.Once {
-		d := &x.once[i]
-		found, ok := find(d, x.Once[i].Key, x.Once[i].Message)
-		if !ok {
-			return x.Once[i].Op
-		}
-		d.e, x.world.Once[i], d.before = e, found.known(), found.known()
-		if d.before != nil {
-			d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
+		size += rows.MaxMemoRow(x.Keys[x.Once[i].Key], x.Once[i].Message)
+	}
+	room := make([]byte, 0, size)
+	probed := make([]int, 0, len(x.Once))
+	for i := range x.Once {
+		o, d := &x.Once[i], &x.once[i]
+		start := len(room)
+		room = rows.AppendMemoRow(room, x.Keys[o.Key], o.Message)
+		d.e, d.memoRow = e, room[start:len(room):len(room)]
+		if m := e.stripes[x.keys[o.Key].hash%stripeCount].find(d.memoRow); m != nil {
+			x.found(i, m)
+		} else {
+			probed = append(probed, i)
 		}
 	}
-	return 0
+	if len(probed) == 0 {
+		return 0
+	}
+	slices.SortFunc(probed, func(i, j int) int { return bytes.Compare(x.once[i].memoRow, x.once[j].memoRow) })
+	wanted := make([][]byte, len(probed))
+	for n, i := range probed {
+		wanted[n] = x.once[i].memoRow
+	}
+	var unreadable error
+	err := e.journal.ProbeAll(wanted, func(n int, value []byte) {
+		m, err := decodeMemo(bytes.Clone(value), e.baseMs)
+		if err != nil && unreadable == nil {
+			unreadable, failed = err, x.Once[probed[n]].Op
+		} else if err == nil {
+			x.found(probed[n], m)
+		}
+	})
+	if err != nil {
+		unreadable, failed = err, x.Once[probed[0]].Op
+	}
+	if unreadable != nil {
+		e.o.Logger.Error("what is remembered of a message cannot be read", "operation", failed, "error", unreadable)
+	}
+	return failed
+}
+
+// found notes what is remembered of the message of a ONCE.
+func (x *Txn) found(i int, m *memo) {
+	d := &x.once[i]
+	x.seen = max(x.seen, m.lastBatch())
+	x.world.Once[i], d.before = m.known(), m.known()
+	if d.before != nil {
+		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], m.DiskMs, d.memoRow)
+	}
 }
 
 // judge runs the rules. If they say that all is to be done, and it is to take effect, the

@@ -72,23 +72,35 @@ func (j *Journal) Get(key []byte) (value []byte, found bool, err error) {
 // Unlike Get it has nothing applied, and sees only what was (see Applied): the caller
 // keeps the changes that are younger.
 func (j *Journal) Probe(dst, key []byte) (value []byte, found bool, err error) {
+	err = j.ProbeAll([][]byte{key}, func(_ int, v []byte) { dst, found = append(dst, v...), true })
+	return dst, found && err == nil, err
+}
+
+// ProbeAll is Probe for several rows, by one iterator, which is faster when they are in order. It
+// calls found for each that is there, with its place in keys and its value, valid during the call
+// only.
+func (j *Journal) ProbeAll(keys [][]byte, found func(i int, value []byte)) error {
 	if _, err := j.addReader(); err != nil {
-		return dst, false, err
+		return err
 	}
 	defer j.endRead()
 	it, err := j.view.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
-		return dst, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
+		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
-	if found = seekExact(it, key); found {
-		var v []byte
-		v, err = it.ValueAndErr()
-		dst = append(dst, v...)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		if seekExact(it, keys[i]) {
+			var v []byte
+			if v, err = it.ValueAndErr(); err == nil {
+				found(i, v)
+			}
+		}
+		err = errors.Join(err, it.Error())
 	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
-		return dst, false, fmt.Errorf("journal %s: %w", j.o.Dir, err)
+	if err = errors.Join(err, it.Close()); err != nil {
+		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
-	return dst, found, nil
+	return nil
 }
 
 // seekExact positions it at the row of this key. The prefix that SeekPrefixGE

@@ -316,7 +316,7 @@ func parsePublish(w *words, op int, t *txn.Transaction) statestore.Fault {
 			if f = w.text(&name); f == statestore.None {
 				f = w.text(&value)
 			}
-			p.User = append(p.User, [2][]byte{name, value})
+			t.AddUser(&p, name, value)
 		default:
 			t.Publishes = append(t.Publishes, p)
 			return statestore.None

@@ -78,9 +78,10 @@ func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.T
 		return protocol.TxnFault{}
 	}
 	publishes := make([]broker.Timed, len(x.Publishes))
+	packets := make([]byte, 0, sizeOf(x.Publishes))
 	for i := range x.Publishes {
 		publishes[i].Bounds = t.Publish.Bounds
-		if f, b := ep.compose(&publishes[i], &x.Publishes[i]); f != statestore.None {
+		if f, b := ep.compose(&publishes[i], &x.Publishes[i], &packets); f != statestore.None {
 			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f, Bound: b}
 		}
 	}
@@ -124,9 +125,21 @@ func timerTwice(x *engine.Txn, publishes []broker.Timed) (op int) {
 	return op
 }
 
+// sizeOf is how large the packets of messages are, about, in bytes.
+func sizeOf(messages []txn.Publish) (n int) {
+	for i := range messages {
+		m := &messages[i]
+		n += 64 + len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
+		for _, u := range m.User {
+			n += 5 + len(u[0]) + len(u[1])
+		}
+	}
+	return n
+}
+
 // compose makes the PUBLISH that a message would be if its client sent it by itself, and
-// judges it as such.
-func (ep *endpoint) compose(timed *broker.Timed, of *txn.Publish) (f statestore.Fault, b statestore.Bound) {
+// judges it as such. It appends the packet to packets.
+func (ep *endpoint) compose(timed *broker.Timed, of *txn.Publish, packets *[]byte) (f statestore.Fault, b statestore.Bound) {
 	p := &timed.Publish
 	props := mqtt.PublishProps{
 		HasPayloadFormat: of.Format.Given, PayloadFormat: byte(of.Format.Value),
@@ -135,11 +148,13 @@ func (ep *endpoint) compose(timed *broker.Timed, of *txn.Publish) (f statestore.
 		HasResponseTopic: of.ResponseTopic != nil, ResponseTopic: of.ResponseTopic,
 		HasCorrelationData: of.CorrelationData != nil, CorrelationData: of.CorrelationData,
 	}
+	var room [512]byte // on the stack; more is on the heap
+	props.Raw = room[:0]
 	for _, u := range of.User {
 		props.Raw = mqtt.AppendUserProp(props.Raw, u[0], u[1])
 	}
-	if decode(p, of, props) != nil {
-		if decode(p, of, mqtt.PublishProps{}) != nil {
+	if decode(p, of, &props, packets) != nil {
+		if decode(p, of, new(mqtt.PublishProps), packets) != nil {
 			return statestore.InvalidTopic, b
 		}
 		return statestore.InvalidProperty, b
@@ -167,8 +182,10 @@ func (ep *endpoint) compose(timed *broker.Timed, of *txn.Publish) (f statestore.
 }
 
 // decode writes the packet and reads it back: so it is checked as one that came.
-func decode(p *mqtt.Publish, of *txn.Publish, props mqtt.PublishProps) error {
-	packet := mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{Topic: of.Topic, Payload: of.Payload, QoS: of.QoS, Retain: of.Retain, PacketID: 1, Props: props})
+func decode(p *mqtt.Publish, of *txn.Publish, props *mqtt.PublishProps, packets *[]byte) error {
+	start := len(*packets)
+	*packets = mqtt.AppendPublish(*packets, mqtt.V5, &mqtt.Publish{Topic: of.Topic, Payload: of.Payload, QoS: of.QoS, Retain: of.Retain, PacketID: 1, Props: *props})
+	packet := (*packets)[start:]
 	header, body, _, _, err := mqtt.Split(packet, len(packet))
 	if err != nil {
 		return err

@@ -363,9 +363,7 @@ func (p *places) await(t *session.Turn) {
 // Durable implements journal.Waiter.
 func (p *places) Durable(journal.Seq) {
 	t := p.rt.LockDeferred()
-	for i := range p.settling {
-		t.WhenFlushed(p.settling[i].ReturnPlace)
-	}
+	t.WhenFlushed(p.giveBack)
 	p.rt.UnlockDeferred()
 }
 

@@ -205,6 +205,11 @@ func readUvarint(b []byte) (v uint64, rest []byte, err error) {
 	return v, b[n:], nil
 }
 
+// MaxMemoRow is how long the row of a memo is at most, in bytes.
+func MaxMemoRow(key, message []byte) int {
+	return len(MemoPrefix) + binary.MaxVarintLen64 + len(key) + len(message)
+}
+
 // AppendMemoRow appends the row under which a message of a key is remembered.
 func AppendMemoRow(dst, key, message []byte) []byte {
 	dst = append(dst, MemoPrefix...)

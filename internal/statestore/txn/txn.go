@@ -103,6 +103,7 @@ type Transaction struct {
 	Time  statestore.Stamp // __ts
 	Token statestore.Stamp // __ft: of each write that has no token of its own
 
+	user   [][2][]byte         // those of all messages
 	places map[string]place    // of keys
 	once   map[onceOf]struct{} // the messages of Once, if there are several
 }
@@ -180,6 +181,13 @@ func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
 	t.Once = append(t.Once, o)
 	t.note(key, p)
 	return statestore.None
+}
+
+// AddUser adds a user property to a message, to which the last one was added as well, if it has
+// any.
+func (t *Transaction) AddUser(p *Publish, name, value []byte) {
+	t.user = append(t.user, [2][]byte{name, value})
+	p.User = t.user[len(t.user)-len(p.User)-1:]
 }
 
 // Settle adds an acknowledgement. The fault is SettledTwice if there is one of this packet
