@@ -180,6 +180,8 @@ func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *
 	t.once.Word(messageID)
 	t.context = left != nil
 	switch {
+	case messageID == "" || len(messageID) > protocol.MaxMessageID:
+		t.mistake(fmt.Errorf("Once of a message ID of %d bytes: it has from 1 to %d", len(messageID), protocol.MaxMessageID))
 	case keep < 0:
 		t.mistake(fmt.Errorf("Once for %v: it must not be negative", keep))
 	case keep > 0:

@@ -159,6 +159,12 @@ var families = []family{
 			emit(float64(stats.Malformed.Load()), "malformed")
 			emit(float64(stats.Expired.Load()), "expired")
 		}},
+	{name: "holdfast_store_quota_errors_total", kind: counter, labels: []string{"setting"}, help: "requests answered with the quota error, by the setting that they have run into, for example max-txn-deliveries",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for b := statestore.NoBound + 1; b < statestore.Bounds; b++ {
+				emit(float64(m.Service.Stats().Exceeded[b].Load()), b.String())
+			}
+		}},
 	{name: "holdfast_store_notifications_total", kind: counter, help: "notifications of changed keys given to connections", azure: "aio_broker_state_store_notifications_sent", values: one(func(m *moment) int64 { return m.Service.Stats().Notices.Load() })},
 	{name: "holdfast_store_watches", kind: gauge, help: "keys that connections watch", values: one(func(m *moment) int64 { return m.store.Watches })},
 	{name: "holdfast_store_scans", kind: gauge, help: "SCANs that read at the moment", values: one(func(m *moment) int64 { return m.store.Scans })},

@@ -327,3 +327,45 @@ func TestAdminIsBounded(t *testing.T) {
 		t.Errorf("a header of 64 KiB: %q", line)
 	}
 }
+
+// Quota errors are counted by their setting: none at the bound of a TXN's deliveries, or of its
+// operations, and one beyond each.
+func TestQuotaErrorsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := start(t, withAdmin, func(c *Config) { c.Limits.MaxTxnDeliveries, c.MaxTxnOperations, c.MaxKeys = 2, 3, 1 })
+	url := "http://" + s.AdminAddr().String() + "/metrics"
+	c := mqtttest.Connect(t, s.Addrs()[0].String(), mqtttest.ClientID("x"))
+	c.Subscribe("answers/x", 1)
+	c.Subscribe("out", 1)
+	counted := func(want map[string]int) {
+		t.Helper()
+		for deadline := time.Now().Add(mqtttest.Deadline); ; time.Sleep(5 * time.Millisecond) {
+			_, text := fetch(t, http.DefaultClient, url)
+			missing := ""
+			for setting, n := range want {
+				if line := fmt.Sprintf("holdfast_store_quota_errors_total{setting=%q} %d", setting, n); !strings.Contains(text, "\n"+line+"\n") {
+					missing = line
+				}
+			}
+			if missing == "" {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("there is no line %s in\n%s", missing, text)
+			}
+		}
+	}
+	if got := ask(c, "x", strings.Fields("TXN PUBLISH out 1 PUBLISH out 2 PUBLISH nowhere 3")...); !strings.HasPrefix(got, "*2\r\n:1") {
+		t.Errorf("at the bounds: %q", got)
+	}
+	counted(map[string]int{"max-txn-deliveries": 0, "max-txn-operations": 0, "max-keys": 0})
+	for text, want := range map[string]string{
+		"TXN PUBLISH out 1 PUBLISH out 2 PUBLISH out 3":                     "-ERR operation 3: the quota has been exceeded\r\n",
+		"TXN PUBLISH out 1 PUBLISH out 2 PUBLISH nowhere 3 PUBLISH other 4": "-ERR operation 4: the quota has been exceeded\r\n",
+	} {
+		if got := ask(c, "x", strings.Fields(text)...); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	counted(map[string]int{"max-txn-deliveries": 1, "max-txn-operations": 1, "max-keys": 0, "max-remembered-bytes": 0})
+}

@@ -129,7 +129,7 @@ func (s *Server) publishSys() {
 		"store/requests/ignored":           requests.Ignored.Load(),
 		"store/requests/malformed":         requests.Malformed.Load(),
 		"store/requests/expired":           requests.Expired.Load(),
-		"store/requests/over quota":        requests.Exceeded.Load(),
+		"store/requests/over quota":        requests.OverQuota(),
 		"store/notifications":              requests.Notices.Load(),
 		"store/transactions/committed":     requests.TxnCommitted.Load(),
 		"store/transactions/repeated":      requests.TxnRepeated.Load(),

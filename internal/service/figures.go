@@ -16,7 +16,7 @@ type Stats struct {
 	Ignored   atomic.Int64                             // requests at QoS 0 or from MQTT 3.1.1, which can't be answered
 	Malformed atomic.Int64                             // requests refused in their PUBACK
 	Expired   atomic.Int64                             // requests that expired before they were executed
-	Exceeded  atomic.Int64                             // requests answered with the quota error
+	Exceeded  [statestore.Bounds]atomic.Int64          // requests answered with the quota error, by what they have run into
 	Notices   atomic.Int64                             // notifications given to connections
 
 	TxnCommitted atomic.Int64 // TXNs that were carried out
@@ -35,6 +35,14 @@ func (s *Stats) Requests() (n int64) {
 		for o := range s.Commands[v] {
 			n += s.Commands[v][o].Load()
 		}
+	}
+	return n
+}
+
+// OverQuota is how many requests were answered with the quota error.
+func (s *Stats) OverQuota() (n int64) {
+	for b := range s.Exceeded {
+		n += s.Exceeded[b].Load()
 	}
 	return n
 }

@@ -61,7 +61,7 @@ func (ep *endpoint) response(q *request, verb statestore.Verb, reply *statestore
 
 // exceeds counts and logs a quota error.
 func (ep *endpoint) exceeds(verb statestore.Verb, b statestore.Bound) {
-	ep.sv.stats.Exceeded.Add(1)
+	ep.sv.stats.Exceeded[b].Add(1)
 	ep.sv.log.Debug("refusing a request: a quota is exceeded", "client", ep.conn.Client, "command", verb, "quota", b)
 }
 

@@ -144,6 +144,7 @@ const (
 	MaxTimers
 	MaxTimersOfClient
 	MaxDelay
+	Bounds // how many there are
 )
 
 var boundNames = [...]string{

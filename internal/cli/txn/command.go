@@ -2,6 +2,7 @@ package txn
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -41,8 +42,10 @@ transaction is a JSON object in FILE, or on standard input with -:
 All parts may be left out. A condition has one of "exists" (true or false),
 "value", "version" ("-": there is no such key) and "made_by" (the ID of the
 message that made the key's version). With "once" the server does it once, and
-answers a repetition "already done"; with a "digest" beside the ID, a repetition
-with another digest is an error. A write may have a "fencing_token". A message
+answers a repetition "already done". It may be a list: then nothing is done if one
+of the messages was done before. A message may have a "context", which LOAD gives
+back, or a "digest": a repetition with another digest is an error. A write may have
+a "fencing_token". A message
 may have "retain", "expiry", "utf8", "content_type", "response_topic",
 "correlation_data" and "user", a list of pairs of name and value; with the pair
 "holdfast-deliver-after" and milliseconds it is delivered later. "cancel" has the
@@ -96,6 +99,10 @@ func run(cmd *cobra.Command, c *connect.Flags, file string, retry bool, out *out
 	}
 	result, err := t.Commit(ctx)
 	if err != nil {
+		var refused *txn.OperationError
+		if errors.As(err, &refused) {
+			return fmt.Errorf("%s: %w", doc.place(refused.Number-1), connect.Explain(err))
+		}
 		return connect.Explain(err)
 	}
 	if out.JSON() {
@@ -156,6 +163,9 @@ type record struct {
 	Version  string    `json:"version,omitempty"`
 	Failed   *failed   `json:"failed,omitempty"`
 
+	Once int    `json:"once,omitempty"` // of one that was already done: which message, from 1
+	Keep string `json:"keep,omitempty"` // for how long messages are remembered, if not as asked
+
 	Cancelled []bool `json:"cancelled,omitempty"` // one for each timer: there was such
 }
 
@@ -180,6 +190,12 @@ func newRecord(r *txn.Result) *record {
 			version = new(v.String())
 		}
 		rec.Versions = append(rec.Versions, version)
+	}
+	if r.Outcome == txn.AlreadyDone {
+		rec.Once = r.Once + 1
+	}
+	if r.Keep != 0 {
+		rec.Keep = r.Keep.String()
 	}
 	if r.Outcome != txn.ConditionFailed {
 		return rec

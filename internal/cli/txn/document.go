@@ -10,17 +10,27 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
 // document is a transaction as JSON. Bytes that are not UTF-8 come in the fields that end
 // with _base64.
 type document struct {
-	If   []condition `json:"if"`
-	Once *once       `json:"once"`
-	Then []write     `json:"then"`
+	If      []condition
+	Once    []once
+	Then    []write
+	Publish []message
+	Cancel  []string // IDs of timers
+}
 
-	Publish []message `json:"publish"`
-	Cancel  []string  `json:"cancel"` // IDs of timers
+// outline is the JSON object with its items unread. Each is read by itself, so that an error
+// can say which it is about.
+type outline struct {
+	If      []json.RawMessage `json:"if"`
+	Once    json.RawMessage   `json:"once"` // one, or a list of them
+	Then    []json.RawMessage `json:"then"`
+	Publish []json.RawMessage `json:"publish"`
+	Cancel  []json.RawMessage `json:"cancel"`
 }
 
 // text is a string, or bytes in base 64; which of the two fields it is in says the struct
@@ -47,13 +57,14 @@ func (t text) bytes() ([]byte, error) {
 
 // condition is one on a key: exactly one of its demands must be given.
 type condition struct {
-	Key         *string `json:"key"`
-	KeyBase64   []byte  `json:"key_base64"`
-	Exists      *bool   `json:"exists"` // false: there must be no such key
-	Value       *string `json:"value"`
-	ValueBase64 []byte  `json:"value_base64"`
-	Version     *string `json:"version"` // "-": there must be no such key
-	MadeBy      *string `json:"made_by"` // a message ID
+	Key          *string `json:"key"`
+	KeyBase64    []byte  `json:"key_base64"`
+	Exists       *bool   `json:"exists"` // false: there must be no such key
+	Value        *string `json:"value"`
+	ValueBase64  []byte  `json:"value_base64"`
+	Version      *string `json:"version"` // "-": there must be no such key
+	MadeBy       *string `json:"made_by"` // a message ID
+	MadeByBase64 []byte  `json:"made_by_base64"`
 }
 
 // write is a SET if Set or SetBase64 is given, a DEL if Del or DelBase64 is.
@@ -69,13 +80,16 @@ type write struct {
 }
 
 type once struct {
-	Key       *string `json:"key"`
-	KeyBase64 []byte  `json:"key_base64"`
-	MessageID string  `json:"message_id"`
-	Keep      string  `json:"keep"` // a duration; empty: as long as the server says
+	Key             *string `json:"key"`
+	KeyBase64       []byte  `json:"key_base64"`
+	MessageID       *string `json:"message_id"`
+	MessageIDBase64 []byte  `json:"message_id_base64"`
+	Keep            string  `json:"keep"` // a duration; empty: as long as the server says
 
-	Digest       *string `json:"digest"`
-	DigestBase64 []byte  `json:"digest_base64"`
+	Context       *string `json:"context"` // what LOAD gives back
+	ContextBase64 []byte  `json:"context_base64"`
+	Digest        *string `json:"digest"`
+	DigestBase64  []byte  `json:"digest_base64"`
 }
 
 // message is one to be published.
@@ -97,16 +111,81 @@ type message struct {
 // parse reads a document; there must be nothing behind it, and no field that it does not
 // know.
 func parse(data []byte) (*document, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	var doc document
-	if err := d.Decode(&doc); err != nil {
+	var o outline
+	if err := strictly(data, &o); err != nil {
 		return nil, fmt.Errorf("the transaction is not the JSON that it should be: %w; see holdfast txn --help", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one transaction")
+	messages := []json.RawMessage{o.Once}
+	switch one := bytes.TrimSpace(o.Once); {
+	case len(one) == 0 || string(one) == "null":
+		messages = nil
+	case one[0] == '[':
+		if err := strictly(one, &messages); err != nil {
+			return nil, fmt.Errorf("once: %w", err)
+		}
 	}
-	return &doc, nil
+	doc := new(document)
+	for _, read := range []func() error{
+		func() error { return items("if", o.If, &doc.If) },
+		func() error { return items("once", messages, &doc.Once) },
+		func() error { return items("then", o.Then, &doc.Then) },
+		func() error { return items("publish", o.Publish, &doc.Publish) },
+		func() error { return items("cancel", o.Cancel, &doc.Cancel) },
+	} {
+		if err := read(); err != nil {
+			return nil, err
+		}
+	}
+	return doc, nil
+}
+
+// items reads each item of a list.
+func items[T any](field string, raw []json.RawMessage, to *[]T) error {
+	*to = make([]T, len(raw))
+	for i := range raw {
+		if err := strictly(raw[i], &(*to)[i]); err != nil {
+			return fmt.Errorf("%s, item %d: %w", field, i+1, err)
+		}
+	}
+	return nil
+}
+
+// strictly reads one JSON value, with nothing behind it and no field that it does not know.
+func strictly(data []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		read := data[:min(int64(len(data)), syntax.Offset)]
+		return fmt.Errorf("line %d, column %d: %w", 1+bytes.Count(read, []byte("\n")), len(read)-1-bytes.LastIndexByte(read, '\n'), err)
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s must not be a JSON %s", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("a JSON %s, where there must be another type", kind.Value)
+	case err != nil:
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one transaction")
+	}
+	return nil
+}
+
+// place says which item of the document an operation of its transaction is, from 0.
+func (doc *document) place(operation int) string {
+	for _, list := range []struct {
+		field string
+		items int
+	}{{"if", len(doc.If)}, {"once", len(doc.Once)}, {"then", len(doc.Then)}, {"publish", len(doc.Publish)}, {"cancel", len(doc.Cancel)}} {
+		if 0 <= operation && operation < list.items {
+			return fmt.Sprintf("%s, item %d", list.field, operation+1)
+		}
+		operation -= list.items
+	}
+	return "the transaction"
 }
 
 // build adds what the document says to a transaction.
@@ -118,9 +197,9 @@ func (doc *document) build(t *txn.Txn) error {
 		}
 		t.If(c)
 	}
-	if doc.Once != nil {
-		if err := doc.Once.build(t); err != nil {
-			return fmt.Errorf("once: %w", err)
+	for i := range doc.Once {
+		if err := doc.Once[i].build(t); err != nil {
+			return fmt.Errorf("once, item %d: %w", i+1, err)
 		}
 	}
 	for i := range doc.Then {
@@ -151,9 +230,9 @@ func (c *condition) build() (condition txn.Condition, err error) {
 	if err != nil {
 		return condition, err
 	}
-	key, value := txn.Key(name), text{"value", c.Value, c.ValueBase64}
+	key, value, madeBy := txn.Key(name), text{"value", c.Value, c.ValueBase64}, text{"made_by", c.MadeBy, c.MadeByBase64}
 	given := 0
-	for _, is := range []bool{c.Exists != nil, value.given(), c.Version != nil, c.MadeBy != nil} {
+	for _, is := range []bool{c.Exists != nil, value.given(), c.Version != nil, madeBy.given()} {
 		if is {
 			given++
 		}
@@ -165,8 +244,9 @@ func (c *condition) build() (condition txn.Condition, err error) {
 		return key.Exists(), nil
 	case c.Exists != nil:
 		return key.Absent(), nil
-	case c.MadeBy != nil:
-		return key.MadeBy(*c.MadeBy), nil
+	case madeBy.given():
+		id, err := madeBy.bytes()
+		return key.MadeBy(string(id)), err
 	case c.Version != nil && *c.Version == "-":
 		return key.Absent(), nil
 	case c.Version != nil:
@@ -231,8 +311,12 @@ func (o *once) build(t *txn.Txn) error {
 	if err != nil {
 		return err
 	}
-	if o.MessageID == "" {
-		return errors.New("message_id is missing")
+	id, err := text{"message_id", o.MessageID, o.MessageIDBase64}.bytes()
+	if err != nil {
+		return err
+	}
+	if len(id) == 0 || len(id) > protocol.MaxMessageID {
+		return fmt.Errorf("message_id has %d bytes: it must have 1 to %d", len(id), protocol.MaxMessageID)
 	}
 	keep := time.Duration(0)
 	if o.Keep != "" {
@@ -240,14 +324,27 @@ func (o *once) build(t *txn.Txn) error {
 			return err
 		}
 	}
-	t.Once(string(key), o.MessageID, keep)
-	if given := (text{"digest", o.Digest, o.DigestBase64}); given.given() {
-		digest, err := given.bytes()
-		if err != nil {
-			return err
-		}
-		t.Digest(digest)
+	left, digest := text{"context", o.Context, o.ContextBase64}, text{"digest", o.Digest, o.DigestBase64}
+	if !left.given() && !digest.given() {
+		t.Once(string(key), string(id), keep)
+		return nil
 	}
+	if left.given() && digest.given() {
+		return errors.New("context and digest exclude each other: give one of them")
+	}
+	if left.given() {
+		b, err := left.bytes()
+		t.OnceWith(string(key), string(id), keep, b)
+		return err
+	}
+	b, err := digest.bytes()
+	if err != nil {
+		return err
+	}
+	if len(b) == 0 || len(b) > protocol.MaxDigest {
+		return fmt.Errorf("digest has %d bytes: it must have 1 to %d", len(b), protocol.MaxDigest)
+	}
+	t.Once(string(key), string(id), keep).Digest(b)
 	return nil
 }
 

@@ -29,10 +29,25 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		`{"publish": [{"topic": "t", "payload": "", "qos": 3}]}`:                            "qos 3: want 0, 1 or 2",
 		`{"publish": [{"topic": "t", "payload": "", "expiry": "0s"}]}`:                      `expiry "0s": want a positive duration`,
 		`{"cancel": ["a", ""]}`:                                                             "cancel, item 2: the ID of the timer is empty",
-		`{"once": {"key": "k"}}`:                                                            "once: message_id is missing",
-		`{"once": {"message_id": "m"}}`:                                                     "once: key is missing",
+		`{"once": {"key": "k"}}`:                                                            "once, item 1: message_id is missing",
+		`{"once": {"message_id": "m"}}`:                                                     "once, item 1: key is missing",
 		`{"once": {"key": "k", "message_id": "m", "keep": "forever"}}`:                      `keep "forever"`,
 		`{"once": {"key": "k", "message_id": "m", "digest": "d", "digest_base64": "ZA=="}}`: "digest and digest_base64 exclude each other",
+
+		"{\n \"if\": [,]}":                 "line 2, column 9: invalid character ','",
+		`{"if": {}}`:                       "if must not be a JSON object",
+		`{"if": [5]}`:                      "if, item 1: a JSON number",
+		`{"if": [{"key": 5}]}`:             "if, item 1: key must not be a JSON number",
+		`{"then": [{"set": "k", "x": 1}]}`: `then, item 1: json: unknown field "x"`,
+		`{"once": 5}`:                      "once, item 1: a JSON number",
+		`{"once": [{"key": "k", "message_id": "m"}, {"key": "k", "message_id": "", "keep": "1h"}]}`:         "once, item 2: message_id has 0 bytes",
+		`{"once": [{"key": "k", "message_id": "` + strings.Repeat("m", 1025) + `"}]}`:                       "once, item 1: message_id has 1025 bytes: it must have 1 to 1024",
+		`{"once": [{"key": "k", "message_id": "m", "context": "c", "digest": "d"}]}`:                        "once, item 1: context and digest exclude each other",
+		`{"once": [{"key": "k", "message_id": "m", "digest": ""}]}`:                                         "once, item 1: digest has 0 bytes",
+		`{"once": [{"key": "k", "message_id": "m", "digest": "` + strings.Repeat("d", 65) + `"}]}`:          "once, item 1: digest has 65 bytes: it must have 1 to 64",
+		`{"once": [{"key": "k", "message_id": "m", "message_id_base64": "bQ=="}]}`:                          "message_id and message_id_base64 exclude each other",
+		`{"if": [{"key": "k", "made_by": "m", "made_by_base64": "bQ=="}]}`:                                  "made_by and made_by_base64 exclude each other",
+		`{"publish": [{"topic": "t", "payload": ""}, {"topic": "t", "payload": "", "user": [["n"], "v"]}]}`: "publish, item 2: user must not be a JSON string",
 	} {
 		doc, err := parse([]byte(text))
 		if err == nil {
