@@ -80,7 +80,7 @@ func run(cmd *cobra.Command, c *connect.Flags, file string, retry bool, out *out
 	if err != nil {
 		return err
 	}
-	if err := doc.build(new(txn.Txn)); err != nil { // before a server is asked
+	if err := doc.build(txn.New(nil)); err != nil { // before a server is asked
 		return err
 	}
 	cl, err := c.Dial(cmd)

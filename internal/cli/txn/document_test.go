@@ -51,7 +51,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 	} {
 		doc, err := parse([]byte(text))
 		if err == nil {
-			err = doc.build(new(txn.Txn))
+			err = doc.build(txn.New(nil))
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
