@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/client"
 )
 
 // Full is called once when as many messages are open as the server sends, and Over once when
@@ -18,15 +20,15 @@ func TestFullAndOver(t *testing.T) {
 			t.Errorf("%s: Full %d times, Over %d; want %d and %d", when, full, over, wantFull, wantOver)
 		}
 	}
-	var open []func()
+	var open []*Entry
 	add := func(n int) {
 		for range n {
-			open = append(open, b.Add(func() {}))
+			open = append(open, b.Add(client.Delivery{}, 1))
 		}
 	}
 	acknowledge := func(n int) {
 		for range n {
-			open[0]()
+			open[0].Ack()
 			open = open[1:]
 		}
 	}
@@ -37,40 +39,32 @@ func TestFullAndOver(t *testing.T) {
 		want("at the bound", round+1, round)
 		add(1)
 		want("one above", round+1, round)
-		acknowledge(1)
-		add(1)
-		want("at the bound again, before it was over", round+1, round)
-		acknowledge(ReceiveMaximum/2 + 1 - 1)
+		acknowledge(ReceiveMaximum / 2)
 		want("one more than half", round+1, round)
 		acknowledge(1)
 		want("half", round+1, round+1)
 	}
 }
 
-// Each acknowledgement is passed on, and a repeated one counts once.
-func TestAnAcknowledgementCountsOnce(t *testing.T) {
+// A message for several handlers is acknowledged, and counts, until the last of them is done.
+func TestTheLastHandlerAcknowledges(t *testing.T) {
 	t.Parallel()
-	over, passed := 0, 0
-	b := Backlog{Full: func() {}, Over: func() { over++ }}
-	var acks []func()
-	for range ReceiveMaximum {
-		acks = append(acks, b.Add(func() { passed++ }))
+	acknowledged := 0
+	var b Backlog
+	e := b.Add(client.NewDelivery(client.Message{}, false, func() { acknowledged++ }), 3)
+	for range 2 {
+		e.Ack()
 	}
-	for range ReceiveMaximum {
-		acks[0]()
+	if acknowledged != 0 || b.open != 1 {
+		t.Errorf("before the last: acknowledged %d times, %d open", acknowledged, b.open)
 	}
-	if over != 0 || passed != ReceiveMaximum {
-		t.Errorf("one message, acknowledged %d times: Over %d times, %d were passed on", ReceiveMaximum, over, passed)
-	}
-	for _, ack := range acks[:ReceiveMaximum/2] {
-		ack()
-	}
-	if over != 1 {
-		t.Errorf("half are acknowledged: Over %d times", over)
+	e.Ack()
+	if acknowledged != 1 || b.open != 0 {
+		t.Errorf("after the last: acknowledged %d times, %d open", acknowledged, b.open)
 	}
 }
 
-// Many goroutines add and acknowledge; Full and Over alternate.
+// Many goroutines add and acknowledge; afterwards Over was called as often as Full.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var full, over atomic.Int64
@@ -78,12 +72,12 @@ func TestConcurrentUse(t *testing.T) {
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(func() {
-			var acks []func()
+			var open []*Entry
 			for range ReceiveMaximum {
-				acks = append(acks, b.Add(func() {}))
+				open = append(open, b.Add(client.Delivery{}, 1))
 			}
-			for _, ack := range acks {
-				ack()
+			for _, e := range open {
+				e.Ack()
 			}
 		})
 	}
