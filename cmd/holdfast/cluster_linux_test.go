@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,28 @@ func sessionsOf(t *testing.T, file string) (all [][]pageCommand) {
 	return all
 }
 
+// demoPort is a port for demo-cluster. All that it uses are below those that the system gives
+// to connections by itself, of which one could be that of a node which is started again.
+func demoPort(t *testing.T) int {
+	t.Helper()
+	free := func(port int) bool {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		return err == nil && l.Close() == nil
+	}
+	for range 1000 {
+		port := 11_000 + rand.IntN(10_000)
+		all := true
+		for i := range 3 {
+			all = all && free(port+i) && free(port+10_000+i)
+		}
+		if all {
+			return port
+		}
+	}
+	t.Fatal("no ports are free")
+	return 0
+}
+
 // The commands of docs/cluster.md, as a newcomer types them: three nodes by one command, the
 // leader killed, a key and a message that waits still there; three nodes by hand; certificates.
 func TestClusterPage(t *testing.T) {
@@ -141,7 +165,7 @@ func TestClusterPage(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
 		demo := sessions[0][0]
-		proc := p.begin(strings.Replace(demo.text, "demo-cluster", "demo-cluster --port 0", 1), "^Ctrl-C")
+		proc := p.begin(strings.Replace(demo.text, "demo-cluster", "demo-cluster --port "+strconv.Itoa(demoPort(t)), 1), "^Ctrl-C")
 		if err := proc.AwaitReady(); err != nil {
 			t.Fatal(err)
 		}
