@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -32,7 +33,7 @@ type change struct {
 	hash      uint64 // of the key
 	deletion  hlc.Timestamp
 
-	settling // memo is nil if no memo has changed
+	unapplied unapplied.Change // of a memo; zero if none has changed
 }
 
 var changes = sync.Pool{New: func() any { return new(change) }}
@@ -71,8 +72,8 @@ func (ch *change) Durable(batch journal.Seq) {
 
 // tellOwn does what comes before the reply.
 func (ch *change) tellOwn(batch journal.Seq) {
-	if ch.memo != nil {
-		ch.e.settle(batch, ch.settling)
+	if !ch.unapplied.IsZero() {
+		ch.e.settle(batch, ch.unapplied)
 	}
 	if ch.own != nil {
 		ch.tell(ch.own)
@@ -112,7 +113,9 @@ func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, 
 	if entry == nil || watchers != nil || d.memo != nil {
 		ch = e.newChange()
 		ch.key = append(ch.key[:0], key...)
-		ch.settling = d.settling()
+		if d.memo != nil {
+			ch.unapplied = d.change
+		}
 	}
 	r = sh.put(r, key, hash, entry, d.res.Last)
 	if entry == nil {
@@ -130,7 +133,7 @@ func (d *decision) carryOut(sh *shard, key []byte, hash uint64, r table.Record, 
 	a := e.journal.Begin()
 	wait.Batch = a.Seq()
 	if d.memo != nil {
-		d.memo.batch = wait.Batch
+		d.memo.Batch = wait.Batch
 	}
 	if watchers != nil {
 		watchers.Shared = wait.Batch

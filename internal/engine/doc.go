@@ -35,7 +35,7 @@
 //
 // # Locks
 //
-// In this order: stripe.mu, shard.mu, session.mu, unapplied.Queue.mu, stripe.overlayMu,
+// In this order: stripe.mu, shard.mu, session.mu, unapplied.Queue.mu, unapplied.Overlay.mu,
 // Local.mu, the journal's or slab.Memory's. None is held while a Waiter or a Sink is
 // called, and none over a read of the disk but stripe.mu, which only LOAD, STORE, DONE, a
 // TXN with ONCE or VER ^messageId, and the clean-up of memos take (memo.go, txn.go).

@@ -167,7 +167,7 @@ type Local struct {
 	watches atomic.Int64
 	loaded  time.Duration // what loading took
 
-	settling unapplied.Queue[settling]
+	settling unapplied.Queue
 
 	mu    lockrank.Mutex[lockrank.Versions]
 	last  hlc.Timestamp // guarded by mu: the last version issued

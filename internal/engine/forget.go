@@ -143,7 +143,7 @@ func (e *Local) forget(index []byte) (isDue bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if found.known() == nil || found.DiskMs != diskMs {
+	if found.Known() == nil || found.DiskMs != diskMs {
 		a := e.journal.Begin()
 		a.Delete(d.indexRow)
 		a.End(nil)

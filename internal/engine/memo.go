@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"fmt"
-
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
-	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
@@ -41,41 +39,18 @@ const stripeCount = 1024
 type stripe struct {
 	mu lockrank.Mutex[lockrank.KeyStripe] // held over a look-up, never by the committer
 
-	overlayMu lockrank.Mutex[lockrank.Overlay] // held for a look at overlay only
-	overlay   map[string]*memo                 // guarded by overlayMu: by row, changes that the database may not have
-}
-
-// memo is what is remembered under one row: a change under way, or what the disk has.
-type memo struct {
-	rows.Memo
-	batch journal.Seq // where it rides; 0: long durable. Guarded by the stripe's mu
-}
-
-// lastBatch is what a reply that has seen the memo waits for; there is none by nil.
-func (m *memo) lastBatch() journal.Seq {
-	if m == nil {
-		return 0
-	}
-	return m.batch
-}
-
-func (m *memo) known() *statestore.Memo {
-	if m == nil {
-		return nil
-	}
-	return m.What
+	overlay unapplied.Overlay // changes that the database may not have
 }
 
 // remembering is the part of a decision that is about a message.
 type remembering struct {
-	memo       *memo // the change; nil: there is none
-	stripe     *stripe
-	memoRow    []byte                // where it is on disk
-	overlayRow string                // the same, as the overlay has it
-	indexRow   []byte                // the row of the index that goes with it, empty for none; then the one that comes
-	indexMs    int64                 // the deadline by which the index is to have a new one; 0: it keeps what it has
-	before     *statestore.Memo      // what the disk has now; nil: nothing
-	counts     statestore.Remembered // what the change means for the quota
+	memo     *unapplied.Memo       // the change; nil: there is none
+	change   unapplied.Change      // the same, in the overlay
+	memoRow  []byte                // where it is on disk
+	indexRow []byte                // the row of the index that goes with it, empty for none; then the one that comes
+	indexMs  int64                 // the deadline by which the index is to have a new one; 0: it keeps what it has
+	before   *statestore.Memo      // what the disk has now; nil: nothing
+	counts   statestore.Remembered // what the change means for the quota
 }
 
 // message runs LOAD, STORE and DONE.
@@ -126,11 +101,11 @@ func (s *session) withStripe(st *stripe, c *Call) (seen journal.Seq, made Wait) 
 	default:
 		made = d.done(st, cmd, found)
 	}
-	return max(seen, found.lastBatch()), made
+	return max(seen, found.LastBatch()), made
 }
 
-func (d *decision) load(cmd *statestore.Command, found *memo) (batch journal.Seq) {
-	cell := statestore.Cell{Memo: found.known()}
+func (d *decision) load(cmd *statestore.Command, found *unapplied.Memo) (batch journal.Seq) {
+	cell := statestore.Cell{Memo: found.Known()}
 	sh, hash := d.e.shard(cmd.Key)
 	sh.mu.Lock()
 	r := sh.table.Get(cmd.Key, hash)
@@ -141,15 +116,15 @@ func (d *decision) load(cmd *statestore.Command, found *memo) (batch journal.Seq
 	return batch
 }
 
-func (s *session) store(st *stripe, c *Call, found *memo) (seen journal.Seq, made Wait) {
+func (s *session) store(st *stripe, c *Call, found *unapplied.Memo) (seen journal.Seq, made Wait) {
 	d, cmd := &c.decision, &c.Command
 	sh, hash := s.e.shard(cmd.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	r := sh.table.Get(cmd.Key, hash)
-	d.before = found.known()
+	d.before = found.Known()
 	d.decide(sh, cmd.Key, r, s, func(d *decision, stored *statestore.Entry) {
-		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.known()}, &d.env, &d.res)
+		statestore.Apply(cmd, statestore.Cell{Entry: stored, Memo: found.Known()}, &d.env, &d.res)
 	})
 	if !d.res.Changed {
 		return journal.Seq(r.Batch()), Wait{}
@@ -161,9 +136,9 @@ func (s *session) store(st *stripe, c *Call, found *memo) (seen journal.Seq, mad
 	return 0, d.carryOut(sh, cmd.Key, hash, r, s)
 }
 
-func (d *decision) done(st *stripe, cmd *statestore.Command, found *memo) (made Wait) {
+func (d *decision) done(st *stripe, cmd *statestore.Command, found *unapplied.Memo) (made Wait) {
 	d.look()
-	d.before = found.known()
+	d.before = found.Known()
 	d.env.Room.Disk = d.e.diskRoom()
 	d.e.mu.Lock()
 	d.env.Room.Memos = d.e.quota.MemoRoom()
@@ -181,8 +156,8 @@ func (d *decision) done(st *stripe, cmd *statestore.Command, found *memo) (made 
 }
 
 // recall finds what is remembered under a row. The stripe's mu is held.
-func (e *Local) recall(st *stripe, row []byte) (*memo, error) {
-	if m := st.find(row); m != nil {
+func (e *Local) recall(st *stripe, row []byte) (*unapplied.Memo, error) {
+	if m := st.overlay.Find(row); m != nil {
 		return m, nil
 	}
 	// Nothing joins the overlay while mu is held, and what has left it was applied.
@@ -190,70 +165,32 @@ func (e *Local) recall(st *stripe, row []byte) (*memo, error) {
 	if err != nil || !any {
 		return nil, err
 	}
-	return decodeMemo(value, e.baseMs)
-}
-
-// find finds a row in the overlay. The stripe's mu is held.
-func (st *stripe) find(row []byte) *memo {
-	st.overlayMu.Lock()
-	defer st.overlayMu.Unlock()
-	return st.overlay[string(row)]
-}
-
-func decodeMemo(value []byte, baseMs int64) (*memo, error) {
-	found, err := rows.DecodeMemo(value, baseMs)
-	if err != nil {
-		return nil, fmt.Errorf("the record cannot be read: %w", err)
-	}
-	return &memo{Memo: found}, nil
+	return unapplied.DecodeMemo(value, e.baseMs)
 }
 
 // remember puts what was decided into the overlay, before the change is appended: it may
 // be complete before the append returns. The stripe's mu is held.
 func (d *decision) remember(st *stripe, diskMs int64) {
-	row := string(d.memoRow)
 	d.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
-	d.stripe, d.memo, d.overlayRow = st, &memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: diskMs}}, row
-	d.e.o.Memory.Charge(memory.Remembered, d.memoCost())
-	st.overlayMu.Lock()
-	defer st.overlayMu.Unlock()
-	if st.overlay == nil {
-		st.overlay = map[string]*memo{}
-	}
-	st.overlay[row] = d.memo
+	d.memo = &unapplied.Memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: diskMs}}
+	d.change = st.overlay.Add(d.memoRow, d.memo, d.e.o.Memory)
 }
 
 // carryOutMemo appends a change of what is remembered, and of nothing else, to the
 // journal. The stripe's mu is held.
 func (d *decision) carryOutMemo() (batch journal.Seq) {
 	ch := d.e.newChange()
-	ch.settling = d.settling()
+	ch.unapplied = d.change
 	a := d.e.journal.Begin()
-	d.memo.batch = a.Seq()
+	d.memo.Batch = a.Seq()
 	d.appendMemo(a)
 	return a.End(ch)
 }
 
-// settling is a change of a memo that has been appended, until the database has it: then
-// it leaves its stripe's overlay.
-type settling struct {
-	stripe *stripe
-	row    string
-	memo   *memo
-	cost   int64
-}
-
-func (d *decision) settling() settling {
-	if d.memo == nil {
-		return settling{}
-	}
-	return settling{stripe: d.stripe, row: d.overlayRow, memo: d.memo, cost: d.memoCost()}
-}
-
 // settle notes that a memo's change is durable, and takes older changes out of the overlays
 // that Pebble has by now. The committer calls it.
-func (e *Local) settle(batch journal.Seq, s settling) {
-	e.settling.Add(batch, s)
+func (e *Local) settle(batch journal.Seq, c unapplied.Change) {
+	e.settling.Add(batch, c)
 	e.dropApplied(settleAtOnce)
 }
 
@@ -261,32 +198,9 @@ func (e *Local) settle(batch journal.Seq, s settling) {
 // so that the overlays don't grow.
 const settleAtOnce = 4
 
-// dropApplied takes changes that Pebble has out of the overlays, oldest first, at most so
-// many. A change that a newer one of the same memo has replaced has left already.
+// dropApplied takes changes that Pebble has out of the overlays, oldest first, at most so many.
 func (e *Local) dropApplied(most int) {
-	applied := e.journal.Applied()
-	for range most {
-		s, ok := e.settling.Take(applied)
-		if !ok {
-			return
-		}
-		s.stripe.overlayMu.Lock()
-		if s.stripe.overlay[s.row] == s.memo {
-			delete(s.stripe.overlay, s.row)
-		}
-		s.stripe.overlayMu.Unlock()
-		e.o.Memory.Credit(memory.Remembered, s.cost)
-	}
-}
-
-// memoCost is what the change in the overlay is charged with: its bytes, and about
-// what it takes besides.
-func (d *decision) memoCost() int64 {
-	cost := int64(len(d.memoRow)) + 300
-	if m := d.memo.What; m != nil {
-		cost += int64(len(m.State) + len(m.Context))
-	}
-	return cost
+	e.settling.Drop(e.journal.Applied(), most, e.o.Memory)
 }
 
 // appendMemo appends the rows of a message that is stored, done or forgotten.

@@ -53,9 +53,7 @@ func (w *world) overlaid() (n int) {
 	w.e.dropApplied(math.MaxInt)
 	for i := range w.e.stripes {
 		st := &w.e.stripes[i]
-		st.overlayMu.Lock()
-		n += len(st.overlay)
-		st.overlayMu.Unlock()
+		n += st.overlay.Len()
 	}
 	return n
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
+	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore/txn"
@@ -159,14 +160,14 @@ func (s *session) transact(x *Txn) (wait Wait) {
 // message cannot be read, 0 if there is none. The stripes are held.
 func (x *Txn) recall(e *Local) (failed int) {
 	x.world.Made = make([]*statestore.Memo, len(x.Conditions))
-	find := func(d *decision, key int, message []byte) (*memo, bool) {
+	find := func(d *decision, key int, message []byte) (*unapplied.Memo, bool) {
 		d.memoRow = rows.AppendMemoRow(d.memoRow[:0], x.Keys[key], message)
 		found, err := e.recall(&e.stripes[x.keys[key].hash%stripeCount], d.memoRow)
 		if err != nil {
 			e.o.Logger.Error("what is remembered of a message cannot be read", "key", string(x.Keys[key]), "error", err)
 			return nil, false
 		}
-		x.seen = max(x.seen, found.lastBatch())
+		x.seen = max(x.seen, found.LastBatch())
 		return found, true
 	}
 	for i := range x.Conditions {
@@ -175,7 +176,7 @@ func (x *Txn) recall(e *Local) (failed int) {
 			if !ok {
 				return c.Op
 			}
-			x.world.Made[i] = found.known()
+			x.world.Made[i] = found.Known()
 		}
 	}
 	return x.recallOnce(e)
@@ -197,7 +198,7 @@ func (x *Txn) recallOnce(e *Local) (failed int) {
 		start := len(room)
 		room = rows.AppendMemoRow(room, x.Keys[o.Key], o.Message)
 		d.e, d.memoRow = e, room[start:len(room):len(room)]
-		if m := e.stripes[x.keys[o.Key].hash%stripeCount].find(d.memoRow); m != nil {
+		if m := e.stripes[x.keys[o.Key].hash%stripeCount].overlay.Find(d.memoRow); m != nil {
 			x.found(i, m)
 		} else {
 			probed = append(probed, i)
@@ -213,7 +214,7 @@ func (x *Txn) recallOnce(e *Local) (failed int) {
 	}
 	var unreadable error
 	err := e.journal.ProbeAll(wanted, func(n int, value []byte) {
-		m, err := decodeMemo(bytes.Clone(value), e.baseMs)
+		m, err := unapplied.DecodeMemo(bytes.Clone(value), e.baseMs)
 		if err != nil && unreadable == nil {
 			unreadable, failed = err, x.Once[probed[n]].Op
 		} else if err == nil {
@@ -230,10 +231,10 @@ func (x *Txn) recallOnce(e *Local) (failed int) {
 }
 
 // found notes what is remembered of the message of a ONCE.
-func (x *Txn) found(i int, m *memo) {
+func (x *Txn) found(i int, m *unapplied.Memo) {
 	d := &x.once[i]
-	x.seen = max(x.seen, m.lastBatch())
-	x.world.Once[i], d.before = m.known(), m.known()
+	x.seen = max(x.seen, m.LastBatch())
+	x.world.Once[i], d.before = m.Known(), m.Known()
 	if d.before != nil {
 		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], m.DiskMs, d.memoRow)
 	}
@@ -291,7 +292,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		once := &x.once[i]
 		once.remember(&e.stripes[x.keys[x.Once[i].Key].hash%stripeCount], once.indexMs)
 		ch := e.newChange()
-		ch.settling = once.settling()
+		ch.unapplied = once.change
 		all.changes = append(all.changes, ch)
 	}
 	changed := false
@@ -314,7 +315,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		}
 	}
 	for i := range x.once {
-		x.once[i].memo.batch = wait.Batch
+		x.once[i].memo.Batch = wait.Batch
 		x.once[i].appendMemo(a)
 	}
 	if hasRows {

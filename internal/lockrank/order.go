@@ -90,7 +90,7 @@ var order = []entry{
 	lock[Shard]("engine.shard.mu"),
 	lock[StoreSession]("engine.session.mu"),
 	lock[Settling]("unapplied.Queue.mu"),
-	lock[Overlay]("engine.stripe.overlayMu"),
+	lock[Overlay]("unapplied.Overlay.mu"),
 	lock[Versions]("engine.Local.mu"), // the rules of a write run under it
 
 	// Held while what has become ready is written to the connection's output, and

@@ -1,44 +1,101 @@
 package unapplied
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// What was added leaves in its order, and not before its batch is applied.
+func newMemo(state string) *Memo {
+	return &Memo{Memo: rows.Memo{What: &statestore.Memo{State: []byte(state)}}}
+}
+
+// A change stays in its overlay, and charged, until the database has its batch; then it leaves,
+// unless a newer one has its place.
+func TestChangesLeaveWhenTheyAreApplied(t *testing.T) {
+	t.Parallel()
+	var o Overlay
+	var q Queue
+	pool := memory.NewPool(1 << 20)
+	a, b, newer := newMemo("a"), newMemo("b"), newMemo("newer")
+	want := func(row string, want *Memo) {
+		t.Helper()
+		if got := o.Find([]byte(row)); got != want {
+			t.Errorf("row %s: %v, want %v", row, got, want)
+		}
+	}
+	q.Add(1, o.Add([]byte("1"), a, pool))
+	q.Add(2, o.Add([]byte("2"), b, pool))
+	charged := pool.UsedBy(memory.Remembered)
+	if charged <= 0 {
+		t.Errorf("%d bytes are charged for two changes", charged)
+	}
+	q.Drop(0, 9, pool)
+	want("1", a)
+	want("2", b)
+	q.Add(3, o.Add([]byte("1"), newer, pool))
+	q.Drop(2, 1, pool)
+	want("1", newer)
+	want("2", b)
+	q.Drop(2, 9, pool)
+	want("1", newer)
+	want("2", nil)
+	q.Drop(3, 9, pool)
+	want("1", nil)
+	if used := pool.UsedBy(memory.Remembered); used != 0 || o.Len() != 0 {
+		t.Errorf("%d bytes are charged, %d changes are left", used, o.Len())
+	}
+}
+
+// What was added leaves in its order, and nothing is kept of what has left.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	var q Queue[string]
+	var q Queue
 	take := func(applied int, want ...string) {
 		t.Helper()
 		for _, w := range want {
-			if got, ok := q.Take(journal.Seq(applied)); !ok || got != w {
-				t.Errorf("%q, %v; want %q", got, ok, w)
+			if got, ok := q.take(journal.Seq(applied)); !ok || got.row != w {
+				t.Errorf("%q, %v; want %q", got.row, ok, w)
 			}
 		}
-		if got, ok := q.Take(journal.Seq(applied)); ok {
-			t.Errorf("%q is left", got)
+		if got, ok := q.take(journal.Seq(applied)); ok {
+			t.Errorf("%q is left", got.row)
 		}
 	}
+	add := func(batch journal.Seq, row string) { q.Add(batch, Change{row: row}) }
 	take(9)
-	q.Add(1, "a")
-	q.Add(1, "b")
-	q.Add(2, "c")
-	q.Add(3, "d")
+	add(1, "a")
+	add(1, "b")
+	add(2, "c")
+	add(3, "d")
 	take(2, "a", "b", "c")
-	q.Add(3, "e")
+	add(3, "e")
 	take(2)
 	for i := range 1000 {
-		q.Add(4, string(rune('0'+i%10)))
+		add(4, fmt.Sprint(i))
 	}
-	for i := range 1002 {
-		got, ok := q.Take(4)
-		if want := "de"; i < 2 && got != want[i:i+1] || i >= 2 && got != string(rune('0'+(i-2)%10)) || !ok {
-			t.Fatalf("%d: %q, %v", i, got, ok)
+	take(3, "d", "e")
+	for i := range 1000 {
+		if got, ok := q.take(4); !ok || got.row != fmt.Sprint(i) {
+			t.Fatalf("%d: %q, %v", i, got.row, ok)
 		}
 	}
 	if n := len(q.items); n != 0 {
 		t.Errorf("%d are kept of what was taken", n)
+	}
+}
+
+func TestDecodeMemo(t *testing.T) {
+	t.Parallel()
+	if m, err := DecodeMemo([]byte("\xff nonsense"), 0); err == nil {
+		t.Errorf("nonsense: %+v", m)
+	}
+	var none *Memo
+	if none.Known() != nil || none.LastBatch() != 0 {
+		t.Error("nil says something")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
-// Socket is a listener for clients that stays open whoever leads.
+// Socket is a listener for clients that stays open while the leader changes.
 type Socket struct {
 	relay *Relay
 	tcp   net.Listener
