@@ -333,9 +333,29 @@ mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
 		inWrite.Close()
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // the shell and what it started
 		cmd.Wait()
+		sh.awaitEnd()
 	})
 	fmt.Fprintln(inWrite, script)
 	return sh
+}
+
+// awaitEnd waits until the programs that the shell has started have ended as well: until then
+// a server may write to its data directory, which the test removes. The terminal ends with the
+// last of them.
+func (sh *shell) awaitEnd() {
+	sh.t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case _, open := <-sh.lines:
+			if !open {
+				return
+			}
+		case <-deadline:
+			sh.t.Error("a program that the shell has started runs on after SIGTERM")
+			return
+		}
+	}
 }
 
 // run types one command. What a command in the background prints may come with
