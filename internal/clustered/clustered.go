@@ -56,9 +56,9 @@ type Node struct {
 	failed  chan error                      // capacity 1
 }
 
-// Start starts a node, and returns when its listeners accept clients, whoever leads. The first start of a
-// cluster waits for all of its nodes, or until ctx ends. The configuration's Check must have
-// found nothing wrong.
+// Start starts a node, and returns when its listeners accept clients, on the leader and on the
+// others. The first start of a cluster waits for all of its nodes, or until ctx ends. The
+// configuration's Check must have found nothing wrong.
 func Start(ctx context.Context, cfg server.Config) (*Node, error) {
 	n := &Node{config: cfg, log: cfg.Logger, failed: make(chan error, 1)}
 	if n.log == nil {

@@ -61,6 +61,9 @@ func (r *Report) String() string {
 // journal.ErrForeign or journal.ErrNewerFormat among others. Of cfg it uses
 // DataDir, FS and Logger.
 func Check(cfg Config, progress func(backup.Progress)) (*Report, error) {
+	if err := cfg.refuseClusterData(notOfNodes); err != nil {
+		return nil, err
+	}
 	j, damage, err := backup.Check(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, progress)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ var (
 	errClusterData = errors.New("the data directory belongs to a node of a cluster")
 )
 
+// notOfNodes is why the data of a node, whose log is another one, is not checked or salvaged.
+const notOfNodes = "this version checks and salvages only the data of a server that is by itself"
+
 // lost is closed when the journal can't write any more because its node has lost its office.
 type lost struct {
 	once *sync.Once
@@ -65,16 +68,22 @@ func (s *Server) replicate(o *journal.Options) error {
 // refuseClusterData refuses to run by itself on the data of a node: what it would write the
 // other nodes would never have.
 func (s *Server) refuseClusterData() error {
-	fsys := s.config.FS
+	return s.config.refuseClusterData("start it as that node, or choose another directory")
+}
+
+// refuseClusterData returns errClusterData if the data directory is a node's, with what to do
+// instead.
+func (c *Config) refuseClusterData(instead string) error {
+	fsys := c.FS
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	_, err := fsys.Stat(fsys.PathJoin(s.config.DataDir, node.Dir))
+	_, err := fsys.Stat(fsys.PathJoin(c.DataDir, node.Dir))
 	if err == nil {
-		return fmt.Errorf("%w: %s has a directory %q; start it as that node, or choose another directory", errClusterData, s.config.DataDir, node.Dir)
+		return fmt.Errorf("%w: %s has a directory %q; %s", errClusterData, c.DataDir, node.Dir, instead)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory %s cannot be read: %w", s.config.DataDir, err)
+		return fmt.Errorf("data directory %s cannot be read: %w", c.DataDir, err)
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 // Check finds no problem in it. The report is about the copy; its Problems are what could not be
 // read or was invalid. Of cfg it uses DataDir, FS and Logger.
 func Salvage(cfg Config, dataDir string) (*Report, error) {
+	if err := cfg.refuseClusterData(notOfNodes); err != nil {
+		return nil, err
+	}
 	lost := &Report{}
 	var copied *Report
 	found, err := backup.Salvage(journal.Options{Dir: cfg.DataDir, FS: cfg.FS, Logger: logger(cfg)}, dataDir,

@@ -1,4 +1,4 @@
-// Package clients keeps the listeners for clients open on a node of a cluster, whoever leads:
+// Package clients keeps the listeners for clients open on a node of a cluster while the leader changes:
 // while this node leads its server has their connections, and otherwise the relay passes them
 // on to the leader. It also gives the server those that other nodes pass on.
 //

@@ -97,7 +97,7 @@ func (n *Node) storeAll(messages []*raftpb.Message) error {
 	var sync bool
 	for _, m := range messages {
 		if _, at, isSnapshot := consensus.SnapshotOf(n.log, m); isSnapshot {
-			return fmt.Errorf("this node is too far behind: the leader has dropped the entries up to %d. Stop the node, and copy its data directory from another one that is stopped, except for the directory %s; a later version will send it by itself", at.Index, Dir)
+			return fmt.Errorf("this node was away for too long: the leader has dropped the entries up to %d, and this version cannot send a node all data, so the node stays out of the cluster; a larger --cluster-log-keep on all nodes lets nodes be away for longer", at.Index)
 		}
 		wrote, err := consensus.Store(n.log, m)
 		if err != nil {
