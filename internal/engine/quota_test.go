@@ -416,7 +416,7 @@ func TestBoundOfRememberedMessagesFollowsTheDisk(t *testing.T) {
 	w.j.CheckSpace()
 	const fitted = (40<<30 - 256<<20 + 1000 + 2*2 + 64) / 4
 	if got := w.e.quota.FitRemembered(w.j.Free()); got != fitted {
-		t.Errorf("%d bytes on a disk with 40 GiB free, want %d", got, fitted)
+		t.Errorf("%d bytes on a disk with 40 GiB free, want %d", got, int64(fitted))
 	}
 	w.e.fitted = fitted
 	w.e.SetBounds(quota.Limits{Keys: 10, Bytes: 1 << 20, Remembered: 100})
@@ -424,6 +424,6 @@ func TestBoundOfRememberedMessagesFollowsTheDisk(t *testing.T) {
 	w.e.SetBounds(quota.Limits{Keys: 10, Bytes: 1 << 20})
 	c.wantBounds("STORE n v m -", none)
 	if got := w.e.Stats().MaxRemembered; got != fitted {
-		t.Errorf("the bound is %d again, want %d", got, fitted)
+		t.Errorf("the bound is %d again, want %d", got, int64(fitted))
 	}
 }
