@@ -146,7 +146,7 @@ func TestTransactionWithAHundredThousandDeliveries(t *testing.T) {
 		t.Skip("it makes 100,000 deliveries")
 	}
 	t.Parallel()
-	sessions, messages, most := 800, 125, 0
+	sessions, messages, most := 800, 125, 100_000
 	if raceDetector {
 		sessions, most = 80, 10_000
 	}
@@ -173,7 +173,8 @@ func TestTransactionWithAHundredThousandDeliveries(t *testing.T) {
 	}
 	extra := n.connect(mqtttest.Persistent("one more"))
 	extra.Subscribe("out", 1)
-	if got := r.txn(all + "SET k 2"); got != operationFailure(messages, "the quota has been exceeded") {
+	tooMuch := 1 + most/(sessions+1) // the first message that does not fit
+	if got := r.txn(all + "SET k 2"); got != operationFailure(tooMuch, "the quota has been exceeded") {
 		t.Errorf("beyond it: %q", got)
 	}
 	other.want(blob("1"), "GET", "k")
