@@ -12,7 +12,7 @@ import (
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl, by which the page shows requests, is not installed")
+		t.Skip("curl, by which the page shows requests, is not installed (Debian: curl)")
 	}
 	d := serveIn(t, t.TempDir(), "--admin", "127.0.0.1:0")
 	const said = `msg="health and metrics are served" admin=(127\.0\.0\.1:\d+)\n`

@@ -28,7 +28,7 @@ const maxProgramBytes = 23 << 20
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" || !slices.ContainsFunc(platforms, func(p platform) bool { return p.String() == "linux/"+runtime.GOARCH }) {
-		t.Skip("it is tried on Linux, on a processor that releases are for")
+		t.Skip("a release is installed and started here, and there is none for this system and processor")
 	}
 	first, second := build(t, "v0.1.0-rc.1"), build(t, "v0.1.0")
 	name := "holdfast_v0.1.0-rc.1_linux_" + runtime.GOARCH
@@ -243,7 +243,7 @@ func testRPM(t *testing.T, path string) {
 // release. What is not in a block of kind "console" needs Docker, systemd or Kubernetes.
 func testCommandsOfThePage(t *testing.T, dir string) {
 	if _, err := exec.LookPath("sha256sum"); err != nil {
-		t.Skip("there is no sha256sum here")
+		t.Skip("sha256sum, with which the page verifies a release, is not installed (Debian: coreutils)")
 	}
 	page, err := os.ReadFile(filepath.Join(checkout, "docs", "installing.md"))
 	if err != nil {

@@ -3,13 +3,9 @@ package clustered_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,28 +17,20 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // patience is how long a test waits for what must happen.
 const patience = 2 * time.Minute
 
-// nextPort is where address looks next: below the ports that systems give to connections by
-// themselves, of which one could be that of a node which is being started again.
-var nextPort atomic.Int32
-
-func init() { nextPort.Store(20000 + rand.Int32N(9000)) }
-
+// address is one that no other test uses, and no connection of another program.
 func address(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
+	address, err := process.UnusedAddress()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return address
 }
 
 // cluster is a cluster in the test's process.

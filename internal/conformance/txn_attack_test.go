@@ -143,7 +143,7 @@ func TestTransactionExtremes(t *testing.T) {
 // refused. Others are answered meanwhile, and the queues have all of them, or none.
 func TestTransactionWithAHundredThousandDeliveries(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it makes 100,000 deliveries")
+		t.Skip("-short leaves out what makes 100,000 deliveries; a run without -short has it")
 	}
 	t.Parallel()
 	sessions, messages, most := 800, 125, 100_000

@@ -7,18 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/backup"
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
 )
 
 // Operators reach a running server through a Unix socket in its data directory, which
@@ -29,10 +26,6 @@ import (
 // controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
 // answer is one backupLine per line, the last one with Done or Error.
 const controlPath = "/v1/backup"
-
-// maxSocketPath is the longest path that a Unix socket can have on Linux (108
-// bytes with the zero at its end; elsewhere 104).
-const maxSocketPath = 103
 
 type backupRequest struct {
 	Dir    string // absolute
@@ -51,7 +44,7 @@ func (s *Server) listenControl() {
 		return // the data is in no directory of the machine's
 	}
 	path := filepath.Join(s.config.DataDir, datadir.SocketName)
-	l, err := listenUnix(path)
+	l, err := opsocket.Listen(path)
 	if err != nil {
 		s.log.Warn("there is no control socket: holdfast backup, doctor, health and session will not work", "path", path, "error", err)
 		return
@@ -73,27 +66,6 @@ func (s *Server) listenControl() {
 			s.log.Error("the control socket failed", "path", path, "error", err)
 		}
 	}()
-}
-
-// listenUnix listens on a socket that only its owner may use, in place of one
-// that a killed server has left: the directory is ours, we hold its lock.
-func listenUnix(path string) (net.Listener, error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("its path has %d bytes, a socket's may have %d: choose a data directory with a shorter path, or start the server inside it with a relative --data", len(path), maxSocketPath)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	// Before this, too, only the owner can open it: the directory is the owner's only.
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
 }
 
 // closeControl ends the socket; a backup under way may end first, until ctx does.
@@ -177,26 +149,17 @@ func postBackup(ctx context.Context, dataDir string, q backupRequest) (io.ReadCl
 // the answer.
 func askControl(ctx context.Context, dataDir, method, target string, body io.Reader) (io.ReadCloser, error) {
 	path := filepath.Join(dataDir, datadir.SocketName)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://holdfast"+target, body)
-	if err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	answer, err := opsocket.Ask(ctx, path, method, target, body)
+	var refusal *opsocket.Refusal
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EINVAL):
+	case errors.Is(err, opsocket.ErrNotListening):
 		return nil, fmt.Errorf("%w through %s: is --data the directory of a server that is running?", ErrNotRunning, path)
+	case errors.As(err, &refusal):
+		return nil, fmt.Errorf("the server refused: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
-	case response.StatusCode != http.StatusOK:
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-		response.Body.Close()
-		return nil, fmt.Errorf("the server refused: %s: %s", response.Status, text)
 	}
-	return response.Body, nil
+	return answer, nil
 }
 
 // Restore copies a backup into a data directory that doesn't exist yet, or is

@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
@@ -31,15 +28,9 @@ func SocketPath(dataDir string) string { return filepath.Join(dataDir, node.Dir,
 // Serve answers at the socket of a node until the function that it returns is called.
 func Serve(dataDir string, n *node.Node, log *slog.Logger) (stop func(), err error) {
 	path := SocketPath(dataDir)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
+	l, err := opsocket.Listen(path)
 	if err != nil {
 		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
 	}
 	r := &Reporter{n}
 	mux := http.NewServeMux()
@@ -92,24 +83,16 @@ func ask(ctx context.Context, dataDir, method, target string, answer any) error 
 	ctx, cancel := context.WithTimeout(ctx, askTimeout+transferTimeout)
 	defer cancel()
 	path := SocketPath(dataDir)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://node"+target, nil)
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	body, err := opsocket.Ask(ctx, path, method, target, nil)
+	var refusal *opsocket.Refusal
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EINVAL):
+	case errors.Is(err, opsocket.ErrNotListening):
 		return fmt.Errorf("%w through %s: is --data the directory of a node that is running?", ErrNotRunning, path)
+	case errors.As(err, &refusal):
+		return fmt.Errorf("the node refused: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the node refused: %s", response.Status)
-	}
-	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer)
+	defer body.Close()
+	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer)
 }

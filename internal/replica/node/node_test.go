@@ -5,37 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // patience is how long a test waits for what must happen.
 const patience = 2 * time.Minute
 
-// nextPort is where address looks next: below the ports that systems give to connections by
-// themselves, of which one could be that of a node which is being started again.
-var nextPort atomic.Int32
-
-func init() { nextPort.Store(10000 + rand.Int32N(9000)) }
-
-// address finds an address that is free, and gives it to no other test.
+// address is one that no other test uses, and no connection of another program.
 func address(t testing.TB) string {
 	t.Helper()
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
+	address, err := process.UnusedAddress()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return address
 }
 
 // cluster is a cluster whose nodes are all in this process.

@@ -5,13 +5,10 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // patience is how long a test waits for what must happen.
@@ -33,24 +31,14 @@ type node struct {
 	log      *logs.Text
 }
 
-// nextPort is where address looks next: below the ports that systems give to connections by
-// themselves, of which one could be that of a node which is being started again.
-var nextPort atomic.Int32
-
-func init() { nextPort.Store(20000 + rand.Int32N(8000)) }
-
-// address finds an address that is free, and gives it to no other test.
+// address is one that no other test uses, and no connection of another program.
 func address(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
+	address, err := process.UnusedAddress()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return address
 }
 
 func start(t *testing.T, address string, config *tls.Config, o Options) *node {

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -185,4 +187,15 @@ func FreeAddress(pick func(n int) int) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no free port between %d and %d", lowest, highest)
+}
+
+// turn is which address UnusedAddress looks at next.
+var turn atomic.Int64
+
+func init() { turn.Store(rand.Int64N(1 << 16)) }
+
+// UnusedAddress is FreeAddress that gives no address to two callers in this process, as long as
+// there are others.
+func UnusedAddress() (string, error) {
+	return FreeAddress(func(n int) int { return int(turn.Add(1) % int64(n)) })
 }

@@ -11,7 +11,7 @@ func TestAProcessUsesItsHalf(t *testing.T) {
 	t.Parallel()
 	one, other, ok := Halves()
 	if !ok {
-		t.Skip("this process may use only one processor")
+		t.Skip("this process may use only one processor, which has no two halves")
 	}
 	allowed := func(p Processors) (list string) {
 		t.Helper()
