@@ -572,11 +572,10 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.hold()
-	before := p.sent()
 	failed := make(chan error, 2)
 	go func() { _, _, err := c.Get(within(t, patience), key(t, "k")); failed <- err }()
 	go func() { _, err := c.Set(within(t, patience), key(t, "k"), nil); failed <- err }()
-	eventually(t, "two requests are under way", func() bool { return p.sent() > before+300 })
+	eventually(t, "two requests are under way", func() bool { return p.passed("\r\nGET\r\n") && p.passed("\r\nSET\r\n") })
 
 	for range 2 {
 		if err := c.Close(); err != nil {

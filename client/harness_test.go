@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -99,7 +100,7 @@ type proxy struct {
 	open     []net.Conn    // both sides of every connection
 	refusing bool          // new connections are closed at once
 	gate     chan struct{} // not nil: what the server says waits for it to be closed
-	upstream int           // bytes that came from clients
+	upstream []byte        // what came from clients and was passed on
 	accepted int           // connections that were passed on
 }
 
@@ -163,7 +164,7 @@ func (p *proxy) copy(to, from net.Conn, up bool) {
 			}
 			if up {
 				p.mu.Lock()
-				p.upstream += n
+				p.upstream = append(p.upstream, b[:n]...)
 				p.mu.Unlock()
 			}
 		}
@@ -210,11 +211,11 @@ func (p *proxy) refuse(yes bool) {
 	p.refusing = yes
 }
 
-// sent is how many bytes clients have sent.
-func (p *proxy) sent() int {
+// passed reports whether clients have sent text, and the server has been given it.
+func (p *proxy) passed(text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.upstream
+	return bytes.Contains(p.upstream, []byte(text))
 }
 
 // connections is how many have been made.

@@ -23,7 +23,6 @@ func TestReadsSurviveABrokenConnection(t *testing.T) {
 
 	// Given a Get whose answer is held back …
 	p.hold()
-	before := p.sent()
 	answer := make(chan error, 1)
 	go func() {
 		v, found, err := c.Get(within(t, patience), key(t, "k"))
@@ -32,7 +31,7 @@ func TestReadsSurviveABrokenConnection(t *testing.T) {
 		}
 		answer <- err
 	}()
-	eventually(t, "the request is under way", func() bool { return p.sent() > before })
+	eventually(t, "the request is under way", func() bool { return p.passed("\r\nGET\r\n") })
 	// … when the connection breaks, then it is asked again on a new one.
 	p.cut()
 	p.release()
@@ -48,26 +47,27 @@ func TestWritesWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
+		sends string // a part of the request that is in no earlier one
 		write func(context.Context, *client.Client, string) error
 		want  error
 	}{
-		{"Set", func(ctx context.Context, c *client.Client, k string) error {
+		{"Set", "\r\nnew\r\n", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Set(ctx, k, []byte("new"))
 			return err
 		}, client.ErrUnknownOutcome},
-		{"Del", func(ctx context.Context, c *client.Client, k string) error {
+		{"Del", "\r\nDEL\r\n", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Del(ctx, k)
 			return err
 		}, client.ErrUnknownOutcome},
-		{"Del on condition of a value", func(ctx context.Context, c *client.Client, k string) error {
+		{"Del on condition of a value", "\r\nVDEL\r\n", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Del(ctx, k, client.IfValue([]byte("old")))
 			return err
 		}, client.ErrUnknownOutcome},
-		{"Set, retried", func(ctx context.Context, c *client.Client, k string) error {
+		{"Set, retried", "\r\nnew\r\n", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Set(ctx, k, []byte("new"), client.RetryWrites())
 			return err
 		}, nil},
-		{"Del, retried", func(ctx context.Context, c *client.Client, k string) error {
+		{"Del, retried", "\r\nDEL\r\n", func(ctx context.Context, c *client.Client, k string) error {
 			_, err := c.Del(ctx, k, client.RetryWrites())
 			return err
 		}, nil},
@@ -79,10 +79,9 @@ func TestWritesWithUnknownOutcome(t *testing.T) {
 			k := key(t, "k")
 			mustSet(t, c, k, "old")
 			p.hold()
-			before := p.sent()
 			answer := make(chan error, 1)
 			go func() { answer <- test.write(within(t, patience), c, k) }()
-			eventually(t, "the request is under way", func() bool { return p.sent() > before })
+			eventually(t, "the request is under way", func() bool { return p.passed(test.sends) })
 			p.cut()
 			p.release()
 			if err := <-answer; !errors.Is(err, test.want) {

@@ -220,10 +220,9 @@ func TestMessagesAndABrokenConnection(t *testing.T) {
 			c := dial(t, p.addr, fastRetry())
 			k := key(t, "k")
 			p.hold()
-			before := p.sent()
 			answer := make(chan error, 1)
 			go func() { answer <- test.do(within(t, patience), c, k) }()
-			eventually(t, "the request is under way", func() bool { return p.sent() > before })
+			eventually(t, "the request is under way", func() bool { return p.passed(k) })
 			p.cut()
 			p.release()
 			if err := <-answer; !errors.Is(err, test.want) {
