@@ -128,6 +128,7 @@ func scheme(name string) string {
 type server struct {
 	tcp, ws string // host:port
 	dir     string
+	flags   []string
 	logins  bool // clients log in with userPassword
 	output  *output
 	process *os.Process
@@ -169,7 +170,7 @@ func startServerWith(dir, listen string, flags ...string) (*server, error) {
 		args = append(args, "--tls-cert", siteFile("server.crt"), "--tls-key", siteFile("server.key"), "--tls-client-ca", siteFile("ca.crt"), "--tls-crl", siteFile("ca.crl"))
 	}
 	cmd := exec.Command(binary, append(args, flags...)...)
-	s := &server{dir: dir, output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
+	s := &server{dir: dir, flags: flags, output: &output{changed: make(chan struct{}, 1)}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the server: %w", err)
@@ -255,14 +256,14 @@ func (s *server) own(t *testing.T, err error) *server {
 	return s
 }
 
-// restart starts a server of ownServer without flags that is gone again, on the same
-// directory and address.
+// restart starts a server of ownServer that is gone again, on the same directory and address.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	next, err := startServer(s.dir, s.tcp)
+	next, err := startServerWith(s.dir, s.tcp, s.flags...)
 	if err != nil {
 		t.Fatalf("restarting: %v", err)
 	}
+	next.logins = s.logins
 	*s = *next
 }
 

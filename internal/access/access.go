@@ -40,6 +40,7 @@ const (
 	Password    Method = "password"
 	Certificate Method = "certificate"
 	Token       Method = "token"
+	Inside      Method = "inside" // the client is a part of the server
 )
 
 // Name is what logs and quotas call the client's principal: what owns its sessions, or its
@@ -67,6 +68,7 @@ type Origin struct {
 	Listener *Listener            // nil: of no listener that has rules of its own
 	Remote   net.Addr             // the client's address; behind a balancer what that says it is
 	TLS      *tls.ConnectionState // nil: the connection is not encrypted; otherwise its handshake is complete
+	Inside   *Identity            // of a client that is a part of the server; nil: it is none
 }
 
 // String is the client's address.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
 // settings are flags like those of serve.
@@ -94,6 +98,45 @@ listeners:
 	}
 }
 
+// A bridge and its topics: names of files are relative to the configuration's directory.
+func TestAFileSetsBridges(t *testing.T) {
+	t.Parallel()
+	loaded, err := newSettings().parse("/etc/holdfast/holdfast.yaml", `
+bridges:
+  - name: plant
+    url: mqtts://broker.example.com:8883
+    version: 3.1.1
+    client-id: gateway-7
+    username: gateway
+    password-file: plant.txt
+    keep-alive: 30s
+    max-inflight: 50
+    queue-full: drop-oldest
+    tls-ca: ca.crt
+    tls-cert: /certs/gateway.crt
+    tls-key: gateway.key
+    tls-server-name: broker
+    topics:
+      - {filter: sensors/#, direction: out, qos: 2, remote-prefix: plant7/}
+      - {filter: orders/+, direction: both, local-prefix: in/}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []bridge.Config{{
+		Name: "plant", URL: "mqtts://broker.example.com:8883", Version: mqtt.V311, ClientID: "gateway-7", Username: "gateway", PasswordFile: filepath.FromSlash("/etc/holdfast/plant.txt"),
+		KeepAlive: 30 * time.Second, MaxInflight: 50, QueueFull: limits.DropOldest,
+		TLS: bridge.TLS{CA: filepath.FromSlash("/etc/holdfast/ca.crt"), Cert: "/certs/gateway.crt", Key: filepath.FromSlash("/etc/holdfast/gateway.key"), ServerName: "broker"},
+		Topics: []bridge.Topic{
+			{Filter: "sensors/#", Out: true, QoS: 2, RemotePrefix: "plant7/"},
+			{Filter: "orders/+", Out: true, In: true, LocalPrefix: "in/"},
+		},
+	}}
+	if !reflect.DeepEqual(loaded.Bridges, want) {
+		t.Errorf("%+v, want %+v", loaded.Bridges, want)
+	}
+}
+
 // What is wrong with a file is said with its line, and with what would be right.
 func TestErrorsNameLineAndRemedy(t *testing.T) {
 	t.Parallel()
@@ -117,6 +160,19 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		"a listener's unknown setting": {"listeners:\n- url: 127.0.0.1:1\n  tls: x", "f.yaml:3: unknown setting tls of a listener; there are url, "},
 		"a listener's setting twice":   {"listeners:\n- url: 127.0.0.1:1\n  url: 127.0.0.1:2", "f.yaml:3: url is set in line 2 already"},
 		"a bad URL":                    {"listeners:\n- url: ftp://h:1", "f.yaml:2: cannot listen on \"ftp://h:1\": the scheme must be"},
+		"bridges that are no list":     {"bridges: mqtt://127.0.0.1:1", "f.yaml:1: bridges must be a list"},
+		"a bridge's unknown setting":   {"bridges:\n- nam: x", "f.yaml:2: unknown setting nam of a bridge; did you mean name?; there are name, "},
+		"a bridge without URL":         {"bridges:\n- name: x", "f.yaml:2: bridge x: it has no url"},
+		"a bridge without topics":      {"bridges:\n- name: x\n  url: mqtt://h", "f.yaml:2: bridge x: it has no topics"},
+		"a bridge's version":           {"bridges:\n- name: x\n  version: 4", "f.yaml:3: version: \"4\": want 5 or 3.1.1"},
+		"a bridge's keep-alive":        {"bridges:\n- keep-alive: -5s", "f.yaml:2: keep-alive: \"-5s\": want a duration"},
+		"a bridge's max-inflight":      {"bridges:\n- max-inflight: 0", "f.yaml:2: max-inflight: \"0\": want a whole number"},
+		"two bridges of one name":      {"bridges:\n- {name: x, url: 'mqtt://h', topics: [{filter: a, direction: in}]}\n- {name: x, url: 'mqtt://h', topics: [{filter: a, direction: in}]}", "f.yaml:3: a bridge in line 2 is named x already"},
+		"topics that are no list":      {"bridges:\n- topics: a", "f.yaml:2: topics must be a list"},
+		"a topic's direction":          {"bridges:\n- topics:\n  - {filter: a, direction: up}", "f.yaml:3: direction: \"up\": want out, in or both"},
+		"a topic's QoS":                {"bridges:\n- topics:\n  - {filter: a, direction: in, qos: 3}", "f.yaml:3: qos: \"3\": want 0, 1 or 2"},
+		"a topic's filter":             {"bridges:\n- topics:\n  - {filter: a/#/b, direction: in}", "f.yaml:3: \"a/#/b\" is not a valid topic filter"},
+		"a topic's unknown setting":    {"bridges:\n- topics:\n  - {topic: a}", "f.yaml:3: unknown setting topic of a topic; there are filter, "},
 		"a certificate without TLS":    {"listeners:\n- tls-cert: c\n  url: mqtt://127.0.0.1:1", "f.yaml:2: tls-cert is for mqtts:// and wss://"},
 		"an origin without WebSocket":  {"listeners:\n- url: mqtt://127.0.0.1:1\n  ws-origin: x", "f.yaml:3: ws-origin is for ws:// and wss://"},
 		"a word that is neither":       {"listeners:\n- url: mqtts://127.0.0.1:1\n  tls-client-auth: maybe", `f.yaml:3: tls-client-auth: "maybe": want required or optional`},

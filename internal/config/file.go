@@ -15,8 +15,11 @@ import (
 // maxFile bounds the file, in bytes.
 const maxFile = 1 << 20
 
-// ListenersKey is the only name in the file that is not a flag's.
-const ListenersKey = "listeners"
+// ListenersKey and BridgesKey are the names in the file that are not flags'.
+const (
+	ListenersKey = "listeners"
+	BridgesKey   = "bridges"
+)
 
 // file reads a file into the settings.
 func (s *Settings) file(name string, flags *pflag.FlagSet, o Options) error {
@@ -82,12 +85,16 @@ func (r *reader) syntax(err error) error {
 
 func (r *reader) file(top *yaml.Node) error {
 	return r.mapping(top, "the configuration", func(key, value *yaml.Node) (err error) {
-		if key.Value == ListenersKey {
+		switch key.Value {
+		case ListenersKey:
 			r.into.Listeners, err = r.listeners(value)
-			r.into.Sources[ListenersKey] = r.source(key)
-			return err
+		case BridgesKey:
+			r.into.Bridges, err = r.bridges(value)
+		default:
+			return r.setting(key, value)
 		}
-		return r.setting(key, value)
+		r.into.Sources[key.Value] = r.source(key)
+		return err
 	})
 }
 
@@ -121,7 +128,7 @@ func (r *reader) mapping(n *yaml.Node, what string, f func(key, value *yaml.Node
 func (r *reader) setting(key, value *yaml.Node) error {
 	flag := r.flags.Lookup(key.Value)
 	if flag == nil || !r.options.settable(flag) {
-		return r.at(key, "unknown setting %s%s; holdfast serve --help lists them, without their --", key.Value, meant(near(key.Value, append(r.options.names(r.flags), ListenersKey), farthest)))
+		return r.at(key, "unknown setting %s%s; holdfast serve --help lists them, without their --", key.Value, meant(near(key.Value, append(r.options.names(r.flags), ListenersKey, BridgesKey), farthest)))
 	}
 	values, err := r.values(flag, key, value)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 )
 
@@ -36,6 +37,7 @@ type Source struct {
 // Settings are what Load has read besides the values of flags.
 type Settings struct {
 	Listeners []listen.Config   // of the file
+	Bridges   []bridge.Config   // of the file
 	Sources   map[string]Source // by setting, of those that are not at their default
 	Unknown   []string          // variables of the environment that are no setting's, in order
 }
@@ -51,7 +53,7 @@ type Options struct {
 // settable says whether a file may set a flag.
 func (o *Options) settable(f *pflag.Flag) bool { return f.Name != o.File && f.Name != "help" }
 
-// names are the settings that a file may have, without ListenersKey.
+// names are the settings that a file may have, without ListenersKey and BridgesKey.
 func (o *Options) names(flags *pflag.FlagSet) (names []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if o.settable(f) {

@@ -39,6 +39,7 @@ type (
 	Handshakes     struct{}
 	Relay          struct{}
 	ReplicaClients struct{}
+	BridgeOutput   struct{}
 	Gate           struct{}
 	SlabMemory     struct{}
 	SlabMappings   struct{}
@@ -125,6 +126,7 @@ var order = []entry{
 	lock[Gate]("transport.Gate.mu"),
 	lock[Relay]("relay.Relay.mu"),
 	lock[ReplicaClients]("clients.Clients.mu"),
+	lock[BridgeOutput]("bridge.output.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory

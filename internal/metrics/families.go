@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
@@ -110,6 +111,39 @@ var families = []family{
 	{name: "holdfast_retained_messages_max", kind: gauge, help: "bound of them (--max-retained-messages)", values: one(func(m *moment) int64 { return int64(m.Broker.Retained.Bounds().Messages) })},
 	{name: "holdfast_retained_bytes", kind: gauge, help: "bytes of retained messages", azure: "aio_broker_store_retained_bytes", values: one(func(m *moment) int64 { return m.levels.RetainedBytes })},
 	{name: "holdfast_retained_bytes_max", kind: gauge, help: "bound of them (--max-retained-bytes)", values: one(func(m *moment) int64 { return m.Broker.Retained.Bounds().Bytes })},
+	{name: "holdfast_bridge_connected", kind: gauge, labels: []string{"bridge"}, help: "1: the bridge is connected to the other broker, and has its subscriptions at both; 0: it is not",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, l := range m.Bridges {
+				connected := 0.0
+				if l.Connected() {
+					connected = 1
+				}
+				emit(connected, l.Name())
+			}
+		}},
+	{name: "holdfast_bridge_connects_total", kind: counter, labels: []string{"bridge"}, help: "how often the bridge has connected",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, l := range m.Bridges {
+				emit(float64(l.Connects()), l.Name())
+			}
+		}},
+	{name: "holdfast_bridge_messages_total", kind: counter, labels: []string{"bridge", "direction", "outcome"}, help: "messages from this broker to the other one (out) and from that to this one (in): passed on, those that were sent again counted again; refused by the receiving broker; or dropped, as the log says",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, l := range m.Bridges {
+				for direction, f := range map[string]*bridge.Figures{"out": &l.Out, "in": &l.In} {
+					emit(float64(f.Messages.Load()), l.Name(), direction, "passed")
+					emit(float64(f.Refused.Load()), l.Name(), direction, "refused")
+					emit(float64(f.Dropped.Load()), l.Name(), direction, "dropped")
+				}
+			}
+		}},
+	{name: "holdfast_bridge_bytes_total", kind: counter, labels: []string{"bridge", "direction"}, help: "bytes of the payloads of messages that a bridge has passed on",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, l := range m.Bridges {
+				emit(float64(l.Out.Bytes.Load()), l.Name(), "out")
+				emit(float64(l.In.Bytes.Load()), l.Name(), "in")
+			}
+		}},
 	{name: "holdfast_timers", kind: gauge, help: "messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Timers })},
 	{name: "holdfast_timers_max", kind: gauge, help: "bound of them (--max-timers)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits.MaxTimers) })},
 	{name: "holdfast_timer_bytes", kind: gauge, help: "bytes on disk of messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Bytes })},

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
@@ -33,6 +34,7 @@ type Sources struct {
 	Journal *journal.Journal
 	Memory  *memory.Pool        // nil: the machine does not say how much there is
 	Login   *auth.Authenticator // nil: clients are not asked who they are
+	Bridges []*bridge.Link
 
 	Version     string
 	Started     time.Time

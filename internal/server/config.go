@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
@@ -24,6 +25,7 @@ type Config struct {
 	Listen         []string        // HOST:PORT or URLs (mqtt, mqtts, ws, wss); port 0: any free one
 	WebSocket      []string        // HOST:PORT for MQTT over WebSocket: the same as ws:// in Listen
 	Listeners      []listen.Config // listeners with rules of their own
+	Bridges        []bridge.Config // to other brokers; their names differ
 	TLS            certs.Files     // of mqtts and wss in Listen, and of Listeners that name no others
 	AllowOrigins   []string        // web origins whose pages may connect, as host patterns; no other page may, not even to a loopback listener
 	DataDir        string

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
@@ -48,6 +49,9 @@ type Server struct {
 	wanted      int // connections, if the descriptors have room for them
 	reloading   reloading
 
+	bridges    []*bridge.Link
+	inside     *inside            // nil: there are no bridges
+	endBridges context.CancelFunc // the same
 	listeners  []*listen.Listener
 	handshakes *sockets.Handshakes
 	control    *http.Server                 // nil: there is no control socket
@@ -148,7 +152,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.engine.FollowClock() // which may have been set while it was waited for
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
-		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: cfg.Auth, Audit: s.audit, May: cfg.May,
+		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: alsoInside(cfg.Auth), Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, AwaitRead: s.awaitRead(),
 	})
 	if err != nil {
@@ -159,6 +163,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.listenControl()
+	s.startBridges()
 	s.openMetrics()
 	s.startReloading()
 	s.publishSys()
@@ -307,6 +312,9 @@ func (s *Server) close(ctx context.Context) error {
 	s.setPhase("the server is shutting down")
 	close(s.stop)
 	var errs []error
+	if s.endBridges != nil {
+		s.endBridges()
+	}
 	if s.broker != nil {
 		errs = append(errs, s.broker.Close(ctx))
 	}

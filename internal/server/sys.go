@@ -136,6 +136,7 @@ func (s *Server) publishSys() {
 		"store/transactions/unmet":         requests.TxnUnmet.Load(),
 		"store/transactions/refused":       requests.TxnRefused.Load(),
 	}
+	s.publishBridges()
 	s.loginFigures(figures)
 	for name, value := range figures {
 		s.broker.PublishSys(name, strconv.FormatInt(value, 10))

@@ -21,7 +21,7 @@ func reference() string {
 `)
 	defaults := newSettings("")
 	for _, one := range defaults.all(defaults.cfg.WithDefaults()) {
-		if one.Name == configFlag || one.Name == config.ListenersKey {
+		if one.Name == configFlag || one.Name == config.ListenersKey || one.Name == config.BridgesKey {
 			continue
 		}
 		b.WriteString("\n")
@@ -44,6 +44,7 @@ func reference() string {
 		fmt.Fprintln(&b, strings.TrimRight("#"+one.Name+": "+value, " "))
 	}
 	b.WriteString(listenersReference)
+	b.WriteString(bridgesReference)
 	return b.String()
 }
 
@@ -60,6 +61,29 @@ const listenersReference = `
 #    tls-key: server.key         # tls-min-version; for mqtts:// and wss:// only
 #  - url: wss://0.0.0.0:8443/mqtt
 #    ws-origin: [panel.example.com]
+`
+
+// bridgesReference is the part of the reference for bridges.
+const bridgesReference = `
+# Bridges: connections to other brokers, over which messages pass in one direction or in
+# both. docs/bridges.md describes them.
+#bridges:
+#  - name: plant                 # in logs and figures; the client ID here is bridge/plant
+#    url: mqtts://broker.example.com:8883  # mqtt://, mqtts://, ws:// or wss://
+#    version: 5                  # of MQTT: 5 or 3.1.1
+#    client-id: gateway-7        # there; default: made of the machine's name and the bridge's
+#    username: gateway-7         # there; default: none
+#    password-file: plant.txt    # whose first line is the password
+#    keep-alive: 60s
+#    max-inflight: 100           # messages under way; with version 3.1.1 the default is 20
+#    queue-full: reject          # or drop-oldest or end-session, for what waits for the bridge
+#    tls-ca: ca.crt              # default: the system's; also tls-cert, tls-key, tls-server-name
+#    topics:
+#      - filter: sensors/#       # behind the prefixes; wildcards as in subscriptions
+#        direction: out          # out, in or both
+#        qos: 2                  # at most; default 0
+#        local-prefix: ""        # of the topics here
+#        remote-prefix: plant7/  # of the topics there
 `
 
 // comment writes a text as lines of a comment.

@@ -105,8 +105,11 @@ func (s *settings) differences(next *settings) (changed, waiting []string) {
 	old := s.all(s.cfg)
 	for i, one := range next.all(next.cfg) {
 		same := slices.Equal(old[i].Values, one.Values)
-		if one.Name == config.ListenersKey {
+		switch one.Name {
+		case config.ListenersKey:
 			same = reflect.DeepEqual(s.cfg.Listeners, next.cfg.Listeners)
+		case config.BridgesKey:
+			same = reflect.DeepEqual(s.cfg.Bridges, next.cfg.Bridges)
 		}
 		switch {
 		case same:

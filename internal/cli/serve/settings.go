@@ -41,7 +41,7 @@ func newSettings(version string) *settings {
 	s.cfg.Version = version
 	s.cfg.OwnProcess = true
 	addServeFlags(s.flags, &s.cfg)
-	s.flags.StringVar(&s.file, configFlag, "", "`FILE` with settings: flags by their names, and a list of listeners, each with rules of its own")
+	s.flags.StringVar(&s.file, configFlag, "", "`FILE` with settings: flags by their names, a list of listeners, each with rules of its own, and a list of bridges")
 	s.log.addFlags(s.flags)
 	flags.Limit(s.flags, serveSpans)
 	return s
@@ -55,7 +55,7 @@ func (s *settings) load(environment []string) (err error) {
 	if err != nil {
 		return err
 	}
-	s.cfg.Listeners = s.loaded.Listeners
+	s.cfg.Listeners, s.cfg.Bridges = s.loaded.Listeners, s.loaded.Bridges
 	if len(s.cfg.Listeners) > 0 && !s.flags.Changed("listen") {
 		s.cfg.Listen = nil // the default
 	}

@@ -49,7 +49,12 @@ func (s *settings) all(cfg server.Config) (all []setting) {
 		listeners.Values = append(listeners.Values, l.URL.String())
 	}
 	s.attribute(&listeners)
-	return append(all, listeners)
+	bridges := setting{Name: config.BridgesKey, repeats: true, Values: []string{}}
+	for _, b := range cfg.Bridges {
+		bridges.Values = append(bridges.Values, b.Name)
+	}
+	s.attribute(&bridges)
+	return append(all, listeners, bridges)
 }
 
 // own says whether a flag sets a field of settings, and none of server.Config.

@@ -1,0 +1,165 @@
+package bridge_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
+)
+
+// start runs a server with one bridge.
+func start(t *testing.T, c bridge.Config, change ...func(*server.Config)) (*testserver.Server, *logs.Text) {
+	t.Helper()
+	log := new(logs.Text)
+	s := testserver.Start(t, append(change, func(s *server.Config) {
+		s.Bridges = []bridge.Config{c}
+		s.SysInterval = 10 * time.Millisecond
+		s.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})...)
+	return s, log
+}
+
+// awaitLog waits until the log has a text.
+func awaitLog(t *testing.T, log *logs.Text, text string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !strings.Contains(log.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%q is not in the log:\n%s", text, log.String())
+		}
+	}
+}
+
+// Three brokers in a ring, each with a bridge to the next one for all topics: a message comes
+// back to its origin once, and goes no further.
+func TestARingEnds(t *testing.T) {
+	t.Parallel()
+	addrs := []string{testserver.FreeAddress(), testserver.FreeAddress(), testserver.FreeAddress()}
+	var ring []*testserver.Server
+	for i, addr := range addrs {
+		s, _ := start(t, bridge.Config{
+			Name: "next", URL: "mqtt://" + addrs[(i+1)%3], ClientID: "from-" + addr,
+			Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}},
+		}, func(c *server.Config) { c.Listen = []string{addr} })
+		ring = append(ring, s)
+	}
+	for _, s := range ring {
+		awaitConnected(t, s.Addr, "next")
+	}
+	c := mqtttest.Connect(t, ring[0].Addr)
+	c.Subscribe("#", 1)
+	for _, payload := range []string{"first", "second"} {
+		c.Publish(mqtttest.Message{Topic: "a", Payload: payload, QoS: 1})
+		for _, via := range []int{0, 3} { // what c published, and what came around
+			m := awaitMessage(c)
+			if m.Payload != payload || len(m.User) != via {
+				t.Fatalf("%v, want %s with %d names of brokers", m, payload, via)
+			}
+		}
+	}
+}
+
+// A bridge whose URL is that of its own broker says so, and passes nothing.
+func TestBridgeToItself(t *testing.T) {
+	t.Parallel()
+	addr := testserver.FreeAddress()
+	s, log := start(t, bridge.Config{Name: "self", URL: "mqtt://" + addr, Topics: []bridge.Topic{{Filter: "a/#", Out: true, RemotePrefix: "b/"}}},
+		func(c *server.Config) { c.Listen = []string{addr} })
+	awaitLog(t, log, "is this broker itself")
+	c := mqtttest.Connect(t, s.Addr)
+	c.Subscribe("b/#", 1)
+	c.Publish(mqtttest.Message{Topic: "a/1", QoS: 1})
+	c.Publish(mqtttest.Message{Topic: "b/end", QoS: 1})
+	if m := awaitMessage(c); m.Topic != "b/end" {
+		t.Error(m)
+	}
+}
+
+// Messages that one of the brokers would not take are dropped, and those behind them pass.
+func TestWhatTheOthersDoNotTake(t *testing.T) {
+	t.Parallel()
+	far := testserver.Start(t, func(c *server.Config) { c.Limits.MaxPacketSize = 2000 })
+	near, log := start(t, bridge.Config{Name: "plant", URL: "mqtt://" + far.Addr, Topics: []bridge.Topic{
+		{Filter: "up/#", Out: true, QoS: 1}, {Filter: "down/#", In: true, QoS: 1}, {Filter: "#", In: true, QoS: 1, RemotePrefix: "as/", LocalPrefix: ""},
+	}}, func(c *server.Config) { c.Limits.MaxTopicLevels, c.Limits.MaxUserProperties = 5, 3 })
+	awaitConnected(t, near.Addr, "plant")
+	atNear, atFar := mqtttest.Connect(t, near.Addr), mqtttest.Connect(t, far.Addr)
+	atNear.Subscribe("#", 1)
+	atFar.Subscribe("up/#", 1)
+
+	atNear.Publish(mqtttest.Message{Topic: "up/large", Payload: strings.Repeat("x", 2000), QoS: 1})
+	atNear.Publish(mqtttest.Message{Topic: "up/small", QoS: 1})
+	if m := awaitMessage(atFar); m.Topic != "up/small" {
+		t.Error(m)
+	}
+	atNear.Collect()
+	for topic, reason := range map[string]string{
+		"down/2/3/4/5/6": "its topic has 6 levels",
+		"as/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke": "its topic is one of the state store",
+		"as/$SYS/broker/uptime": "its topic is one of the state store or of the server's own figures",
+	} {
+		for qos := range byte(3) {
+			atFar.Publish(mqtttest.Message{Topic: topic, QoS: qos})
+		}
+		awaitLog(t, log, reason)
+	}
+	atFar.Publish(mqtttest.Message{Topic: "down/users", QoS: 1, User: [][2]string{{"a", ""}, {"b", ""}, {"c", ""}}})
+	awaitLog(t, log, "it has 3 user properties")
+	atFar.Publish(mqtttest.Message{Topic: "down/end", QoS: 1})
+	if m := awaitMessage(atNear); m.Topic != "down/end" {
+		t.Error(m)
+	}
+}
+
+// A bridge's client at this broker needs no password, and is for the policy the user
+// bridge/NAME. No other client gets its session.
+func TestLoginsAndPolicy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir+"/policy.yaml", `rules:
+  - principals: {usernames: [bridge/plant]}
+    brokerResources:
+      - {method: Connect}
+      - {method: Subscribe, topics: ["up/#"]}
+      - {method: Publish, topics: ["down/good"]}
+  - principals: {usernames: [alice, bridge]}
+    brokerResources:
+      - {method: Connect}
+      - {method: Publish, topics: ["#"]}
+      - {method: Subscribe, topics: ["#", "$SYS/#"]}
+`)
+	for _, user := range []string{"alice", "bridge"} {
+		if err := passwd.Set(dir+"/users", user, []byte("secret"), passwd.MinIterations); err != nil {
+			t.Fatal(err)
+		}
+	}
+	far := testserver.Start(t)
+	near, log := start(t, bridge.Config{Name: "plant", URL: "mqtt://" + far.Addr, Topics: []bridge.Topic{
+		{Filter: "up/#", Out: true, QoS: 1}, {Filter: "secret/#", Out: true, QoS: 1}, {Filter: "down/#", In: true, QoS: 1},
+	}}, func(c *server.Config) { c.Login.PasswordFile, c.Policy = dir+"/users", dir+"/policy.yaml" })
+	awaitLog(t, log, "filter=secret/#")
+	awaitLog(t, log, "a bridge is connected")
+	atNear := mqtttest.Connect(t, near.Addr, mqtttest.Credentials("alice", "secret"))
+	atFar := mqtttest.Connect(t, far.Addr)
+	atNear.Subscribe("down/#", 1)
+	atFar.Subscribe("#", 1)
+	atNear.Publish(mqtttest.Message{Topic: "secret/1", QoS: 1})
+	atNear.Publish(mqtttest.Message{Topic: "up/1", QoS: 1})
+	if m := awaitMessage(atFar); m.Topic != "up/1" {
+		t.Error(m)
+	}
+	atFar.Publish(mqtttest.Message{Topic: "down/bad", QoS: 1})
+	awaitLog(t, log, "a broker refuses a message of a bridge")
+	atFar.Publish(mqtttest.Message{Topic: "down/good", QoS: 1})
+	if m := awaitMessage(atNear); m.Topic != "down/good" {
+		t.Error(m)
+	}
+	mqtttest.Refused(t, near.Addr, mqtt.NotAuthorized, mqtttest.Credentials("bridge", "secret"), mqtttest.ClientID("bridge/plant"), mqtttest.Resume())
+}
