@@ -2,12 +2,14 @@ package bridge_test
 
 import (
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -162,4 +164,46 @@ func TestLoginsAndPolicy(t *testing.T) {
 		t.Error(m)
 	}
 	mqtttest.Refused(t, near.Addr, mqtt.NotAuthorized, mqtttest.Credentials("bridge", "secret"), mqtttest.ClientID("bridge/plant"), mqtttest.Resume())
+}
+
+// A bridge shows the other broker a certificate, a user name and a password, in both versions
+// of MQTT, and checks that broker's certificate. The password is read again at each attempt.
+func TestTLSAndPassword(t *testing.T) {
+	t.Parallel()
+	a := certstest.New(t)
+	dir := t.TempDir()
+	if err := passwd.Set(dir+"/users", "gateway", []byte("secret"), passwd.MinIterations); err != nil {
+		t.Fatal(err)
+	}
+	files := a.Mutual("server")
+	a.Client("gateway")
+	far := testserver.Start(t, func(c *server.Config) {
+		c.Listen, c.TLS, c.Login.PasswordFile = []string{"mqtts://127.0.0.1:0", "wss://127.0.0.1:0"}, files, dir+"/users"
+		c.Login.LoginBurst = 1000 // the bridges come from one address
+	})
+	for _, version := range versions {
+		for _, scheme := range []string{"mqtts", "wss"} {
+			t.Run(scheme+" "+version.String(), func(t *testing.T) {
+				t.Parallel()
+				c := bridge.Config{
+					Name: "plant", URL: "mqtts://" + far.Addr, Version: version, ClientID: "of-" + scheme + version.String(), Username: "gateway", PasswordFile: filepath.Join(t.TempDir(), "password"),
+					TLS: bridge.TLS{CA: files.ClientCA, Cert: a.File("gateway.crt"), Key: a.File("gateway.key")}, Topics: []bridge.Topic{{Filter: scheme + version.String() + "/#", Out: true, QoS: 2}},
+				}
+				if scheme == "wss" {
+					c.URL = "wss://" + far.WebSocketAddrs()[0].String() + "/mqtt"
+				}
+				write(t, c.PasswordFile, "wrong\n")
+				near, log := start(t, c)
+				awaitLog(t, log, "CONNACK Bad User Name or Password (0x86)")
+				write(t, c.PasswordFile, "secret\r\nand a comment")
+				awaitConnected(t, near.Addr, "plant")
+			})
+		}
+	}
+	t.Run("another authority", func(t *testing.T) {
+		t.Parallel()
+		other := certstest.New(t).Mutual("server")
+		_, log := start(t, bridge.Config{Name: "plant", URL: "mqtts://" + far.Addr, TLS: bridge.TLS{CA: other.ClientCA}, Topics: []bridge.Topic{{Filter: "#", Out: true}}})
+		awaitLog(t, log, "certificate signed by unknown authority")
+	})
 }
