@@ -71,16 +71,21 @@ func TestARingEnds(t *testing.T) {
 // A bridge whose URL is that of its own broker says so, and passes nothing.
 func TestBridgeToItself(t *testing.T) {
 	t.Parallel()
-	addr := testserver.FreeAddress()
-	s, log := start(t, bridge.Config{Name: "self", URL: "mqtt://" + addr, Topics: []bridge.Topic{{Filter: "a/#", Out: true, RemotePrefix: "b/"}}},
-		func(c *server.Config) { c.Listen = []string{addr} })
-	awaitLog(t, log, "is this broker itself")
-	c := mqtttest.Connect(t, s.Addr)
-	c.Subscribe("b/#", 1)
-	c.Publish(mqtttest.Message{Topic: "a/1", QoS: 1})
-	c.Publish(mqtttest.Message{Topic: "b/end", QoS: 1})
-	if m := awaitMessage(c); m.Topic != "b/end" {
-		t.Error(m)
+	for _, scheme := range []string{"mqtt", "ws"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			addr := testserver.FreeAddress()
+			s, log := start(t, bridge.Config{Name: "self", URL: scheme + "://" + addr, Topics: []bridge.Topic{{Filter: "a/#", Out: true, RemotePrefix: "b/"}}},
+				func(c *server.Config) { c.Listen = []string{scheme + "://" + addr, "127.0.0.1:0"} })
+			awaitLog(t, log, "is this broker itself")
+			c := mqtttest.Connect(t, s.Addrs()[len(s.Addrs())-1].String())
+			c.Subscribe("b/#", 1)
+			c.Publish(mqtttest.Message{Topic: "a/1", QoS: 1})
+			c.Publish(mqtttest.Message{Topic: "b/end", QoS: 1})
+			if m := awaitMessage(c); m.Topic != "b/end" {
+				t.Error(m)
+			}
+		})
 	}
 }
 

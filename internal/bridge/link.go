@@ -22,16 +22,18 @@ import (
 
 // Options are what a link needs of the server.
 type Options struct {
-	Dial           func(context.Context) (net.Conn, error)   // connects to this broker as the bridge's client; needed
-	Self           string                                    // this broker's name in ViaProperty; another broker must not have it; needed
-	MaxPacket      int                                       // bytes of a packet that this broker takes; needed
-	ReceiveMaximum uint16                                    // messages that this broker takes before it acknowledges the first; needed
-	Limits         Limits                                    // of this broker
-	Reserved       func(name []byte) bool                    // topics here to which a bridge publishes nothing; needed
-	Own            func(clientID string, from net.Addr) bool // whether a client of this ID is connected here from that address; needed
-	ChooseQueue    bool                                      // the server lets sessions choose what happens when their queue is full
-	Changed        func(name string, connected bool)         // called when the bridge has connected, and when it is connected no more; needed
-	Logger         *slog.Logger                              // needed
+	Dial           func(context.Context) (net.Conn, error) // connects to this broker as the bridge's client; needed
+	Self           string                                  // this broker's name in ViaProperty; another broker must not have it; needed
+	MaxPacket      int                                     // bytes of a packet that this broker takes; needed
+	ReceiveMaximum uint16                                  // messages that this broker takes before it acknowledges the first; needed
+	Limits         Limits                                  // of this broker
+	Reserved       func(name []byte) bool                  // topics here to which a bridge publishes nothing; needed
+	// Own says whether a client of this ID has connected here since then, from that address
+	// if it is one of TCP; needed.
+	Own         func(clientID string, from net.Addr, since time.Time) bool
+	ChooseQueue bool                              // the server lets sessions choose what happens when their queue is full
+	Changed     func(name string, connected bool) // called when the bridge has connected, and when it is connected no more; needed
+	Logger      *slog.Logger                      // needed
 }
 
 // Link is one bridge. Its methods are safe for concurrent use; Run is called once.
@@ -155,7 +157,7 @@ func (l *Link) begin(ctx context.Context) error {
 	defer local.nc.Close()
 	l.retained = l.retained || !local.ack.SessionPresent
 	wanted := local.subscribe(l.outRules(nil), noRetained)
-	if err := local.out.send(local.out.buf); err != nil {
+	if err := local.out.send(local.out.buf, nil); err != nil {
 		return err
 	}
 	for wanted > 0 { // what else comes is sent again on the next connection
@@ -167,7 +169,7 @@ func (l *Link) begin(ctx context.Context) error {
 		}
 	}
 	l.begun = true
-	return local.out.send(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{}))
+	return local.out.send(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{}), nil)
 }
 
 // outRules are the rules to this broker's subscriptions, with the QoS that the other one takes.
@@ -193,6 +195,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	nc, err := to(ctx)
 	if err != nil {
 		return nil, err
@@ -201,7 +204,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && refusal.Code == mqtt.UnsupportedProtocolVersion && c.Version == mqtt.V5 {
 		return nil, fmt.Errorf("%w; set version: 3.1.1", err)
 	}
-	if err == nil && l.options.Own(l.config.ClientID, nc.LocalAddr()) {
+	if err == nil && l.options.Own(l.config.ClientID, nc.LocalAddr(), began) {
 		_ = nc.Close()
 		return nil, fmt.Errorf("%s is this broker itself", l.config.URL)
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"net"
 	"time"
 
@@ -27,6 +28,7 @@ type output struct {
 	more chan struct{} // there is something to write
 	room chan struct{} // something has been written
 	gone chan struct{} // closed when the writer has ended
+	part bool          // the writer has ended within a packet; read after gone
 
 	mu  lockrank.Mutex[lockrank.BridgeOutput]
 	buf []byte // under mu
@@ -83,7 +85,8 @@ func (o *output) write(interval time.Duration, stop <-chan struct{}) error {
 		o.buf = spare[:0]
 		o.mu.Unlock()
 		signal(o.room)
-		if err := o.send(b); err != nil {
+		if err := o.send(b, stop); err != nil {
+			o.part = true
 			return err
 		}
 		if spare = b; cap(spare) > outputKept {
@@ -92,10 +95,18 @@ func (o *output) write(interval time.Duration, stop <-chan struct{}) error {
 	}
 }
 
-// send writes b. A broker that takes a part of it within stall may take the rest as well.
-func (o *output) send(b []byte) error {
+// errStopped ends a writer between two parts of what it writes.
+var errStopped = errors.New("the bridge ends")
+
+// send writes b, until stop is closed. A broker that takes a part of it within stall may take the rest as well.
+func (o *output) send(b []byte, stop <-chan struct{}) error {
 	const part = 64 << 10
 	for len(b) > 0 {
+		select {
+		case <-stop:
+			return errStopped
+		default:
+		}
 		if err := o.nc.SetWriteDeadline(time.Now().Add(stall)); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -112,7 +113,7 @@ func (s *side) next() error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		if ok {
-			if err := s.packet.Decode(s.version, f); err != nil {
+			if err := s.decode(f); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			return nil
@@ -129,6 +130,16 @@ func (s *side) next() error {
 	}
 }
 
+// decode decodes a packet. A panic, which would be a defect, ends the connection only.
+func (s *side) decode(f fromserver.Frame) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("this program failed to decode a packet; please report this: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return s.packet.Decode(s.version, f)
+}
+
 // acknowledge appends an acknowledgement.
 func (s *side) acknowledge(t mqtt.Type, packetID uint16, code mqtt.ReasonCode) {
 	s.out.append(func(dst []byte) []byte { return mqtt.AppendAck(dst, s.version, t, packetID, code, "") })
@@ -137,8 +148,9 @@ func (s *side) acknowledge(t mqtt.Type, packetID uint16, code mqtt.ReasonCode) {
 // leave sends a DISCONNECT, if the broker takes it at once.
 func (s *side) leave() {
 	_ = s.nc.SetWriteDeadline(time.Now().Add(time.Second))
-	<-s.out.gone
-	_, _ = s.nc.Write(mqtt.AppendDisconnect(nil, s.version, &mqtt.Disconnect{}))
+	if <-s.out.gone; !s.out.part {
+		_, _ = s.nc.Write(mqtt.AppendDisconnect(nil, s.version, &mqtt.Disconnect{}))
+	}
 }
 
 const (

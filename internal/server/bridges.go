@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
@@ -77,10 +78,17 @@ func reservedForBridges(name []byte) bool {
 	})
 }
 
-// connectedFrom says whether a client of this ID is connected to this server from an address.
-func (s *Server) connectedFrom(clientID string, from net.Addr) bool {
+// connectedFrom says whether a client of this ID has connected to this server since then; if
+// the address from which a bridge has connected is one of TCP, from that address.
+func (s *Server) connectedFrom(clientID string, from net.Addr, since time.Time) bool {
 	info, ok := s.broker.Sessions.Info(clientID)
-	return ok && info.Connected && info.Address == from.String()
+	if !ok || !info.Connected {
+		return false
+	}
+	if _, tcp := from.(*net.TCPAddr); tcp {
+		return info.Address == from.String()
+	}
+	return !info.Since.Before(since.Truncate(time.Millisecond))
 }
 
 // publishBridge publishes a bridge's state, where Mosquitto publishes those of its own.
