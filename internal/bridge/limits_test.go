@@ -1,7 +1,9 @@
 package bridge_test
 
 import (
+	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,7 +97,10 @@ func TestWhatTheOthersDoNotTake(t *testing.T) {
 	far := testserver.Start(t, func(c *server.Config) { c.Limits.MaxPacketSize = 2000 })
 	near, log := start(t, bridge.Config{Name: "plant", URL: "mqtt://" + far.Addr, Topics: []bridge.Topic{
 		{Filter: "up/#", Out: true, QoS: 1}, {Filter: "down/#", In: true, QoS: 1}, {Filter: "#", In: true, QoS: 1, RemotePrefix: "as/", LocalPrefix: ""},
-	}}, func(c *server.Config) { c.Limits.MaxTopicLevels, c.Limits.MaxUserProperties = 5, 3 })
+	}}, func(c *server.Config) {
+		c.Limits.MaxTopicLevels, c.Limits.MaxUserProperties = 5, 3
+		c.Admin = "127.0.0.1:0"
+	})
 	awaitConnected(t, near.Addr, "plant")
 	atNear, atFar := mqtttest.Connect(t, near.Addr), mqtttest.Connect(t, far.Addr)
 	atNear.Subscribe("#", 1)
@@ -122,6 +127,27 @@ func TestWhatTheOthersDoNotTake(t *testing.T) {
 	atFar.Publish(mqtttest.Message{Topic: "down/end", QoS: 1})
 	if m := awaitMessage(atNear); m.Topic != "down/end" {
 		t.Error(m)
+	}
+
+	// The metrics count them.
+	answer, err := http.Get("http://" + near.AdminAddr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	metrics, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`holdfast_bridge_connected{bridge="plant"} 1`, `holdfast_bridge_connects_total{bridge="plant"} 1`,
+		`holdfast_bridge_messages_total{bridge="plant",direction="out",outcome="passed"} 1`,
+		`holdfast_bridge_messages_total{bridge="plant",direction="in",outcome="passed"} 1`,
+		`holdfast_bridge_messages_total{bridge="plant",direction="in",outcome="dropped"} 10`,
+	} {
+		if !strings.Contains(string(metrics), "\n"+line+"\n") {
+			t.Errorf("%s is not in the metrics", line)
+		}
 	}
 }
 

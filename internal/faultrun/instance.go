@@ -87,6 +87,9 @@ func (in *instance) run() error {
 	var last *consistent.Connection
 	for _, name := range []string{shiftName, ledgerName} {
 		conn, err := in.dial(ctx, name)
+		if ctx.Err() != nil {
+			return nil // it has been stopped before it could connect
+		}
 		if err != nil {
 			return err
 		}

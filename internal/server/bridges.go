@@ -210,5 +210,5 @@ func (a withInside) Connect(p *mqtt.Connect, clientID string, from *access.Origi
 }
 
 func (a withInside) Holds(id *access.Identity) bool {
-	return id.Method == access.Inside || a.Authenticator.Holds(id)
+	return id != nil && id.Method == access.Inside || a.Authenticator.Holds(id)
 }
