@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // smallDisk is a file system of its own with this much room.
@@ -36,7 +39,18 @@ func TestAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Given as much as goes in,
+	// Given timers, of which some may become due while the disk is full,
+	timers := []string{"100ms", "1s", "2s", "4s", "8s"}
+	away := mqtttest.Connect(t, d.Addr, mqtttest.Persistent("away"))
+	away.Subscribe("due", 2)
+	away.Disconnect()
+	for _, after := range timers {
+		d.run("pub", "-q", "2", "--after", after, "--id", after, "due", after).want(t, "pub", 0, "", "")
+	}
+	const transaction = `{"then": [{"set": "txn", "value": "done"}], "once": {"key": "txn", "message_id": "1"}, "publish": [{"topic": "due", "payload": "at once", "qos": 2},
+		{"topic": "due", "payload": "later", "qos": 2, "user": [["holdfast-deliver-after", "1"]]}]}`
+
+	// and as much as goes in,
 	keys := 0
 	for ; keys < 2000; keys++ {
 		got := d.run("set", fmt.Sprint("key/", keys), "-f", value)
@@ -67,6 +81,8 @@ func TestAFullDisk(t *testing.T) {
 		t.Errorf("get: status %d, %d bytes, %s", got.code, len(got.out), got.err)
 	}
 	d.run("del", "key/0").want(t, "del", 0, "", "")
+	fillUp(t, rest)
+	d.runWith(strings.NewReader(transaction), "txn", "-").want(t, "txn", 2, "", "the quota has been exceeded")
 
 	// also over a restart on the full disk,
 	d.Kill()
@@ -88,6 +104,19 @@ func TestAFullDisk(t *testing.T) {
 			t.Fatalf("it refuses writes for ever; it said:\n%s", d.Output())
 		}
 	}
+	// Then a transaction is done, once, and each timer is delivered, once.
+	for range 2 {
+		d.runWith(strings.NewReader(transaction), "txn", "-").want(t, "txn", 0, "", "")
+	}
+	want := append(timers, "at once", "later")
+	away = mqtttest.Connect(t, d.Addr, mqtttest.Persistent("away"), mqtttest.Resume())
+	got := mqtttest.Payloads(away.ReceiveN(len(want)))
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("delivered: %q, want %q", got, want)
+	}
+	d.run("timers", "list").want(t, "timers", 0, "", "")
+	away.Quiet()
 	d.Stop()
 	if got := holdfastAlone(t, "check", "--data", data); got.code != 0 {
 		t.Errorf("check: %+v", got)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/will"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // connect handles CONNECT, the first packet.
@@ -125,19 +125,14 @@ func (c *Conn) judge(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) (code 
 }
 
 func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
+	if code, reason = will.Judge(w, c.b.Limits.MaxTopicLevels); code.Failed() {
+		return code, reason
+	}
 	switch {
-	case !topic.ValidName(w.Topic) || topic.Levels(string(w.Topic)) > c.b.Limits.MaxTopicLevels:
-		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
 	case c.b.reservedTopics.Handled(w.Topic) || c.b.reservedTopics.Protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
 		return mqtt.NotAuthorized, "not authorized for the will's topic"
 	case !c.b.mayBeAnswered(c, w.Props.ResponseTopic):
 		return mqtt.NotAuthorized, "the will's response topic must be one that the client may subscribe to"
-	case w.Props.EmptyResponseTopic():
-		return mqtt.ProtocolError, "the will's response topic is empty"
-	case c.TooManyLevels(w.Props.ResponseTopic):
-		return mqtt.TopicNameInvalid, "the will's response topic has too many levels"
-	case w.Props.NotAsFormatted(w.Payload):
-		return mqtt.PayloadFormatInvalid, "the will's Payload Format Indicator promises UTF-8 and its payload is not"
 	}
 	return mqtt.Success, ""
 }

@@ -310,6 +310,11 @@ func (p *promised) work(t *testing.T, addr string) *sync.WaitGroup {
 // ask sends a command to the store and awaits its answer. What comes besides is
 // dropped.
 func ask(c *mqtttest.Client, name string, args ...string) string {
+	return answer(c, name, args...).Payload
+}
+
+// answer is ask for the whole message.
+func answer(c *mqtttest.Client, name string, args ...string) mqtttest.Message {
 	var payload strings.Builder
 	fmt.Fprintf(&payload, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -322,7 +327,7 @@ func ask(c *mqtttest.Client, name string, args ...string) string {
 	})
 	for {
 		if p := c.Next(); p.Type == mqtt.PUBLISH && p.Publish.Topic == topic {
-			return p.Publish.Payload
+			return *p.Publish
 		}
 	}
 }

@@ -64,7 +64,7 @@ func check(j *journal.Journal, report func(row []byte, what string)) (Inventory,
 		report(key, what)
 		return true
 	})
-	errs = append(errs, c.checkTimers(j.Iterate, report)...)
+	errs = append(errs, c.checkTimers(j.Iterate, report, timersAtOnce)...)
 	for _, refs := range c.payloads {
 		if refs == 0 {
 			c.inv.Orphans++

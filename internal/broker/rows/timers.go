@@ -2,7 +2,6 @@ package rows
 
 import (
 	"encoding/binary"
-	"fmt"
 )
 
 // Timers: messages to be published later. Each has two rows, which one batch writes and one
@@ -156,47 +155,4 @@ func SplitTimerIDKey(key []byte) (principal string, id []byte, err error) {
 		return "", nil, errRow
 	}
 	return principal, id, nil
-}
-
-// checkTimers reads the rows of all timers. A message without the row that finds it by its ID
-// is published when it is due, so it is no problem; a row without its message is one.
-func (c *checker) checkTimers(iterate Iterate, report func(key []byte, what string)) []error {
-	messages := map[[16]byte]struct{}{}
-	var errs []error
-	visit := func(kind Kind, what string, decode func(key, value []byte) error) {
-		err := iterate([]byte{byte(kind), '|'}, []byte{byte(kind), '|' + 1}, func(key, value []byte) bool {
-			if err := decode(key, value); err != nil {
-				report(key, fmt.Sprintf("%s with key %q: %v", what, key[2:], err))
-			}
-			return true
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%ss: %w", what, err))
-		}
-	}
-	visit(TimerKind, "timer", func(key, value []byte) error {
-		if _, _, err := SplitTimerKey(key); err != nil {
-			return err
-		}
-		if _, err := DecodeTimer(value); err != nil {
-			return err
-		}
-		messages[[16]byte(key[2:])] = struct{}{}
-		c.inv.Timers++
-		return nil
-	})
-	visit(TimerIDKind, "timer's ID", func(key, value []byte) error {
-		if _, _, err := SplitTimerIDKey(key); err != nil {
-			return err
-		}
-		r, err := DecodeTimerID(value)
-		if err != nil {
-			return err
-		}
-		if _, there := messages[[16]byte(TimerKey(r.Due, r.Number)[2:])]; !there {
-			return fmt.Errorf("its message, due at %d, is missing", r.Due)
-		}
-		return nil
-	})
-	return errs
 }

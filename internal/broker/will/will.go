@@ -6,7 +6,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // Will is the message that a client left to be published if its connection ends without a
@@ -42,6 +44,29 @@ func New(w *mqtt.Will, client string, owner *string) *Will {
 		m.ExpiresAt = max(1, int64(w.Props.MessageExpiry)*1000) // 0 would mean that it never expires
 	}
 	return &Will{Message: m, Delay: w.DelayInterval}
+}
+
+// Judge says why no client may have this will.
+//
+// A will is not a timer (protocol, section 14). MQTT has a time of its own for it, the Will Delay
+// Interval, which ends when the client returns. To ignore the request for another one would publish
+// the message at a time that the client does not expect, so it is refused.
+func Judge(w *mqtt.Will, maxLevels int) (code mqtt.ReasonCode, reason string) {
+	tooManyLevels := func(name []byte) bool { return topic.Levels(string(name)) > maxLevels }
+	_, when, code, _ := delay.Of(w.Topic, w.Props.Raw)
+	switch {
+	case !topic.ValidName(w.Topic) || tooManyLevels(w.Topic):
+		return mqtt.TopicNameInvalid, "the will's topic name is invalid"
+	case code.Failed() || when.Asked:
+		return mqtt.ImplementationSpecificError, "a will cannot be a timer: use the Will Delay Interval instead of " + delay.AfterProperty + ", " + delay.AtProperty + " or a topic below $delayed"
+	case w.Props.EmptyResponseTopic():
+		return mqtt.ProtocolError, "the will's response topic is empty"
+	case tooManyLevels(w.Props.ResponseTopic):
+		return mqtt.TopicNameInvalid, "the will's response topic has too many levels"
+	case w.Props.NotAsFormatted(w.Payload):
+		return mqtt.PayloadFormatInvalid, "the will's Payload Format Indicator promises UTF-8 and its payload is not"
+	}
+	return mqtt.Success, ""
 }
 
 // Row is the will's row.
