@@ -135,10 +135,7 @@ func sessionsOf(t *testing.T, file string) (all [][]pageCommand) {
 // to connections by itself, of which one could be that of a node which is started again.
 func demoPort(t *testing.T) int {
 	t.Helper()
-	free := func(port int) bool {
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
-		return err == nil && l.Close() == nil
-	}
+	free := func(port int) bool { return process.Reserve(fmt.Sprint("127.0.0.1:", port)) }
 	for range 1000 {
 		port := 11_000 + rand.IntN(10_000)
 		all := true

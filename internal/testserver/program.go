@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -124,7 +123,7 @@ func (p *Program) Port() string {
 // FreeAddress is an address for a server that is restarted on it: no other listener or
 // connection gets its port meanwhile.
 func FreeAddress() string {
-	addr, err := process.FreeAddress(rand.IntN)
+	addr, err := process.UnusedAddress()
 	check(err)
 	return addr
 }

@@ -17,7 +17,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -178,24 +177,53 @@ func (p *Process) Stop(limit time.Duration) (inTime bool) {
 // FreeAddress finds a port below those that the system gives to outgoing connections and
 // to listeners on port 0: otherwise they could take the port while the server is down,
 // and a client that dials it could even connect to itself. pick chooses from [0, n).
+//
+// The port is reserved for this process.
 func FreeAddress(pick func(n int) int) (string, error) {
 	const lowest, highest = 15_000, 32_000
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", lowest+pick(highest-lowest))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			return addr, l.Close()
+		if Reserve(addr) {
+			return addr, nil
 		}
 	}
 	return "", fmt.Errorf("no free port between %d and %d", lowest, highest)
 }
 
-// turn is which address UnusedAddress looks at next.
-var turn atomic.Int64
-
-func init() { turn.Store(rand.Int64N(1 << 16)) }
-
-// UnusedAddress is FreeAddress that gives no address to two callers in this process, as long as
-// there are others.
-func UnusedAddress() (string, error) {
-	return FreeAddress(func(n int) int { return int(turn.Add(1) % int64(n)) })
+// Reserve reports whether nothing listens at an address, and no other process has reserved it.
+// Then neither FreeAddress nor Reserve gives it again, in any process of this machine, until
+// this one has ended or has reserved [maxReserved] others: go test runs the tests of several
+// packages at the same time, and a server may start on its port long after it was chosen.
+func Reserve(addr string) bool {
+	reservation, err := net.ListenPacket("udp", addr) // its port is free for TCP
+	if err != nil {
+		return false
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		_ = reservation.Close()
+		return false
+	}
+	_ = l.Close()
+	reservedMu.Lock()
+	defer reservedMu.Unlock()
+	if len(reserved) == maxReserved {
+		_ = reserved[0].Close()
+		reserved = append(reserved[:0], reserved[1:]...)
+	}
+	reserved = append(reserved, reservation)
+	return true
 }
+
+// maxReserved bounds the descriptors that reservations take.
+const maxReserved = 200
+
+// reserved are the sockets of reservations. The system closes them when the process ends,
+// however it does.
+var (
+	reservedMu sync.Mutex
+	reserved   []net.PacketConn // under reservedMu; the oldest first
+)
+
+// UnusedAddress is FreeAddress with a choice that differs from run to run.
+func UnusedAddress() (string, error) { return FreeAddress(rand.IntN) }

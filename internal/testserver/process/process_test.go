@@ -1,6 +1,7 @@
 package process
 
 import (
+	"net"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -59,4 +60,25 @@ func TestLongOutput(t *testing.T) {
 	if out := p.Output(); p.Lines() != tailLines+2 || !strings.HasPrefix(out, "line 2\n") || !strings.HasSuffix(out, "line 1000\nend") {
 		t.Errorf("%d lines: %.20q…", p.Lines(), out)
 	}
+}
+
+// An address is given once, although its port is free for a server.
+func TestFreeAddressIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	next := 0
+	fromTheFirst := func(int) int { next++; return next - 1 }
+	one, err := FreeAddress(fromTheFirst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next = 0
+	two, err := FreeAddress(fromTheFirst)
+	if err != nil || two == one {
+		t.Errorf("%s after %s: %v", two, one, err)
+	}
+	l, err := net.Listen("tcp", one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
 }
