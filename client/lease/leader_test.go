@@ -66,12 +66,12 @@ func TestLeaderCutOff(t *testing.T) {
 	address := testserver.Start(t).Addr
 	a, n := through(t, address)
 	b := dial(t, address)
-	const ttl = time.Second
+	const ttl, margin = 4 * time.Second, 2 * time.Second // in which a busy machine lets the first one stop
 	ctx, cancel := context.WithCancel(within(t))
 	started, stopped := make(chan struct{}, 2), make(chan error, 2)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- newLeader(t, a, lease.WithTTL(ttl)).Run(ctx, func(ctx context.Context, _ *lease.Lease) error {
+		ended <- newLeader(t, a, lease.WithTTL(ttl), lease.WithMargin(margin)).Run(ctx, func(ctx context.Context, _ *lease.Lease) error {
 			started <- struct{}{}
 			<-ctx.Done()
 			stopped <- context.Cause(ctx)

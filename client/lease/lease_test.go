@@ -91,7 +91,7 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 			address := testserver.Start(t).Addr
 			c, n := through(t, address)
 			other := dial(t, address)
-			l := acquire(t, c, "l", lease.WithTTL(1500*time.Millisecond), lease.WithMargin(300*time.Millisecond))
+			l := acquire(t, c, "l", lease.WithTTL(3*time.Second), lease.WithMargin(1500*time.Millisecond))
 			ended := make(chan time.Time, 1)
 			context.AfterFunc(l.Context(), func() { ended <- time.Now() })
 			w := watch(t, other, "l")

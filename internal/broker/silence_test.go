@@ -30,8 +30,9 @@ func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
 	t.Parallel()
 	disk := journaltest.NewDisk(vfs.NewMem())
 	n := run(t, disk, Limits{ReceiveMaximum: 1, MaxInflight: 1})
-	busy := n.connect(mqtttest.ClientID("busy"), mqtttest.KeepAlive(1), mqtttest.V311())
-	silent := n.connect(mqtttest.ClientID("silent"), mqtttest.KeepAlive(1))
+	const keepAlive = 600 // seconds, which the test takes from now on
+	busy := n.connect(mqtttest.ClientID("busy"), mqtttest.KeepAlive(keepAlive), mqtttest.V311())
+	silent := n.connect(mqtttest.ClientID("silent"), mqtttest.KeepAlive(keepAlive))
 	disk.Hold()
 	defer disk.Release(nil)
 	for i := range 2 * spareAcks { // more than may wait for the disk
@@ -41,8 +42,8 @@ func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
 	for c.acks.Pending() <= spareAcks+2 {
 		time.Sleep(time.Millisecond)
 	}
-	for look := range int64(10) { // each three seconds later
-		now := n.broker.Now() + 3000*look
+	for look := range int64(10) { // each three times the keep-alive later
+		now := n.broker.Now() + 3*1000*keepAlive*look
 		c.checkSilence(now)
 		other.checkSilence(now)
 	}
@@ -84,14 +85,15 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 	t.Parallel()
 	for _, takes := range []bool{true, false} {
 		n := run(t, vfs.NewMem(), Limits{OutputBuffer: 4 << 10})
-		n.connect(mqtttest.ClientID("c"), mqtttest.KeepAlive(1)).Ping()
+		const keepAlive = 600
+		n.connect(mqtttest.ClientID("c"), mqtttest.KeepAlive(keepAlive)).Ping()
 		c := n.connOf("c")
 		c.readerState.Store(uint32(readerWaitsForClient)) // as the reader does before it waits
 		if takes {
 			c.untaken.Store(100)
 		}
 		c.heard.Store(0)
-		c.checkSilence(n.broker.Now() + 3000)
+		c.checkSilence(n.broker.Now() + 3*1000*keepAlive)
 		if c.Stopping.Load() == takes {
 			t.Errorf("it takes output %v: disconnected %v", takes, c.Stopping.Load())
 		}

@@ -381,7 +381,7 @@ func TestPublisherHearsOfTheWillThatItSetOff(t *testing.T) {
 	c.Subscribe("will", 0)
 	full := n.connect(mqtttest.Persistent("full"), mqtttest.Will(message{Topic: "will", Payload: "gone"}, 3600))
 	full.Subscribe("queue", 1)
-	full.Drop()
+	full.DisconnectWith(mqtt.Disconnect{Code: mqtt.DisconnectWithWill}) // and the server has noticed
 	c.Publish(message{Topic: "queue", QoS: 1})
 	c.SendPublish(message{Topic: "queue", QoS: 1, PacketID: 9}) // the queue is full, the session ends, its will is due
 	c.AwaitAck(mqtt.PUBACK, 9)

@@ -339,9 +339,10 @@ func TestPolicyOfAWillThatIsDue(t *testing.T) {
 - principals: {usernames: [a, b, c]}
   brokerResources: [{method: Connect}]`
 	}
+	const delay = 5 // seconds, in which there is another policy and a listener also on a busy machine
 	n := startGoverned(t, policy("a, b, c"))
 	for _, user := range []string{"a", "b", "c"} {
-		n.connect(as(user), mqtttest.Persistent("client-"+user), mqtttest.Will(message{Topic: "wills/" + user, QoS: 1}, 1)).Drop()
+		n.connect(as(user), mqtttest.Persistent("client-"+user), mqtttest.Will(message{Topic: "wills/" + user, QoS: 1}, delay)).Drop()
 	}
 	n.govern(policy("b, c"))
 	listener := n.connect(as("admin"), mqtttest.Persistent("listener"))
@@ -356,7 +357,7 @@ func TestPolicyOfAWillThatIsDue(t *testing.T) {
 	listener.Quiet()
 
 	for _, user := range []string{"b", "c"} {
-		n.connect(as(user), mqtttest.Persistent("client-"+user), mqtttest.Will(message{Topic: "wills/" + user, QoS: 1}, 1)).Drop()
+		n.connect(as(user), mqtttest.Persistent("client-"+user), mqtttest.Will(message{Topic: "wills/" + user, QoS: 1}, delay)).Drop()
 	}
 	listener.Disconnect()
 	n.write(t, policy("c"))

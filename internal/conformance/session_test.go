@@ -76,13 +76,13 @@ func TestSessionWithoutExpiryEndsWithItsConnection(t *testing.T) {
 func TestSessionExpires(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	c := n.connect(mqtttest.ClientID("expires"), mqtttest.SessionExpiry(1))
+	c := n.connect(mqtttest.ClientID("expires"), mqtttest.SessionExpiry(4))
 	c.Subscribe("expires", 1)
-	c.Disconnect()
 	publisher := n.connect()
+	c.Disconnect()
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "expires", QoS: 1}).Code, mqtt.Success)
 
-	letPass(2200 * time.Millisecond)
+	letPass(6 * time.Second)
 
 	// No session matches any more, and a client that returns gets a new one [MQTT-3.1.2-23].
 	wantCode(t, "PUBACK", publisher.Offer(message{Topic: "expires", QoS: 1}).Code, mqtt.NoMatchingSubscribers)

@@ -207,8 +207,10 @@ func TestTimersSurviveARestart(t *testing.T) {
 	n := start(t)
 	c := n.connect(mqtttest.Persistent("c"))
 	c.Subscribe("out", 2)
-	c.Publish(named("due", after(300*time.Millisecond, message{Topic: "out", Payload: "due", QoS: 2})))
+	c.Disconnect() // so that it does not get a message that is due before the server stops
+	c = n.connect()
 	c.Publish(named("far", after(long, message{Topic: "out", Payload: "far", QoS: 2})))
+	c.Publish(named("due", after(300*time.Millisecond, message{Topic: "out", Payload: "due", QoS: 2})))
 	n.Stop()
 	letPass(400 * time.Millisecond)
 	n.StartAgain()

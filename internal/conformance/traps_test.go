@@ -285,11 +285,11 @@ func TestPausedSubscriberAtQoS0(t *testing.T) {
 	}
 }
 
-// wantSoon fails if something that must not wait for a stalled peer has taken
-// longer than any such wait is allowed to.
+// wantSoon fails if something that must not wait for a stalled peer has taken longer than a
+// busy machine explains.
 func wantSoon(t *testing.T, what string, began time.Time) {
 	t.Helper()
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > mqtttest.Deadline/2 {
 		t.Errorf("%s took %v", what, took)
 	}
 }
@@ -351,9 +351,7 @@ func TestShutdownWithAStalledConnection(t *testing.T) {
 	fillUp(t, publisher)
 	began := time.Now()
 	n.Stop()
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the shutdown took %v", took)
-	}
+	wantSoon(t, "the shutdown", began)
 }
 
 func TestSimultaneousConnectsLeaveOneAlive(t *testing.T) {

@@ -122,13 +122,13 @@ func TestDelayedWillIsCancelledByReturn(t *testing.T) {
 	n := start(t)
 	m := mourner(t, n)
 	will := message{Topic: "will/cancelled", QoS: 1}
-	n.connect(mqtttest.Persistent("returns"), mqtttest.Will(will, 1)).Drop()
+	n.connect(mqtttest.Persistent("returns"), mqtttest.Will(will, 5)).Drop()
 
 	// When the client is back before the delay has passed [MQTT-3.1.3-9], and without a will.
 	if !n.connect(mqtttest.Persistent("returns")).Connack.SessionPresent {
 		t.Fatal("the session is gone")
 	}
-	letPass(1500 * time.Millisecond)
+	letPass(5500 * time.Millisecond)
 	m.Quiet()
 }
 
@@ -136,10 +136,10 @@ func TestDelayedWillIsCancelledByTakeover(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	m := mourner(t, n)
-	first := n.connect(mqtttest.Persistent("taken"), mqtttest.Will(message{Topic: "will/taken", QoS: 1}, 1))
+	first := n.connect(mqtttest.Persistent("taken"), mqtttest.Will(message{Topic: "will/taken", QoS: 1}, 5))
 	n.connect(mqtttest.Persistent("taken"))
 	first.ExpectDisconnect(mqtt.SessionTakenOver)
-	letPass(1500 * time.Millisecond)
+	letPass(5500 * time.Millisecond)
 	m.Quiet()
 }
 

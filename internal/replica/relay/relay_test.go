@@ -297,7 +297,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFollower(t, test.url, holdFor(300*time.Millisecond))
+			f := newFollower(t, test.url, holdFor(3*time.Second)) // by when a busy machine has sent the bytes
 			c := f.dial()
 			if test.sends != "" {
 				send(t, c, test.sends)
@@ -571,7 +571,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // Without descriptors the leader is not reached, and the client is told to come again.
 func TestNoDescriptorForTheLeader(t *testing.T) {
 	t.Parallel()
-	f := newFollower(t, "127.0.0.1:1883", holdFor(200*time.Millisecond), func(o *Options) {
+	f := newFollower(t, "127.0.0.1:1883", holdFor(3*time.Second), func(o *Options) {
 		o.Dial = func(context.Context, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}
 		}
