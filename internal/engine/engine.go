@@ -147,7 +147,8 @@ type Options struct {
 	// behind the last version.
 	AllowClockRegression bool
 	// CanRead is asked for each key of a SCAN's page; nil allows all.
-	CanRead func(o *Origin, key []byte) bool
+	CanRead      func(o *Origin, key []byte) bool
+	longestSleep time.Duration // set by tests; 0: longestSleep
 }
 
 // Local keeps all keys in memory and every change in a journal. Close it before

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -34,10 +35,8 @@ type expiry struct {
 }
 
 const (
-	// expireAtOnce bounds how many keys expire under one lock of a shard.
-	expireAtOnce = 64
-	// longestSleep also paces the look at the clock.
-	longestSleep = 5 * time.Second
+	expireAtOnce = 64              // bounds how many keys expire under one lock of a shard
+	longestSleep = 5 * time.Second // also paces the look at the clock
 )
 
 func (x *expiry) start(e *Local) {
@@ -93,7 +92,7 @@ func (x *expiry) run(e *Local) {
 }
 
 func (e *Local) sleepFor(deadlineMs int64) time.Duration {
-	ms := min(max(0, deadlineMs-e.nowMs()), longestSleep.Milliseconds())
+	ms := min(max(0, deadlineMs-e.nowMs()), cmp.Or(e.o.longestSleep, longestSleep).Milliseconds())
 	return time.Duration(ms) * time.Millisecond
 }
 

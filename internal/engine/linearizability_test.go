@@ -172,7 +172,7 @@ func checkHistory(t *testing.T, seed uint64) {
 		w.stop()
 		ops = append(ops, h.ops...)
 	}
-	if result := porcupine.CheckOperationsTimeout(keyModel, ops, 30*time.Second); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(keyModel, ops, 3*time.Minute); result != porcupine.Ok {
 		t.Errorf("%d operations: %s", len(ops), result)
 	}
 }
