@@ -106,6 +106,7 @@ func TestTheIntervalFailsLikeACommit(t *testing.T) {
 			} else {
 				o.CommitTimeout = 50 * time.Millisecond
 			}
+			mustCreate(t, disk) // for which a busy machine may take longer
 			j := mustOpen(t, o)
 			disk.Hold()
 			put(j, "k1", "v", nil)

@@ -231,6 +231,7 @@ func TestStartWithoutRoomForTables(t *testing.T) {
 func TestTablesThatCannotBeBegun(t *testing.T) {
 	t.Parallel()
 	d := newTablesFindNoRoom(smallDisk{vfs.NewMem()})
+	mustCreate(t, d) // for which a busy machine may take longer than CommitTimeout
 	fatal := make(chan error, 1)
 	j := mustOpen(t, Options{FS: d, CommitTimeout: 500 * time.Millisecond, Fatal: func(err error) { fatal <- err }})
 	d.armed.Store(true)
@@ -347,24 +348,27 @@ func TestFaultsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpCreate} {
 		for from := range int64(4) {
-			mem := vfs.NewCrashableMem()
-			f := &faults{kinds: []errorfs.OpKind{kind}, from: from}
-			f.armed.Store(true)
-			said := make(chan error, 2)
-			o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }, CommitTimeout: time.Second}
-			go func() {
-				j, err := Open(o) // after Fatal it never returns: the process is to end
-				if err == nil {
-					f.armed.Store(false)
-					err = j.Close()
+			t.Run(fmt.Sprintf("operation %v, from %d on", kind, from), func(t *testing.T) {
+				t.Parallel()
+				mem := vfs.NewCrashableMem()
+				f := &faults{kinds: []errorfs.OpKind{kind}, from: from}
+				f.armed.Store(true)
+				said := make(chan error, 2)
+				o := Options{Dir: "data", Logger: slog.New(slog.DiscardHandler), FS: errorfs.Wrap(mem, errorfs.InjectorFunc(f.maybe)), Fatal: func(err error) { said <- err }, CommitTimeout: 4 * time.Second}
+				go func() {
+					j, err := Open(o) // after Fatal it never returns: the process is to end
+					if err == nil {
+						f.armed.Store(false)
+						err = j.Close()
+					}
+					said <- err
+				}()
+				if err := <-said; err != nil && !strings.Contains(err.Error(), errFault.Error()) {
+					t.Error(err)
 				}
-				said <- err
-			}()
-			if err := <-said; err != nil && !strings.Contains(err.Error(), errFault.Error()) {
-				t.Errorf("operation %v, from %d on: %v", kind, from, err)
-			}
-			f.armed.Store(false)
-			mustClose(t, mustOpen(t, Options{Dir: "data", FS: mem.CrashClone(vfs.CrashCloneCfg{})}))
+				f.armed.Store(false)
+				mustClose(t, mustOpen(t, Options{Dir: "data", FS: mem.CrashClone(vfs.CrashCloneCfg{})}))
+			})
 		}
 	}
 }
