@@ -124,10 +124,8 @@ func TestIdleConnectionsCostTheirReaders(t *testing.T) {
 		}
 	}
 	eventually(t, "all wait in Fill", func() bool { return goroutinesIn("internal/poll.(*FD).RawRead") >= n })
-	// Fewer is one of an earlier test's that has ended meanwhile.
-	if got := runtime.NumGoroutine() - before; got > n {
-		t.Errorf("%d goroutines for %d idle connections", got, n)
-	}
+	// Fewer is one of an earlier test's that has ended meanwhile, and the runtime's own come and go.
+	eventually(t, "there is one goroutine for each idle connection", func() bool { return runtime.NumGoroutine()-before <= n })
 	for _, c := range conns {
 		c.Shut(patience)
 	}
