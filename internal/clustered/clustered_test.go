@@ -23,6 +23,10 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 2 * time.Minute
 
+// election is long enough for a leader on a busy machine to stay in office while a test asks it
+// for something.
+const election = 3 * time.Second
+
 // address is one that no other test uses, and no connection of another program.
 func address(t *testing.T) string {
 	t.Helper()
@@ -80,7 +84,7 @@ func (c *cluster) run(names ...string) {
 	for _, name := range names {
 		cfg := server.Default()
 		cfg.Listen, cfg.DataDir = []string{c.addrs[name]}, c.dirs[name]
-		cfg.Cluster = settings.Settings{Node: name, Peers: c.peers}
+		cfg.Cluster = settings.Settings{Node: name, Peers: c.peers, Election: election}
 		cfg.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("at", name)
 		go func() {
 			n, err := clustered.Start(ctx, cfg)

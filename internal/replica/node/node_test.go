@@ -16,6 +16,10 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 2 * time.Minute
 
+// election is long enough for a leader on a busy machine to stay in office while a test asks it
+// for something.
+const election = 3 * time.Second
+
 // address is one that no other test uses, and no connection of another program.
 func address(t testing.TB) string {
 	t.Helper()
@@ -37,7 +41,7 @@ type cluster struct {
 }
 
 func newCluster(t testing.TB, names ...string) *cluster {
-	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}}
+	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}, o: Options{Election: election}}
 	for _, name := range names {
 		c.peers = append(c.peers, Peer{name, address(t)})
 		c.dirs[name] = t.TempDir()
