@@ -218,7 +218,7 @@ type Result struct {
 
 // stopIn is how long the program may take to end after SIGTERM. The program gives its
 // clients 10 s of that.
-const stopIn = 15 * time.Second
+const stopIn = 30 * time.Second
 
 // Run starts the program, attacks it, and measures. An error means that the measurement
 // failed, or that ctx ended before the attack was complete.
@@ -276,7 +276,7 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, stopAttack 
 			return fmt.Errorf("prepare: %w", err)
 		}
 	}
-	b, err := newBystander(t.Addr, pick(t, 10*time.Second, 30*time.Second))
+	b, err := newBystander(t.Addr, 30*time.Second)
 	if err != nil {
 		return fmt.Errorf("bystander: %w", err)
 	}
@@ -330,7 +330,7 @@ func (r *Result) measure(a *Attack, t *Target, s *server, o Options, stopAttack 
 // outcome is in the result.
 func (r *Result) startVisits(a *Attack, t *Target, s *server) (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
-	limit := pick(t, 5*time.Second, 10*time.Second)
+	limit := pick(t, 30*time.Second, 10*time.Second)
 	n := 0
 	visitOnce := func() {
 		n++
@@ -365,7 +365,7 @@ func (r *Result) startVisits(a *Attack, t *Target, s *server) (end func()) {
 }
 
 // restIn is the time limit within which the server must come to rest, by size.
-var restIn = [2]time.Duration{3 * time.Second, 20 * time.Second}
+var restIn = [2]time.Duration{30 * time.Second, 20 * time.Second}
 
 // rest waits, for restIn at most, until the server has come to rest: it uses at most a fifth
 // of a processor. Then it waits, within the same limit, until clients are charged with as much

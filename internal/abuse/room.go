@@ -95,7 +95,7 @@ var roomAttacks = []*Attack{
 				return fmt.Errorf("the waiting session: %w", err)
 			}
 			for n := range victimMessages {
-				p, err := victim.await(mqtt.PUBLISH, time.Now().Add(3*time.Second))
+				p, err := victim.await(mqtt.PUBLISH, time.Now().Add(attackLimit))
 				if err != nil {
 					return fmt.Errorf("the waiting session got %d of its %d acknowledged messages: %w", n, victimMessages, err)
 				}
@@ -212,7 +212,7 @@ var roomAttacks = []*Attack{
 			}
 			defer k.close()
 			for i := range fencedKeys {
-				if _, err := k.ask(3*time.Second, "GET", fmt.Sprintf("fenced/%d", i)); err != nil {
+				if _, err := k.ask(attackLimit, "GET", fmt.Sprintf("fenced/%d", i)); err != nil {
 					return err
 				}
 			}
@@ -262,7 +262,7 @@ func fieldsAtTheirBounds(t *Target) error {
 			if field.user != nil {
 				user = field.user(field.bound + over)
 			}
-			r, err := k.askWith(user, 5*time.Second, field.args(field.bound+over)...)
+			r, err := k.askWith(user, attackLimit, field.args(field.bound+over)...)
 			switch {
 			case err != nil:
 				return errors.Join(append(broken, fmt.Errorf("a %s of %d bytes: %w", field.name, field.bound+over, err))...)

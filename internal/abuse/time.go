@@ -330,7 +330,7 @@ func Attacks() []*Attack {
 		for _, a := range group {
 			own := *a // each caller may change it
 			if own.Longest == ([2]seconds{}) {
-				own.Longest = [2]seconds{5, 5}
+				own.Longest = [2]seconds{20, 5}
 			}
 			all = append(all, &own)
 		}

@@ -94,7 +94,7 @@ func startWorld() *world {
 		c.Remember, c.MaxRemember = time.Second, 2*time.Second
 		c.Limits = broker.Limits{
 			MaxConnections: 64, MaxSessions: maxSessions, MaxSessionExpiry: maxExpiry * time.Second, MaxPacketSize: maxPacket,
-			ConnectTimeout: time.Second, TakeoverWait: 100 * time.Millisecond, ReceiveMaximum: maxReceive, TopicAliasMaximum: maxAlias,
+			ConnectTimeout: 10 * time.Second, TakeoverWait: 100 * time.Millisecond, ReceiveMaximum: maxReceive, TopicAliasMaximum: maxAlias,
 			MaxInflight: 16, MaxInflightV3: 4, MaxQueued: 40, MaxQueuedBytes: 200 << 10, MaxTotalQueued: 150, MaxTotalQueuedBytes: 600 << 10,
 			MaxNotifications: 20, MaxSubscriptions: maxFilters, MaxTopicLevels: maxLevels, MaxClientID: maxClientID,
 			MaxRetained: 20, MaxRetainedBytes: 200 << 10, OutputBuffer: 16 << 10,
