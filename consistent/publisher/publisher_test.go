@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -212,13 +213,14 @@ func TestThroughRestartsOfTheServer(t *testing.T) {
 	defer conn.Close()
 	const messages = 120
 	all := make(chan struct{})
+	finish := sync.OnceFunc(func() { close(all) }) // a message may be handled again when its commit has failed
 	processor, err := consistent.New(conn, "count", consistent.WithLogger(slog.New(slog.DiscardHandler)), consistent.WithBackoff(time.Millisecond, 20*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = consistent.Handle(processor, "in", func(int) string { return "k" }, func(c *consistent.Context, n, _ int) (int, []consistent.Message, error) {
 		if n+1 == messages {
-			close(all)
+			finish()
 		}
 		return n + 1, nil, nil
 	})
