@@ -267,7 +267,7 @@ func TestMosquittoWill(t *testing.T) {
 
 		// With MQTT 5 a program that ran out of time asks for its will (reason code
 		// 0x04); 3.1.1 has only the DISCONNECT that withdraws it.
-		timedOut := mortal("timed out", "-W", "1")
+		timedOut := mortal("timed out", "-W", "5") // by when it has subscribed on a busy machine, too
 		_ = timedOut.cmd.Wait()
 		m.publish(t, topic, "afterwards", "-q", "1")
 		if m.version == v5 {
