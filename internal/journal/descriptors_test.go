@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
@@ -21,7 +22,7 @@ import (
 // segments.
 func TestTheLogGoesOnWithoutDescriptors(t *testing.T) {
 	t.Parallel()
-	var said strings.Builder
+	var said logs.Text
 	fsys := journaltest.NewCountedFS(vfs.NewMem(), 1000)
 	j := mustOpen(t, Options{FS: fsys, Reserve: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	write := func(n int) {
@@ -46,9 +47,10 @@ func TestTheLogGoesOnWithoutDescriptors(t *testing.T) {
 	if last := currentSegment(t, fsys); last < first+4 {
 		t.Errorf("the log went from %v to %v, which are no four segments", first, last)
 	}
+	text := said.String()
 	most := 1 + int(time.Since(exhausted)/datadir.NoDescriptorsPause)
-	if n := strings.Count(said.String(), "no file descriptor is left"); n < 1 || n > most {
-		t.Errorf("it said %d times that there are no descriptors:\n%s", n, said.String())
+	if n := strings.Count(text, "no file descriptor is left"); n < 1 || n > most {
+		t.Errorf("it said %d times that there are no descriptors:\n%s", n, text)
 	}
 
 	// When there are some again tables are written, and it takes back what it keeps, until
@@ -76,7 +78,7 @@ func TestWritesWaitForDescriptorsOfTables(t *testing.T) {
 		}
 		return nil
 	})
-	var said strings.Builder
+	var said logs.Text
 	mem := vfs.NewMem()
 	mustCreate(t, smallDisk{mem})
 	j := mustOpen(t, Options{
