@@ -126,7 +126,7 @@ func together(t *testing.T, g *Group, s *store, keys ...string) map[string]outco
 	}
 	for i := range inFlight {
 		start(fmt.Sprint("hold-", i))
-		await(t, g, "a transaction is under way", func() bool { return g.underWay == i+1 && len(g.waiting) == 0 })
+		await(t, g, "a transaction is under way", func() bool { return len(s.transactions()) == i+1 && len(g.waiting) == 0 })
 	}
 	for i, key := range keys {
 		start(key)
@@ -291,14 +291,16 @@ func TestFullTransactionsDoNotWait(t *testing.T) {
 			}
 			for i := range inFlight {
 				start(fmt.Sprint("hold-", i))
-				await(t, g, "a transaction is under way", func() bool { return g.underWay == i+1 && len(g.waiting) == 0 })
+				await(t, g, "a transaction is under way", func() bool { return len(s.transactions()) == i+1 && len(g.waiting) == 0 })
 			}
 			for i, key := range names(c.share) {
 				start(key)
 				await(t, g, "a change waits", func() bool { return len(g.waiting) == i+1 })
 			}
 			start("one-more")
-			await(t, g, "a full one has gone", func() bool { return len(g.waiting) == 1 && g.waiting[0].Key == "one-more" })
+			await(t, g, "a full one has gone", func() bool {
+				return len(s.transactions()) == inFlight+1 && len(g.waiting) == 1 && g.waiting[0].Key == "one-more"
+			})
 			close(s.hold)
 			all.Wait()
 			if sent := s.transactions(); len(sent[2]) != c.share {
@@ -318,7 +320,7 @@ func TestCallerStopsWaiting(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range inFlight {
 		all.Go(func() { _, _ = g.Commit(t.Context(), change(fmt.Sprint("hold-", i))) })
-		await(t, g, "a transaction is under way", func() bool { return g.underWay == i+1 && len(g.waiting) == 0 })
+		await(t, g, "a transaction is under way", func() bool { return len(s.transactions()) == i+1 && len(g.waiting) == 0 })
 	}
 	go func() {
 		_, err := g.Commit(ctx, change("gone"))
