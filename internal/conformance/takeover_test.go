@@ -11,12 +11,15 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
+// patientTakeover lets a busy machine handle what a client had sent, however long it takes.
+func patientTakeover(c *server.Config) { c.Limits.TakeoverWait = mqtttest.Deadline }
+
 // What a client had sent over its old connection takes effect before the new
 // connection is answered: its publishes are delivered, and its DISCONNECT withdraws
 // the will [MQTT-3.14.4-3].
 func TestWhatWasSentBeforeATakeoverCounts(t *testing.T) {
 	t.Parallel()
-	n := start(t)
+	n := start(t, patientTakeover)
 	watcher := n.connect()
 	watcher.Subscribe("leaving/#", 1)
 	for round := range 30 {
@@ -59,7 +62,7 @@ func TestTakeoverOfAFlood(t *testing.T) {
 // [MQTT-3.2.2-2], however long its end takes; the new session lives on.
 func TestConnectWaitsForTheEndOfTheSession(t *testing.T) {
 	t.Parallel()
-	n := start(t)
+	n := start(t, patientTakeover)
 	for i := range 60 { // which get the will before the session ends
 		n.connect(mqtttest.Persistent(fmt.Sprint("mourner", i))).Subscribe("brief/will", 1)
 	}

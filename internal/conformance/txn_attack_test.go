@@ -58,7 +58,7 @@ func TestTransactionsInOppositeOrders(t *testing.T) {
 // Either the transaction was carried out and the message does not come again, or neither.
 func TestTakeoverDuringATransactionThatSettles(t *testing.T) {
 	t.Parallel()
-	n := start(t)
+	n := start(t, patientTakeover)
 	from, check := n.connect(), n.requester()
 	for round := range 20 {
 		id, key := fmt.Sprint("worker", round), fmt.Sprint("done", round)

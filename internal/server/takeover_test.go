@@ -17,7 +17,7 @@ import (
 func TestResponsesOutliveATakeover(t *testing.T) {
 	t.Parallel()
 	disk := journaltest.NewDisk(vfs.NewMem())
-	s := startOn(t, disk)
+	s := startOn(t, disk, func(c *Config) { c.Limits.TakeoverWait = mqtttest.Deadline }) // for a busy machine
 	addr := s.Addrs()[0].String()
 	const topic = "answers"
 	old := mqtttest.Connect(t, addr, mqtttest.Persistent("c"), mqtttest.HoldAcks())
