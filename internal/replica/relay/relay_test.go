@@ -282,6 +282,7 @@ func TestConnectionsAreClosedWhenNoLeaderComes(t *testing.T) {
 // What a client of each version gets when no leader comes.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
+	var waiting sync.WaitGroup
 	for name, test := range map[string]struct{ url, sends, want string }{
 		"MQTT 5":            {"mqtt://127.0.0.1:1883", "\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc", "\x20\x03\x00\x88\x00"},
 		"MQTT 3.1.1":        {"mqtt://127.0.0.1:1883", "\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc", "\x20\x02\x00\x03"},
@@ -295,22 +296,22 @@ func TestRefusals(t *testing.T) {
 		"over WebSocket":    {"ws://127.0.0.1:9001", "GET / HTTP/1.1\r\n\r\n", ""},
 		"an endless length": {"mqtt://127.0.0.1:1883", "\x10\xff\xff\xff\xff\xff\xff\xff", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFollower(t, test.url, holdFor(3*time.Second)) // by when a busy machine has sent the bytes
-			c := f.dial()
-			if test.sends != "" {
-				send(t, c, test.sends)
-			}
+		f := newFollower(t, test.url, holdFor(3*time.Second)) // by when a busy machine has sent the bytes
+		c := f.dial()
+		if test.sends != "" {
+			send(t, c, test.sends)
+		}
+		waiting.Go(func() { // all at the same time
 			got, err := io.ReadAll(c)
 			if string(got) != test.want || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("got % x, %v, want % x", got, err, test.want)
+				t.Errorf("%s: got % x, %v, want % x", name, got, err, test.want)
 			}
 			if f.Figures().Refused != 1 {
-				t.Errorf("figures: %+v", f.Figures())
+				t.Errorf("%s: figures: %+v", name, f.Figures())
 			}
 		})
 	}
+	waiting.Wait()
 }
 
 // die ends a client's connection, by FIN or RST, and waits until this node has seen that.
