@@ -13,7 +13,7 @@ func TestBench(t *testing.T) {
 	for _, load := range []string{"set", "get", "pub --qos 0", "pub --qos 1", "pub --qos 2"} {
 		t.Run(load, func(t *testing.T) {
 			t.Parallel()
-			args := append(append([]string{"bench"}, strings.Fields(load)...), "--clients", "2", "--inflight", "3", "--for", "100ms", "--size", "50", "--keys", "10", "--json")
+			args := append(append([]string{"bench"}, strings.Fields(load)...), "--clients", "2", "--inflight", "3", "--for", "2s", "--size", "50", "--keys", "10", "--json")
 			r := holdfast(t, args...)
 			var got struct {
 				Load    string
@@ -37,7 +37,7 @@ func TestBench(t *testing.T) {
 
 func TestBenchPrintsATable(t *testing.T) {
 	t.Parallel()
-	r := holdfast(t, "bench", "pub", "--clients", "1", "--inflight", "1", "--for", "50ms")
+	r := holdfast(t, "bench", "pub", "--clients", "1", "--inflight", "1", "--for", "1s")
 	want := `^pub: 1 clients, 1 under way each, 100 bytes, QoS 1, \d+\.\d s\n\n +count +per second +p50 ms +p90 ms +p99 ms +p99.9 ms +max ms\n +received( +[\d.]+){7}\n +acknowledged( +[\d.]+){7}\n$`
 	if r.code != 0 || r.err != "" || !regexp.MustCompile(want).MatchString(r.out) {
 		t.Errorf("%+v\nwant %s", r, want)

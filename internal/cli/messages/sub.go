@@ -75,7 +75,7 @@ unless --session-expiry has the server keep them for --clientid.`,
 	f.StringArrayVarP(&s.filters, "topic", "t", nil, "a topic `filter`, like FILTER; may be given several times")
 	s.qos.addFlag(cmd, "maximum quality of service: 0, 1 or 2")
 	f.Uint64Var(&s.count, "count", 0, "end after this many messages (0: never)")
-	f.DurationVarP(&s.wait, "wait", "W", 0, "end after this time (0: never)")
+	f.DurationVarP(&s.wait, "wait", "W", 0, "end this long after the first subscription (0: never)")
 	f.BoolVarP(&s.noRetained, "no-retained", "R", false, "without the messages that the server keeps for new subscribers")
 	f.DurationVar(&s.sessionExpiry, "session-expiry", 0, "the server keeps the session of --clientid for this time, with messages that come meanwhile")
 	f.BoolVarP(&s.null, "null", "0", false, "end each message with NUL instead of a line feed")
@@ -129,9 +129,6 @@ func (s *subscription) run(cmd *cobra.Command, c *connect.Flags) error {
 	}
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
-	if s.wait > 0 {
-		defer time.AfterFunc(s.wait, func() { end(errWaited) }).Stop()
-	}
 	r := &receiver{print: s.printer(cmd.OutOrStdout(), c.Verbose), count: s.count, end: end}
 	kept := new(clientconn.Unreleased)
 	level := slog.LevelWarn
@@ -144,6 +141,9 @@ func (s *subscription) run(cmd *cobra.Command, c *connect.Flags) error {
 		l, err := s.connect(ctx, c, kept, first, r.received)
 		switch {
 		case err == nil:
+			if first && s.wait > 0 {
+				defer time.AfterFunc(s.wait, func() { end(errWaited) }).Stop()
+			}
 			if !first {
 				log.Info("connected and subscribed again")
 			} else if c.Verbose {
