@@ -18,7 +18,7 @@ const patience = 2 * time.Minute
 
 // election is long enough for a leader on a busy machine to stay in office while a test asks it
 // for something.
-const election = 3 * time.Second
+const election = 2 * time.Second
 
 // address is one that no other test uses, and no connection of another program.
 func address(t testing.TB) string {
