@@ -34,5 +34,7 @@
 // Options.MaxConnections bounds the connections that are held or passed on; each of the latter
 // takes two descriptors. An idle connection has no buffer, and splice(2) is not used: it would
 // take a pipe, so two descriptors and 64 KiB of the kernel's, for each direction of each
-// connection. A client that does not read makes the leader wait, and the other way round.
+// connection. A client that does not read makes the leader wait, and the other way round;
+// meanwhile the connection keeps its buffer. Options.MaxBuffered bounds these buffers in bytes:
+// connections beyond are passed on 1 KiB at a time.
 package relay

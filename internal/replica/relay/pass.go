@@ -108,13 +108,13 @@ func (r *Relay) pass(client, leader net.Conn, to Leader) {
 	go func() {
 		defer failstop.End(r.o.Logger, "what a client sends, to the leader")
 		defer close(up)
-		if err := carry(p.leader, p.client, nil); err != nil {
+		if err := carry(&r.buffers, p.leader, p.client, nil); err != nil {
 			p.close()
 			return
 		}
 		_ = closeWrite(p.leader)
 	}()
-	if err := carry(p.client, p.leader, p.leaderHasGone); err == nil {
+	if err := carry(&r.buffers, p.client, p.leader, p.leaderHasGone); err == nil {
 		_ = closeWrite(p.client)
 		_ = p.client.SetReadDeadline(time.Now().Add(afterEnd))
 	} else {
@@ -138,14 +138,15 @@ const (
 // before is not read yet.
 func (p *passed) leaderHasGone() bool { return gone(p.leader) }
 
-// carry copies until src ends (nil) or one of them fails. If hopeless is not nil, it is asked
-// each time that dst has taken nothing for lookPause; true ends the copy.
-func carry(dst, src net.Conn, hopeless func() bool) error {
-	for {
-		b, err := readSome(src)
+// carry copies, with buffers of s, until src ends (nil) or one of them fails. If hopeless is
+// not nil, it is asked each time that dst has taken nothing for lookPause; true ends the copy.
+func carry(s *supply, dst, src net.Conn, hopeless func() bool) error {
+	for more := false; ; {
+		b, err := s.readSome(src, more)
 		if b != nil {
+			more = b.n == len(b.bytes)
 			werr := write(dst, b.bytes[:b.n], hopeless)
-			b.free()
+			s.free(b)
 			if werr != nil {
 				return werr
 			}
@@ -185,32 +186,6 @@ func closeWrite(c net.Conn) error {
 		return half.CloseWrite()
 	}
 	return c.Close()
-}
-
-// buffer is what one read has read. The most that a connection has in it is bufferBytes for
-// each direction, and nothing while it is idle.
-type buffer struct {
-	bytes [bufferBytes]byte
-	n     int
-}
-
-const bufferBytes = 32 << 10
-
-var buffers = sync.Pool{New: func() any { return new(buffer) }}
-
-func newBuffer() *buffer { return buffers.Get().(*buffer) }
-
-func (b *buffer) free() { buffers.Put(b) }
-
-// readPlainly reads where a connection has no descriptor to wait for.
-func readPlainly(src net.Conn) (*buffer, error) {
-	b := newBuffer()
-	n, err := src.Read(b.bytes[:])
-	if b.n = n; n == 0 {
-		b.free()
-		return nil, err
-	}
-	return b, err
 }
 
 // socketOf is the socket below a connection of TLS.

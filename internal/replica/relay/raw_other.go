@@ -4,7 +4,7 @@ package relay
 
 import "net"
 
-func readSome(src net.Conn) (*buffer, error) { return readPlainly(src) }
+func (s *supply) readSome(src net.Conn, more bool) (*buffer, error) { return s.readPlainly(src, more) }
 
 // peek sees nothing on this system.
 func peek(net.Conn) []byte { return nil }

@@ -12,17 +12,18 @@ import (
 )
 
 // readSome waits until there is something to read, and only then takes a buffer for it. The
-// buffer is nil if nothing was read; otherwise the caller frees it.
-func readSome(src net.Conn) (b *buffer, err error) {
+// buffer is nil if nothing was read; otherwise the caller frees it. more says that the read
+// before has filled its buffer.
+func (s *supply) readSome(src net.Conn, more bool) (b *buffer, err error) {
 	raw := sockets.Raw(src)
 	if raw == nil {
-		return readPlainly(src)
+		return s.readPlainly(src, more)
 	}
 	var result error
 	err = raw.Read(func(fd uintptr) bool {
-		b = newBuffer()
+		b = s.take()
 		for {
-			b.n, result = syscall.Read(int(fd), b.bytes[:])
+			b.n, result = syscall.Read(int(fd), b.bytes)
 			if result != syscall.EINTR {
 				break
 			}
@@ -30,7 +31,7 @@ func readSome(src net.Conn) (b *buffer, err error) {
 		if result == nil && b.n > 0 {
 			return true
 		}
-		b.free()
+		s.free(b)
 		b = nil
 		return result != syscall.EAGAIN
 	})

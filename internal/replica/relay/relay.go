@@ -17,6 +17,10 @@ const DefaultHold = 5 * time.Second
 // DefaultMaxConnections is how many connections are held or passed on.
 const DefaultMaxConnections = 10_000
 
+// DefaultMaxBuffered is how many bytes of clients that do not read, or of a leader that does
+// not, are in large buffers.
+const DefaultMaxBuffered = 64 << 20
+
 // maxDials is how many clients the leader is asked to take at the same time. The others wait,
 // as far as they do not connect one after the other anyway.
 const maxDials = 32
@@ -27,6 +31,9 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// MaxConnections bounds what is held and passed on. 0: DefaultMaxConnections.
 	MaxConnections int
+	// MaxBuffered bounds, in bytes, the buffers of connections with something to pass on.
+	// The connections beyond have 1 KiB for each direction. 0: DefaultMaxBuffered.
+	MaxBuffered int64
 	// Hold is how long a client waits for a leader. 0: DefaultHold.
 	Hold   time.Duration
 	Logger *slog.Logger // nil: slog.Default
@@ -45,6 +52,7 @@ type Relay struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 	dials   chan struct{} // a place for each client that the leader is asked to take
+	buffers supply
 
 	mu      lockrank.Mutex[lockrank.Relay]
 	leader  Leader               // mu
@@ -62,6 +70,7 @@ type Relay struct {
 type Figures struct {
 	Held     int64  // connections that wait for a leader, or for its answer
 	Passing  int64  // connections that are passed on
+	Buffered int64  // bytes of the large buffers in use
 	Passed   uint64 // connections that were ever passed on
 	Refused  uint64 // connections that no leader has taken in time
 	Beyond   uint64 // connections that were closed because of MaxConnections
@@ -79,7 +88,10 @@ func New(o Options) *Relay {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	r := &Relay{o: o, passed: map[*passed]struct{}{}, dials: make(chan struct{}, maxDials)}
+	if o.MaxBuffered <= 0 {
+		o.MaxBuffered = DefaultMaxBuffered
+	}
+	r := &Relay{o: o, buffers: supply{most: o.MaxBuffered}, passed: map[*passed]struct{}{}, dials: make(chan struct{}, maxDials)}
 	r.ending, r.end = context.WithCancel(context.Background())
 	r.current, r.change = context.WithCancel(r.ending)
 	return r
@@ -88,7 +100,7 @@ func New(o Options) *Relay {
 // Figures gives them.
 func (r *Relay) Figures() Figures {
 	return Figures{
-		Held: r.held.Load(), Passing: r.passing.Load(), Passed: r.total.Load(),
+		Held: r.held.Load(), Passing: r.passing.Load(), Buffered: r.buffers.used.Load(), Passed: r.total.Load(),
 		Refused: r.refused.Load(), Beyond: r.beyond.Load(), Vanished: r.vanished.Load(),
 	}
 }

@@ -569,6 +569,72 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// Clients that do not read keep large buffers up to a bound in bytes. Connections beyond it, and
+// those of TLS while they are idle, have small ones, and lose nothing.
+func TestBuffersAreBounded(t *testing.T) {
+	t.Parallel()
+	const most, deaf, sent = 2 * bufferBytes, 5, 24 << 20
+	f, n := newFollower(t, "127.0.0.1:1883", func(o *Options) { o.MaxBuffered = most }), newNode(t)
+	f.Follow(n.leads(1))
+	text := bytes.Repeat([]byte("0123456789abcdef"), sent/16)
+	clients := make([]*net.TCPConn, deaf)
+	ends := make([]received, deaf)
+	var sending sync.WaitGroup
+	for i := range clients {
+		clients[i] = f.dial()
+		send(t, clients[i], "x")
+		ends[i] = n.client()
+		expect(t, ends[i], "x")
+		sending.Go(func() {
+			if _, err := ends[i].Write(text); err != nil {
+				t.Error(err)
+			}
+			_ = ends[i].CloseWrite()
+		})
+	}
+	await(t, "clients that do not read have come to the bound", func() bool { return f.Figures().Buffered == most })
+	for _, c := range clients {
+		if used := f.Figures().Buffered; used > most {
+			t.Errorf("%d bytes of buffers, the bound is %d", used, most)
+		}
+		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("read %d bytes, %v; want the %d that were sent", len(got), err, len(text))
+		}
+		c.Close()
+	}
+	sending.Wait()
+	for _, c := range ends {
+		c.Close()
+	}
+	await(t, "the buffers are free", func() bool { s := f.Figures(); return s.Passing == 0 && s.Buffered == 0 })
+}
+
+func TestReadingPlainlyWaitsWithASmallBuffer(t *testing.T) {
+	t.Parallel()
+	s := supply{most: bufferBytes}
+	here, there := net.Pipe()
+	defer here.Close()
+	waiting := make(chan *buffer)
+	go func() {
+		b, _ := s.readPlainly(here, false)
+		waiting <- b
+	}()
+	send(t, there, "x")
+	if b := <-waiting; b.n != 1 || len(b.bytes) != smallBytes || s.used.Load() != 0 {
+		t.Errorf("read %d bytes into a buffer of %d", b.n, len(b.bytes))
+	}
+	go func() { _, _ = there.Write(make([]byte, 2*smallBytes)) }()
+	b, err := s.readPlainly(here, true)
+	if err != nil || b.n != 2*smallBytes || s.used.Load() != bufferBytes {
+		t.Errorf("read %d bytes, %v, with %d bytes of buffers", b.n, err, s.used.Load())
+	}
+	s.free(b)
+	there.Close()
+	if b, err := s.readPlainly(here, true); b != nil || err == nil || s.used.Load() != 0 {
+		t.Errorf("at the end: %v, %v, with %d bytes of buffers", b, err, s.used.Load())
+	}
+}
+
 // Without descriptors the leader is not reached, and the client is told to come again.
 func TestNoDescriptorForTheLeader(t *testing.T) {
 	t.Parallel()
