@@ -114,10 +114,11 @@ func (n *node) allCredited() {
 }
 
 // sessionsCredited checks that no more is charged for sessions than those that there are
-// when the broker has stopped, with their principals, wills and received identifiers.
+// when the broker has stopped, with their principals, wills, received identifiers and the
+// messages that their queues share.
 func (n *node) sessionsCredited() {
 	n.t.Helper()
-	want := n.broker.Sessions.Principals.Figures().Bytes
+	want := n.broker.Sessions.Principals.Figures().Bytes + n.broker.Payloads.Memory()
 	for _, s := range n.broker.Sessions.All() {
 		want += registry.SessionMemory + int64(len(s.ID)) + int64(s.ReceivedRoom)*session.ReceivedMemory
 		if s.Will != nil {

@@ -35,7 +35,7 @@ const (
 	Watches                   // watched keys
 	Remembered                // messages of LOAD, STORE and DONE that are kept in memory
 	Retained                  // retained messages
-	Sessions                  // sessions, connected or away, with their wills and received QoS 2 identifiers
+	Sessions                  // sessions, connected or away, with their wills, received QoS 2 identifiers, and which queues share a message
 	Subscriptions             // topic filters and topic aliases
 	kinds
 

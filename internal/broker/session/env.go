@@ -49,7 +49,7 @@ type Env struct {
 func NewEnv(j *journal.Journal, pool *memory.Pool, l limits.Limits, log *slog.Logger, wallMs func() int64) *Env {
 	e := &Env{
 		Journal: j, Memory: pool, Accounts: message.NewAccounts(pool), Limits: l, Log: log, WallMs: wallMs,
-		start: time.Now().Add(-time.Millisecond), Bounds: l.Packet(), Payloads: queue.NewPayloads(), deferredOutput: new(Turn),
+		start: time.Now().Add(-time.Millisecond), Bounds: l.Packet(), Payloads: queue.NewPayloads(pool), deferredOutput: new(Turn),
 	}
 	e.Epoch = wallMs() - e.Now()
 	e.Gate = transport.NewGate()
