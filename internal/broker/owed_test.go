@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
@@ -98,6 +100,45 @@ func TestRetainedMessagesOwedSurviveARestart(t *testing.T) {
 	inventory, err := rows.Check(n.journal, func(problem string) { t.Error(problem) })
 	if err != nil || inventory.Owed != 0 {
 		t.Errorf("%d rows say that something is owed, %v", inventory.Owed, err)
+	}
+}
+
+// A client that takes no retained messages, and subscribes and unsubscribes again and again,
+// makes the broker remember no more than what its subscriptions are owed; and those get it.
+func TestRepeatedSubscriptionsAreOwedOnce(t *testing.T) {
+	t.Parallel()
+	const count, rounds = 2 * session.ReplayAhead, 50
+	for _, opts := range [][]mqtttest.Option{{mqtttest.ClientID("c")}, {mqtttest.Persistent("c")}} {
+		n := run(t, vfs.NewMem(), Limits{MaxInflight: 10})
+		retain(n, count)
+		c := n.connect(append(opts, mqtttest.HoldAcks())...)
+		c.Subscribe("kept/#", 1) // more than there is room for in the queue
+		for i := range rounds {
+			filter := fmt.Sprintf("kept/%03d", i)
+			c.Subscribe("+/+", 1)
+			c.Subscribe(filter, 1)
+			c.Unsubscribe(filter)
+		}
+		s := n.broker.Sessions.Lookup("c")
+		s.Mu.Lock()
+		owed, subscriptions := s.Replays.Len(), len(s.Subs)
+		s.Mu.Unlock()
+		if owed > 2*subscriptions {
+			t.Errorf("%d replays for %d subscriptions", owed, subscriptions)
+		}
+		times, twice := map[string]int{}, 0
+		for twice < count {
+			m := c.Receive()
+			c.Acknowledge(m)
+			if times[m.Topic]++; times[m.Topic] == 2 {
+				twice++
+			}
+		}
+		until(t, "all that was owed to be forgotten", func() bool {
+			inventory, err := rows.Check(n.journal, func(string) {})
+			return err == nil && inventory.Owed == 0
+		})
+		n.stop()
 	}
 }
 

@@ -103,8 +103,8 @@ func (c *Conn) endDenied(t *session.Turn, ended []*session.Subscription) {
 	b, s := c.b, ended[0].Session
 	for _, sub := range ended {
 		b.Log.Info("ending a subscription that is allowed no more", "client", s.ID, "filter", sub.Filter)
-		b.Remove(t, sub)
 	}
+	b.RemoveAll(t, s, ended)
 	b.DeleteSubscriptions(s, ended)
 	b.Counters.SubscriptionsEnded.Add(int64(len(ended)))
 	c.Disconnect(mqtt.NotAuthorized, "the policy allows this client no more to subscribe to "+ended[0].Filter)

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
@@ -199,5 +202,42 @@ func TestMessageGivenWhileAnotherIsHandedBack(t *testing.T) {
 	defer g.Mu.Unlock()
 	if g.Find(seq) != nil || g.Messages != 1 {
 		t.Errorf("%d messages wait, want the one that was handed back", g.Messages)
+	}
+}
+
+// What a member has not acknowledged stays in its queue when its membership ends, without
+// the filter, which is not charged any more; and the session gets it again.
+func TestUnacknowledgedMessagesKeepNoFilter(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	n := run(t, fs, Limits{})
+	c := n.connect(mqtttest.Persistent("member"), mqtttest.HoldAcks())
+	c.Subscribe("$share/group/shared", 2)
+	publisher := n.connect()
+	for qos := byte(1); qos <= 2; qos++ {
+		publisher.Publish(publication{Topic: "shared", Payload: fmt.Sprint("at QoS ", qos), QoS: qos})
+		c.Receive()
+	}
+	c.Unsubscribe("$share/group/shared")
+	s := n.broker.Sessions.Lookup("member")
+	held := 0
+	s.Mu.Lock()
+	s.Routed.Each(func(it *queue.Slot) {
+		held++
+		if filter := it.Share.Filter(); filter != "" {
+			t.Errorf("a message that is not acknowledged keeps the filter %q", filter)
+		}
+	})
+	s.Mu.Unlock()
+	if held != 2 {
+		t.Errorf("%d messages are held, want both", held)
+	}
+	c.Disconnect()
+	n.stop()
+
+	n = run(t, fs, Limits{})
+	c = n.connect(mqtttest.Persistent("member"))
+	if got := mqtttest.Payloads(c.ReceiveN(2)); fmt.Sprint(got) != "[at QoS 1 at QoS 2]" {
+		t.Errorf("got %q again", got)
 	}
 }

@@ -154,9 +154,7 @@ func (c *Conn) unsubscribe(t *session.Turn, p *mqtt.Unsubscribe) error {
 		gone = append(gone, sub)
 	}
 	s.Mu.Unlock()
-	for _, sub := range gone {
-		c.b.Remove(t, sub)
-	}
+	c.b.RemoveAll(t, s, gone)
 	answer := acks.Ack{Type: mqtt.UNSUBACK, ID: p.PacketID, Codes: codes}
 	if seq := c.b.DeleteSubscriptions(s, gone); seq != 0 {
 		c.acknowledgeWhenDurable(t, answer, seq)

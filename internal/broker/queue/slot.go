@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"sync/atomic"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -45,9 +47,32 @@ const Unsaved = ^journal.Seq(0)
 // may take it back, so it is never on disk only.
 func (it *Slot) Shared() bool { return it.Share != nil }
 
-// Share stands for a member of a shared subscription in the slots of its session.
+// Share stands for a member of a shared subscription in the slots of its session, which have
+// it for longer than the membership may last.
 type Share struct {
-	Filter string // as subscribed, $share/… included
+	filter atomic.Pointer[string] // nil: the membership has ended
+}
+
+// NewShare is for a member with this filter: as subscribed, $share/… included.
+func NewShare(filter string) *Share {
+	s := new(Share)
+	s.filter.Store(&filter)
+	return s
+}
+
+// Filter is the filter, empty once the membership has ended.
+func (s *Share) Filter() string {
+	if filter := s.filter.Load(); filter != nil {
+		return *filter
+	}
+	return ""
+}
+
+// End notes that the membership has ended, and lets go of the filter. Nil: there is none.
+func (s *Share) End() {
+	if s != nil {
+		s.filter.Store(nil)
+	}
 }
 
 // ring holds the slots of the sequence numbers from head to end.
@@ -94,7 +119,7 @@ func (it *Slot) AppendRow(dst []byte, id uint16, number uint64, wall int64) []by
 		ID: id, SubIDs: it.SubIDs, Number: number,
 	}
 	if it.Shared() {
-		r.Shared = it.Share.Filter
+		r.Shared = it.Share.Filter()
 	}
 	dst = r.Append(dst)
 	if number != 0 {

@@ -163,7 +163,7 @@ func (l *loader) Queued(sid, seq uint64, r *rows.Queued) error {
 	}
 	if r.Shared != "" {
 		if sub := s.Subs[r.Shared]; sub != nil && sub.Group != nil {
-			it.Share = &sub.Share
+			it.Share = sub.Share
 		}
 	}
 	maySent := seq < s.Routed.SentTo && (l.claim(s, &it) || it.ID != 0 || it.State == queue.Released)

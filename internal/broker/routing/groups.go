@@ -67,6 +67,21 @@ func (rt *Router) Remove(t *session.Turn, sub *session.Subscription) {
 	rt.Filters.Remove(sub.Filter, sub)
 }
 
+// RemoveAll is Remove for subscriptions that were taken out of a session: their replays end
+// with them. No lock is held.
+func (rt *Router) RemoveAll(t *session.Turn, s *session.Session, subs []*session.Subscription) {
+	for _, sub := range subs {
+		rt.Remove(t, sub)
+	}
+	s.Mu.Lock()
+	t.Worked += s.Replays.Len() / 64
+	dropStale(t, s)
+	s.Mu.Unlock()
+	if len(t.Deletes) > 0 {
+		rt.Commit(t, nil)
+	}
+}
+
 // Evict has messages leave memory that are on disk as well.
 func (rt *Router) Evict() {
 	for _, s := range rt.sessions() {

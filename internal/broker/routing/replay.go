@@ -44,17 +44,27 @@ func (rt *Router) StartReplays(t *session.Turn, s *session.Session, replays []*s
 		r.Fresh = false
 	}
 	s.AddReplays(replays...)
-	if s.Replays.Len() > 2*rt.Limits.MaxSubscriptions { // a client may subscribe again and again, and take nothing
-		s.RemoveReplays(func(r *session.Replay) bool {
-			if r.Stale() && r.Key != nil {
-				t.Deletes = append(t.Deletes, r.Key)
-			}
-			return r.Stale()
-		})
+	if s.Replays.Len() > 2*len(s.Subs) { // a client may subscribe again and again, and take nothing
+		dropStale(t, s)
 	}
 	s.Mu.Unlock()
 	rt.Commit(t, nil)
 	rt.ResumeFeed(t, s)
+}
+
+// dropStale drops replays whose subscription is gone or was made again since, with what they
+// keep in memory. The one that a goroutine sends is its to end. s.Mu is held.
+func dropStale(t *session.Turn, s *session.Session) {
+	first := s.Replays.First()
+	s.RemoveReplays(func(r *session.Replay) bool {
+		if !r.Stale() || s.Replaying && r == first {
+			return false
+		}
+		if r.Key != nil {
+			t.Deletes = append(t.Deletes, r.Key)
+		}
+		return true
+	})
 }
 
 // ResumeFeed feeds a session from what isn't in its queue in memory: messages that are
@@ -103,7 +113,7 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 		s.Mu.Lock()
 		s.Replaying = false
 		if !more && s.Replays.First() == r {
-			s.DropFirstReplay()
+			s.RemoveReplays(func(first *session.Replay) bool { return first == r })
 			r.End()
 		}
 		s.Mu.Unlock()

@@ -33,7 +33,7 @@ func (s *Session) Deliver(t *Turn, sub *Subscription, o *message.Outgoing, qos b
 		s.enqueue(t, &s.Direct, it, nil)
 	} else {
 		if sub.Group != nil {
-			it.Share = &sub.Share
+			it.Share = sub.Share
 		}
 		s.enqueue(t, &s.Routed, it, sub.Group)
 	}

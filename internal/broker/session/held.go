@@ -70,7 +70,7 @@ func (s *Session) Hold(t *Turn, h *Held, sub *Subscription, o *message.Outgoing,
 	s.Orders++
 	it := queue.Slot{Message: t.MessageOf(o), QoS: qos, Retain: retain, SubIDs: subIDs, Order: s.Orders, Batch: queue.Unsaved}
 	if sub.Group != nil {
-		it.Share = &sub.Share
+		it.Share = sub.Share
 	}
 	it.Size = uint32(it.Message.Size())
 	q.Open()

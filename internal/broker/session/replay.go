@@ -59,15 +59,6 @@ func (s *Session) RemoveReplays(gone func(r *Replay) bool) {
 	}
 }
 
-// DropFirstReplay removes the first one, if there is any; s.Mu is held.
-func (s *Session) DropFirstReplay() {
-	if s.Replays.Len() <= 1 {
-		s.Replays = nil
-		return
-	}
-	s.Replays.list = s.Replays.list[1:]
-}
-
 // ReplayAhead is how many messages a replay keeps in the queue at the most.
 const ReplayAhead = 64
 

@@ -111,6 +111,7 @@ func (s *Session) Unsubscribe(sub *Subscription) {
 	delete(s.Subs, sub.Filter)
 	s.FilterBytes -= int32(len(sub.Filter))
 	sub.Gone = true
+	sub.Share.End()
 	s.Place.ReturnSubscriptions(1)
 }
 

@@ -104,7 +104,7 @@ func (s *Session) HandBack(t *Turn, sub *Subscription, others bool) (messages []
 	defer s.Mu.Unlock()
 	var back []*queue.Slot
 	s.Routed.Each(func(it *queue.Slot) {
-		if it.Share != &sub.Share || it.Message == nil || it.Batch == queue.Unsaved {
+		if it.Share != sub.Share || it.Message == nil || it.Batch == queue.Unsaved {
 			return
 		}
 		unsent := it.State == queue.Pending && !it.Dup

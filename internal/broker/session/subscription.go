@@ -6,9 +6,9 @@ import "github.com/holdfast-mqtt/holdfast/internal/broker/queue"
 // Its options are guarded by the session's lock.
 type Subscription struct {
 	Session *Session
-	Filter  string      // as subscribed, $share/… included
-	Group   Group       // nil: not shared
-	Share   queue.Share // of a member of group
+	Filter  string       // as subscribed, $share/… included
+	Group   Group        // nil: not shared
+	Share   *queue.Share // of a member of group
 
 	QoS               byte
 	NoLocal           bool

@@ -45,7 +45,7 @@ func New(env *session.Env, key, filter string) *Group {
 
 // Join makes sub a member. The caller lets one goroutine at a time join or leave.
 func (g *Group) Join(sub *session.Subscription) {
-	sub.Group, sub.Share.Filter = g, sub.Filter
+	sub.Group, sub.Share = g, queue.NewShare(sub.Filter)
 	old := *g.members.Load()
 	members := append(append(make([]*session.Subscription, 0, len(old)+1), old...), sub)
 	g.members.Store(&members)
