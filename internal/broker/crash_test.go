@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
@@ -139,6 +140,78 @@ func TestCrashWhileAMemberEmptiesTheBacklog(t *testing.T) {
 			t.Errorf("crash %d: deliveries were left unfinished: %v, %v", crash, one.received, two.received)
 		}
 		n.stop()
+	}
+}
+
+// A member of a shared subscription has completed a window of messages at QoS 2 and been
+// sent the next one when the machine crashes before the end of the first is on disk. What it
+// was sent goes to no other member [MQTT-4.8.2-5], although all of it lies beyond its Receive
+// Maximum, counted from the first message that the disk has.
+func TestCrashBeforeTheEndOfAWindowIsOnDisk(t *testing.T) {
+	t.Parallel()
+	const window = 5
+	const count = 4 * window
+	fs := newCrashes()
+	disk := journaltest.NewDisk(fs)
+	n := run(t, disk, Limits{})
+	two := n.connect(mqtttest.Persistent("two"))
+	two.Subscribe("$share/group/jobs", 2)
+	two.Disconnect()
+	one := n.connect(mqtttest.Persistent("one"), mqtttest.ReceiveMaximum(window), mqtttest.HoldAcks())
+	one.Subscribe("$share/group/jobs", 2)
+	publisher := n.connect()
+	for i := range count {
+		publisher.Publish(publication{Topic: "jobs", Payload: fmt.Sprint(i), QoS: 2})
+	}
+	first := newExactlyOnce()
+	receive := func() []publication {
+		all := one.ReceiveN(window)
+		for _, m := range all {
+			first.got = append(first.got, m.Payload)
+		}
+		return all
+	}
+	completed := receive()
+	for _, m := range completed {
+		one.SendAck(mqtt.PUBREC, m.PacketID, mqtt.Success)
+		one.AwaitAck(mqtt.PUBREL, m.PacketID)
+	}
+	n.broker.WaitDurable(n.journal.Last())
+	disk.Hold()
+	for _, m := range completed {
+		one.SendAck(mqtt.PUBCOMP, m.PacketID, mqtt.Success)
+	}
+	for _, m := range receive() {
+		first.received[m.PacketID] = true
+	}
+	left := fs.clone()
+	disk.Release(nil)
+
+	n = run(t, left, Limits{})
+	second := newExactlyOnce()
+	two = n.connect(mqtttest.Persistent("two"))
+	second.run(two, func() bool { return true }) // gets what is for any member, while it is alone
+	one = n.connect(mqtttest.Persistent("one"))
+	all := func() bool {
+		byOne, done := first.finished()
+		byTwo, done2 := second.finished()
+		return byOne+byTwo >= count && done && done2
+	}
+	var members sync.WaitGroup
+	members.Go(func() { first.run(one, all) })
+	members.Go(func() { second.run(two, all) })
+	members.Wait()
+	times := map[string]int{}
+	for _, payload := range append(slices.Clone(first.got), second.got...) {
+		times[payload]++
+	}
+	for i := range count {
+		if got := times[fmt.Sprint(i)]; got != 1 {
+			t.Errorf("message %d was delivered %d times; one member got %q, the other %q", i, got, first.got, second.got)
+		}
+	}
+	if len(first.received)+len(second.received) > 0 {
+		t.Errorf("deliveries were left unfinished: %v, %v", first.received, second.received)
 	}
 }
 

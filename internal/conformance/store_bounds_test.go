@@ -36,7 +36,10 @@ func TestStoreBoundsOfNames(t *testing.T) {
 		}
 	}
 
-	for i, args := range [][]string{{"SET", "k", "v"}, {"DEL", "k"}, {"VDEL", "k", "v"}, {"STORE", "k", "v", "m", "-"}} {
+	for i, args := range [][]string{
+		{"SET", "k", "v"}, {"SET", "k", "holder", "NX", "PX", "3600000"}, {"SET", "k", "holder", "NEX", "PX", "3600000"},
+		{"DEL", "k"}, {"VDEL", "k", "v"}, {"STORE", "k", "v", "m", "-"},
+	} {
 		key := "token " + strconv.Itoa(i)
 		args[1] = key
 		served("node ID of a token", "__ft", stamp(256), args...)

@@ -91,7 +91,9 @@ func TestTransactionExtremes(t *testing.T) {
 	n := start(t, func(c *server.Config) { c.Limits.MaxPacketSize = 256 << 10 })
 	r, other := n.requester(), n.requester()
 	syntax := operationFailure(2, "syntax error")
+	malformed := operationFailure(2, "malformed timestamp")
 	long := func(n int) string { return strings.Repeat("x", n) }
+	stamp := func(node int) string { return "1:0:" + long(node) }
 	for name, tc := range map[string]struct {
 		words []string
 		want  string // of the error; empty: done
@@ -117,6 +119,15 @@ func TestTransactionExtremes(t *testing.T) {
 		"a key above its bound":            {[]string{"DEL", long(64<<10 + 1)}, syntax},
 		"a topic that is too long":         {[]string{"PUBLISH", long(65_536), "x"}, operationFailure(2, "the topic name is invalid")},
 		"a message that fills a packet":    {[]string{"PUBLISH", "out", long(200 << 10)}, ""},
+		"a token at its bound":             {[]string{"SET", "token", "v", "FT", stamp(256)}, ""},
+		"a token above its bound":          {[]string{"SET", "token1", "v", "FT", stamp(257)}, malformed},
+		"a token of 17,000 bytes":          {[]string{"SET", "token1", "v", "FT", stamp(17_000)}, malformed},
+		"a token that fills a packet":      {[]string{"SET", "token1", "v", "FT", stamp(200 << 10)}, malformed},
+		"a token of DEL at its bound":      {[]string{"DEL", "token2", "FT", stamp(256)}, ""},
+		"a token of DEL above its bound":   {[]string{"DEL", "token2", "FT", stamp(257)}, malformed},
+		"a token of DEL of 17,000 bytes":   {[]string{"DEL", "token2", "FT", stamp(17_000)}, malformed},
+		"a version above its bound":        {[]string{"IF", "k", "VER", stamp(257)}, malformed},
+		"a version of 17,000 bytes":        {[]string{"IF", "k", "VER", stamp(17_000)}, malformed},
 		"a packet identifier of 0":         {[]string{"SETTLE", "0"}, operationFailure(2, notUnderWay)},
 		"a packet identifier above all":    {[]string{"SETTLE", "65536"}, syntax},
 		"a packet identifier of 20 digits": {[]string{"SETTLE", "18446744073709551617"}, syntax},
