@@ -49,9 +49,8 @@ type Timed struct {
 // acknowledges, and the IDs of timers that it cancels, by which a refusal names them behind the
 // publishes. The bytes are used until it is prepared. Within Handle.
 func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16, cancels [][]byte) *Outbox {
-	var messages []message.Outgoing
-	var timers []delayed.Timer
-	var places, later []int
+	messages, places := make([]message.Outgoing, 0, len(publishes)), make([]int, 0, len(publishes)+len(cancels))
+	timers, later := []delayed.Timer(nil), []int(nil)
 	for i := range publishes {
 		if p := &publishes[i]; p.When.Asked {
 			timers, later = append(timers, c.timer(&p.Publish, p.When)), append(later, i)
@@ -62,7 +61,7 @@ func (c *Conn) NewOutbox(t *session.Turn, publishes []Timed, settles []uint16, c
 	if q := access.QuotaOf(c.b.may, c.Identity()); q.Limited() {
 		c.place.Rates().Add(q, len(publishes), c.b.SinceStart())
 	}
-	x := c.b.NewOutbox(t, messages, settles, func(id uint16) (settle.Delivery, bool) { return settle.Find(c.session, &c.Peer, id) })
+	x := c.b.NewOutbox(t, messages, settles, func(ids []uint16) (settle.Deliveries, int, bool) { return settle.Find(c.session, &c.Peer, ids) })
 	places = append(places, later...)
 	ends := make([]delayed.Cancel, len(cancels))
 	for i, id := range cancels {

@@ -173,7 +173,7 @@ func (e *Local) recall(st *stripe, row []byte) (*unapplied.Memo, error) {
 func (d *decision) remember(st *stripe, diskMs int64) {
 	d.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
 	d.memo = &unapplied.Memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: diskMs}}
-	d.change = st.overlay.Add(d.memoRow, d.memo, d.e.o.Memory)
+	d.change = st.overlay.Add(string(d.memoRow), d.memo, d.e.o.Memory)
 }
 
 // carryOutMemo appends a change of what is remembered, and of nothing else, to the
@@ -187,15 +187,15 @@ func (d *decision) carryOutMemo() (batch journal.Seq) {
 	return a.End(ch)
 }
 
-// settle notes that a memo's change is durable, and takes older changes out of the overlays
+// settle notes that changes of memos are durable, and takes older changes out of the overlays
 // that Pebble has by now. The committer calls it.
-func (e *Local) settle(batch journal.Seq, c unapplied.Change) {
-	e.settling.Add(batch, c)
-	e.dropApplied(settleAtOnce)
+func (e *Local) settle(batch journal.Seq, changes ...unapplied.Change) {
+	e.settling.Add(batch, changes...)
+	e.dropApplied(settleAtOnce * len(changes))
 }
 
-// settleAtOnce is how many changes settle takes out of the overlays at most: more than one,
-// so that the overlays don't grow.
+// settleAtOnce is how many changes settle takes out of the overlays at most for each that comes:
+// more than one, so that the overlays don't grow.
 const settleAtOnce = 4
 
 // dropApplied takes changes that Pebble has out of the overlays, oldest first, at most so many.
@@ -214,11 +214,5 @@ func (d *decision) appendMemo(a journal.Append) {
 		a.Delete(d.memoRow)
 		return
 	}
-	k, v := a.SetDeferred(len(d.memoRow), rows.MemoSize(&m.Memo, d.e.baseMs))
-	copy(k, d.memoRow)
-	rows.AppendMemo(v[:0], &m.Memo, d.e.baseMs)
-	if d.indexMs != 0 {
-		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], m.DiskMs, d.memoRow)
-		a.Set(d.indexRow, nil)
-	}
+	rows.WriteMemo(a, d.memoRow, &m.Memo, d.indexMs, d.e.baseMs)
 }

@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"slices"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/recall"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/table"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
@@ -44,28 +44,54 @@ type Companion interface {
 }
 
 // Txn is one transaction and the reply to it. The zero value is ready to be filled, run
-// once, and read, by one goroutine at a time.
+// once, and read, by one goroutine at a time; after Reset, again.
 type Txn struct {
 	txn.Transaction
 	Companion Companion // nil: none
 
-	d       decision   // for its clocks
-	once    []decision // for what it remembers of each of Once
+	d       decision // for its clocks, and of one write after the other
 	world   txn.World
 	out     txn.Outcome
 	keys    []txnKey // one for each of Keys
 	shards  []uint32 // of them, each once, in order
 	stripes []uint32
+	once    recall.Messages
 	seen    journal.Seq // the last batch of what was looked at
 }
 
 // txnKey is where a key is, and what there is of it.
 type txnKey struct {
-	sh     *shard
-	hash   uint64
-	stored statestore.Entry
-	owner  uint32
+	sh      *shard
+	hash    uint64
+	stored  statestore.Entry
+	owner   uint32
+	looksUp bool // what is remembered of its messages
 }
+
+// maxKeptTxn is how many operations of one kind a Txn may have had that is used again.
+const maxKeptTxn = 256
+
+// Reset empties it, and keeps what it has in memory, so that it can be used again. It returns false
+// if that is not worth it.
+func (x *Txn) Reset() bool {
+	if max(cap(x.Keys), cap(x.Once), cap(x.Publishes), cap(x.Settles), cap(x.Cancels)) > maxKeptTxn {
+		return false
+	}
+	x.Transaction.Reset()
+	x.out.Reset()
+	x.d.clear()
+	x.once.Reset()
+	clear(x.keys)
+	clear(x.world.Cells)
+	clear(x.world.Once)
+	clear(x.world.Made)
+	x.Companion, x.seen = nil, 0
+	x.keys, x.shards, x.stripes = x.keys[:0], x.shards[:0], x.stripes[:0]
+	return true
+}
+
+// again returns a slice of n zero elements, in the memory of s if that is enough.
+func again[T any](s []T, n int) []T { return append(s[:0], make([]T, n)...) }
 
 // Reply is what Transact has left.
 func (x *Txn) Reply() *statestore.Reply { return &x.out.Reply }
@@ -94,24 +120,26 @@ func (s *session) Transact(x *Txn) Wait {
 
 // find finds the places of the keys.
 func (x *Txn) find(e *Local) {
-	x.keys = make([]txnKey, len(x.Keys))
-	looksUp := make([]bool, len(x.Keys))
+	x.keys = again(x.keys, len(x.Keys))
 	for i := range x.Once {
-		looksUp[x.Once[i].Key] = true
+		x.keys[x.Once[i].Key].looksUp = true
 	}
-	for _, c := range x.Conditions {
-		looksUp[c.Key] = looksUp[c.Key] || c.Check == txn.MadeBy
+	for i := range x.Conditions {
+		if c := &x.Conditions[i]; c.Check == txn.MadeBy {
+			x.keys[c.Key].looksUp = true
+		}
 	}
 	for i, key := range x.Keys {
 		k := &x.keys[i]
 		k.sh, k.hash = e.shard(key)
 		x.shards = append(x.shards, uint32(k.hash%shardCount))
-		if len(x.Publishes) > 0 || looksUp[i] {
+		if len(x.Publishes) > 0 || k.looksUp {
 			x.stripes = append(x.stripes, uint32(k.hash%stripeCount))
 		}
 	}
-	x.shards = slices.Compact(slices.Sorted(slices.Values(x.shards)))
-	x.stripes = slices.Compact(slices.Sorted(slices.Values(x.stripes)))
+	slices.Sort(x.shards)
+	slices.Sort(x.stripes)
+	x.shards, x.stripes = slices.Compact(x.shards), slices.Compact(x.stripes)
 }
 
 // transact does what needs the stripes.
@@ -159,7 +187,7 @@ func (s *session) transact(x *Txn) (wait Wait) {
 // recall looks up the messages that the transaction names. It returns the operation whose
 // message cannot be read, 0 if there is none. The stripes are held.
 func (x *Txn) recall(e *Local) (failed int) {
-	x.world.Made = make([]*statestore.Memo, len(x.Conditions))
+	x.world.Made = again(x.world.Made, len(x.Conditions))
 	find := func(d *decision, key int, message []byte) (*unapplied.Memo, bool) {
 		d.memoRow = rows.AppendMemoRow(d.memoRow[:0], x.Keys[key], message)
 		found, err := e.recall(&e.stripes[x.keys[key].hash%stripeCount], d.memoRow)
@@ -179,65 +207,20 @@ func (x *Txn) recall(e *Local) (failed int) {
 			x.world.Made[i] = found.Known()
 		}
 	}
-	return x.recallOnce(e)
-}
-
-// recallOnce looks up the messages of ONCE: first in the overlays, and then those that are not
-// there in the database, all of them by one iterator. In this order none is missed: nothing joins
-// an overlay while the stripes are held, and what has left one was applied before.
-func (x *Txn) recallOnce(e *Local) (failed int) {
-	x.once, x.world.Once = make([]decision, len(x.Once)), make([]*statestore.Memo, len(x.Once))
-	size := 0
-	for i := range x.Once {
-		size += rows.MaxMemoRow(x.Keys[x.Once[i].Key], x.Once[i].Message)
-	}
-	room := make([]byte, 0, size)
-	probed := make([]int, 0, len(x.Once))
-	for i := range x.Once {
-		o, d := &x.Once[i], &x.once[i]
-		start := len(room)
-		room = rows.AppendMemoRow(room, x.Keys[o.Key], o.Message)
-		d.e, d.memoRow = e, room[start:len(room):len(room)]
-		if m := e.stripes[x.keys[o.Key].hash%stripeCount].overlay.Find(d.memoRow); m != nil {
-			x.found(i, m)
-		} else {
-			probed = append(probed, i)
-		}
-	}
-	if len(probed) == 0 {
-		return 0
-	}
-	slices.SortFunc(probed, func(i, j int) int { return bytes.Compare(x.once[i].memoRow, x.once[j].memoRow) })
-	wanted := make([][]byte, len(probed))
-	for n, i := range probed {
-		wanted[n] = x.once[i].memoRow
-	}
-	var unreadable error
-	err := e.journal.ProbeAll(wanted, func(n int, value []byte) {
-		m, err := unapplied.DecodeMemo(bytes.Clone(value), e.baseMs)
-		if err != nil && unreadable == nil {
-			unreadable, failed = err, x.Once[probed[n]].Op
-		} else if err == nil {
-			x.found(probed[n], m)
-		}
+	x.world.Once = again(x.world.Once, len(x.Once))
+	failed, err := x.once.Find(&x.Transaction, x.overlays(e), e.journal, e.baseMs, func(i int, m *unapplied.Memo) {
+		x.seen = max(x.seen, m.LastBatch())
+		x.world.Once[i] = m.Known()
 	})
 	if err != nil {
-		unreadable, failed = err, x.Once[probed[0]].Op
-	}
-	if unreadable != nil {
-		e.o.Logger.Error("what is remembered of a message cannot be read", "operation", failed, "error", unreadable)
+		e.o.Logger.Error("what is remembered of a message cannot be read", "operation", failed, "error", err)
 	}
 	return failed
 }
 
-// found notes what is remembered of the message of a ONCE.
-func (x *Txn) found(i int, m *unapplied.Memo) {
-	d := &x.once[i]
-	x.seen = max(x.seen, m.LastBatch())
-	x.world.Once[i], d.before = m.Known(), m.Known()
-	if d.before != nil {
-		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], m.DiskMs, d.memoRow)
-	}
+// overlays finds the overlay of a key.
+func (x *Txn) overlays(e *Local) func(key int) *unapplied.Overlay {
+	return func(key int) *unapplied.Overlay { return &e.stripes[x.keys[key].hash%stripeCount].overlay }
 }
 
 // judge runs the rules. If they say that all is to be done, and it is to take effect, the
@@ -245,7 +228,7 @@ func (x *Txn) found(i int, m *unapplied.Memo) {
 func (s *session) judge(x *Txn, takeEffect bool) {
 	e, d := s.e, &x.d
 	d.look()
-	x.world.Cells = make([]txn.Cell, len(x.keys))
+	x.world.Cells = again(x.world.Cells, len(x.keys))
 	x.world.RecordCost = table.Cost
 	own := d.boundsOf(s)
 	e.mu.Lock()
@@ -272,9 +255,7 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 			}
 		}
 		for i, memo := range x.out.Memos {
-			x.once[i].env, x.once[i].res.Memo = d.env, memo
-			x.once[i].placeMemo()
-			x.once[i].countMemo()
+			e.quota.Remembered.Add(x.once.Place(i, memo, max(d.indexDeadline(memo), e.sweptMs)))
 		}
 	}
 	e.mu.Unlock()
@@ -287,13 +268,10 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 // rows of the Companion. The shards are locked.
 func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 	e, d := s.e, &x.d
-	all := &together{}
-	for i := range x.once {
-		once := &x.once[i]
-		once.remember(&e.stripes[x.keys[x.Once[i].Key].hash%stripeCount], once.indexMs)
-		ch := e.newChange()
-		ch.unapplied = once.change
-		all.changes = append(all.changes, ch)
+	all := &together{e: e}
+	var memos []unapplied.Memo
+	if len(x.Once) > 0 { // before they are appended: they may be complete before the append returns
+		memos, all.unapplied = x.once.Remember(&x.Transaction, x.out.Memos, x.overlays(e), e.o.Memory)
 	}
 	changed := false
 	for i := range x.Writes {
@@ -303,7 +281,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		}
 	}
 	wait.Asked = all.requester != nil
-	if !changed && len(x.once) == 0 && !hasRows {
+	if !changed && len(memos) == 0 && !hasRows {
 		return wait // nothing has changed
 	}
 	a := e.journal.Begin()
@@ -314,9 +292,10 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 			rows.Write(a, d.row, res.Entry, d.diskDeadline(res.Entry))
 		}
 	}
-	for i := range x.once {
-		x.once[i].memo.Batch = wait.Batch
-		x.once[i].appendMemo(a)
+	for i := range memos {
+		memos[i].Batch = wait.Batch
+		e.tally.Add(wait.Batch, x.once.Counts(i))
+		x.once.Append(a, i, &memos[i], e.baseMs)
 	}
 	if hasRows {
 		x.Companion.Append(a)
@@ -373,13 +352,18 @@ func (s *session) settleKeys(x *Txn, batch journal.Seq) {
 
 // together are the changes of one transaction, as one waiter of the journal.
 type together struct {
+	e         *Local
 	changes   []*change
+	unapplied []unapplied.Change
 	requester journal.Waiter // nil: no key that was written is watched
 }
 
 // Durable implements journal.Waiter: in the order of [change.Durable], with the changes of
 // all keys in each of its steps.
 func (t *together) Durable(batch journal.Seq) {
+	if len(t.unapplied) > 0 {
+		t.e.settle(batch, t.unapplied...)
+	}
 	for _, ch := range t.changes {
 		ch.tellOwn(batch)
 	}

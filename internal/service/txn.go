@@ -1,6 +1,8 @@
 package service
 
 import (
+	"sync"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -10,14 +12,42 @@ import (
 
 // transact runs a TXN (protocol, section 12), whose verb has been read, and answers.
 func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
-	x := new(engine.Txn)
+	x := transactions.Get().(*transaction)
+	ep.run(t, p, q, x)
+	if x.reset() {
+		transactions.Put(x)
+	}
+}
+
+// transaction is a TXN, and the memory that it takes to run it.
+type transaction struct {
+	engine.Txn
+	publishes []broker.Timed
+	packets   []byte // of the publishes
+	settles   []uint16
+}
+
+// transactions are there to be used again.
+var transactions = sync.Pool{New: func() any { return new(transaction) }}
+
+// maxKeptPackets is how many bytes of packets a transaction has at most that is used again.
+const maxKeptPackets = 256 << 10
+
+// reset drops what the transaction refers to. It returns false if it is not to be used again.
+func (x *transaction) reset() bool {
+	clear(x.publishes)
+	return x.Reset() && cap(x.packets) <= maxKeptPackets
+}
+
+// run runs a TXN, and answers.
+func (ep *endpoint) run(t *broker.Turn, p *mqtt.Publish, q *request, x *transaction) {
 	ep.conn.BeginDecoding()
 	refused := protocol.ParseTxn(p.Payload, protocol.TxnLimits{MaxKey: ep.sv.maxKey, MaxOperations: ep.sv.maxTxn}, &x.Transaction)
 	x.Stamp(protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, q.dialect.TimeProperty)),
 		protocol.ParseStamp(mqtt.FindUserProp(p.Props.Raw, q.dialect.TokenProperty)))
 	ep.conn.EndDecoding()
 	if refused.Fault == statestore.None {
-		if op := ep.denied(x); op != 0 {
+		if op := ep.denied(&x.Txn); op != 0 {
 			refused = protocol.TxnFault{Op: op, Fault: statestore.NotAuthorized}
 		}
 	}
@@ -32,7 +62,7 @@ func (ep *endpoint) transact(t *broker.Turn, p *mqtt.Publish, q *request) {
 		return
 	}
 	t.Worked += len(x.Keys) + len(x.Publishes) + len(x.Once) + len(x.Cancels)
-	wait := ep.session.Transact(x)
+	wait := ep.session.Transact(&x.Txn)
 	reply := x.Reply()
 	if c, ok := x.Companion.(*companion); ok && len(x.Cancels) > 0 && reply.Kind == statestore.Transacted && reply.Count == statestore.Committed {
 		reply.Ended = c.ended()

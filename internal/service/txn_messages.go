@@ -1,6 +1,8 @@
 package service
 
 import (
+	"slices"
+
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -73,30 +75,31 @@ func (c *companion) Withdraw() { c.outbox.Withdraw() }
 
 // accompany gives the transaction its companion, if it publishes, acknowledges or cancels. The
 // fault is that of a message which nothing may publish, or of a timer that two operations have.
-func (ep *endpoint) accompany(t *broker.Turn, x *engine.Txn) (refused protocol.TxnFault) {
+func (ep *endpoint) accompany(t *broker.Turn, x *transaction) (refused protocol.TxnFault) {
 	if len(x.Publishes)+len(x.Settles)+len(x.Cancels) == 0 {
 		return protocol.TxnFault{}
 	}
-	publishes := make([]broker.Timed, len(x.Publishes))
-	packets := make([]byte, 0, sizeOf(x.Publishes))
+	publishes := slices.Grow(x.publishes[:0], len(x.Publishes))[:len(x.Publishes)]
+	packets := slices.Grow(x.packets[:0], sizeOf(x.Publishes))
+	x.publishes, x.packets = publishes, packets
 	for i := range x.Publishes {
-		publishes[i].Bounds = t.Publish.Bounds
+		publishes[i] = broker.Timed{Publish: mqtt.Publish{Bounds: t.Publish.Bounds}}
 		if f, b := ep.compose(&publishes[i], &x.Publishes[i], &packets); f != statestore.None {
 			return protocol.TxnFault{Op: x.Publishes[i].Op, Fault: f, Bound: b}
 		}
 	}
-	if op := timerTwice(x, publishes); op != 0 {
+	if op := timerTwice(&x.Txn, publishes); op != 0 {
 		return protocol.TxnFault{Op: op, Fault: statestore.TimerTwice}
 	}
-	ids := make([]uint16, len(x.Settles))
+	ids, cancels := x.settles[:0], make([][]byte, len(x.Cancels))
 	for i := range x.Settles {
-		ids[i] = x.Settles[i].PacketID
+		ids = append(ids, x.Settles[i].PacketID)
 	}
-	cancels := make([][]byte, len(x.Cancels))
 	for i := range x.Cancels {
 		cancels[i] = x.Cancels[i].ID
 	}
-	x.Companion = &companion{ep.conn.NewOutbox(t, publishes, ids, cancels), x}
+	x.settles = ids
+	x.Companion = &companion{ep.conn.NewOutbox(t, publishes, ids, cancels), &x.Txn}
 	return protocol.TxnFault{}
 }
 

@@ -44,8 +44,8 @@ type Outbox struct {
 	timer   [2][]byte       // keys of the rows of the timer whose message this is; nil: it is none's
 
 	ids      []uint16 // packet identifiers of the deliveries to be acknowledged
-	find     func(id uint16) (settle.Delivery, bool)
-	settling []settle.Delivery
+	find     func(ids []uint16) (found settle.Deliveries, missing int, ok bool)
+	settling settle.Deliveries
 }
 
 // Refusal says why an Outbox can't be prepared.
@@ -70,10 +70,10 @@ var refusals = [...]Refusal{
 }
 
 // NewOutbox takes messages, which it completes, and packet identifiers of deliveries to be
-// acknowledged, with a function that finds these. The bytes of the messages are used until
-// Prepare returns. The turn is that of the goroutine that calls Prepare, Append, Commit and
+// acknowledged, with a function that finds these. Identifiers and the bytes of
+// the messages are used until Prepare returns. The turn is that of the goroutine that calls Prepare, Append, Commit and
 // Withdraw.
-func (rt *Router) NewOutbox(t *session.Turn, messages []message.Outgoing, settles []uint16, find func(id uint16) (settle.Delivery, bool)) *Outbox {
+func (rt *Router) NewOutbox(t *session.Turn, messages []message.Outgoing, settles []uint16, find func(ids []uint16) (settle.Deliveries, int, bool)) *Outbox {
 	return &Outbox{rt: rt, t: t, messages: messages, held: rt.NewHeld(), ids: settles, find: find}
 }
 
@@ -100,13 +100,12 @@ func (x *Outbox) place(i int) int {
 // which, from 0, and nothing is changed; otherwise whether there are rows to append. Only
 // stripes of keys may be locked.
 func (x *Outbox) Prepare() (hasRows bool, refused int, why Refusal) {
-	for i, id := range x.ids {
-		st, ok := x.find(id)
-		if !ok {
-			return false, i, NotUnderWay
+	if len(x.ids) > 0 {
+		var ok bool
+		if x.settling, refused, ok = x.find(x.ids); !ok {
+			return false, refused, NotUnderWay
 		}
-		x.settling = append(x.settling, st)
-		hasRows = hasRows || st.HasRow()
+		x.ids, hasRows = nil, x.settling.HaveRows()
 	}
 	x.rt.Commit(x.t, nil) // what the turn has left of other messages gets a batch of its own
 	if refused, why = x.setTimers(); why != NotRefused {
@@ -247,9 +246,7 @@ func (x *Outbox) hold(matches []*session.Subscription, i int, o *message.Outgoin
 
 // Append appends the rows.
 func (x *Outbox) Append(a journal.Append) {
-	for i := range x.settling {
-		x.settling[i].Append(a)
-	}
+	x.settling.Append(a)
 	x.held.Append(x.t, a)
 	if x.change != nil {
 		x.change.Append(a)
@@ -283,15 +280,13 @@ func (x *Outbox) Commit(batch journal.Seq) (later journal.Seq) {
 	if x.change != nil {
 		x.change.Commit(batch)
 	}
-	for i := range x.settling {
-		x.settling[i].Commit(x.t, batch)
-	}
+	x.settling.Commit(batch)
 	later = x.held.Commit(x.t, batch)
 	if x.change != nil && x.change.Looked > max(batch, later) {
 		later = x.change.Looked // the reply says whether there were such timers; without rows batch may be earlier
 	}
 	x.done()
-	if len(x.settling) > 0 {
+	if x.settling.Len() > 0 {
 		x.t.WhenFlushed((&places{x.rt, x.settling, max(batch, later)}).await)
 	}
 	if !x.rt.Journal.Await(batch, x) {
@@ -350,7 +345,7 @@ func (x *Outbox) finish() {
 // waits for that as well, or is in the output.
 type places struct {
 	rt       *Router
-	settling []settle.Delivery
+	settling settle.Deliveries
 	batch    journal.Seq
 }
 
@@ -367,8 +362,4 @@ func (p *places) Durable(journal.Seq) {
 	p.rt.UnlockDeferred()
 }
 
-func (p *places) giveBack(t *session.Turn) {
-	for i := range p.settling {
-		p.settling[i].ReturnPlace(t)
-	}
-}
+func (p *places) giveBack(t *session.Turn) { p.settling.ReturnPlaces(t) }

@@ -1,5 +1,5 @@
 // Package settle has deliveries that a transaction of their client acknowledges, in place of
-// a PUBACK. Package routing calls it, with the rest of the transaction.
+// PUBACKs. Package routing calls it, with the rest of the transaction.
 package settle
 
 import (
@@ -10,85 +10,110 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
-// Delivery is a QoS 1 delivery that a transaction of the session's client acknowledges: the
-// deletion of its row goes in the batch of the transaction. The delivery ends with Commit,
-// as by a PUBACK. Its place in the client's Receive Maximum is free later: when the batch is
-// durable, and the client has been sent the reply to the transaction (ReturnPlace), since
-// until then the client cannot know that it may be sent one message more.
-type Delivery struct {
+// Deliveries are QoS 1 deliveries that a transaction of the session's client acknowledges: the
+// deletions of their rows go in the batch of the transaction. The deliveries end with Commit,
+// as by PUBACKs. Their places in the client's Receive Maximum are free later: when the batch is
+// durable, and the client has been sent the reply to the transaction (ReturnPlaces), since
+// until then the client cannot know that it may be sent more messages. The zero value has none.
+type Deliveries struct {
 	session *session.Session
 	peer    *peer.Peer
-	seq     uint64
-	id      uint16
-	row     []byte // its key; nil: it has none
+	each    []delivery
+	rows    bool  // one of them has a row
+	places  int32 // that ReturnPlaces returns
 }
 
-// Find finds the delivery that connection c has been sent with a packet identifier and
-// has not acknowledged. ok is false if there is none at QoS 1. The caller is the connection's
-// reader, so no PUBACK, and no other transaction, ends the delivery before Commit.
-func Find(s *session.Session, c *peer.Peer, id uint16) (d Delivery, ok bool) {
+type delivery struct {
+	seq uint64
+	sid uint64 // of the session, in the key of the row; 0: there is no row
+	id  uint16
+}
+
+// Find finds the deliveries that connection c has been sent with these packet identifiers and
+// has not acknowledged. ok is false if there is none at QoS 1 for one of them, from 0. The caller is
+// the connection's reader, so no PUBACK, and no other transaction, ends a delivery before Commit.
+func Find(s *session.Session, c *peer.Peer, ids []uint16) (d Deliveries, missing int, ok bool) {
+	d = Deliveries{session: s, peer: c, each: make([]delivery, 0, len(ids))}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.Peer != c || id == 0 || id >= queue.DirectBase {
-		return d, false
+	for i, id := range ids {
+		if s.Peer != c || id == 0 || id >= queue.DirectBase {
+			return Deliveries{}, i, false
+		}
+		it := s.Routed.Find(id)
+		if it == nil || it.QoS != 1 || it.State != queue.Sent {
+			return Deliveries{}, i, false
+		}
+		one := delivery{seq: it.Seq, id: id}
+		if it.Saved && s.SID != 0 {
+			one.sid, d.rows = s.SID, true
+		}
+		d.each = append(d.each, one)
 	}
-	it := s.Routed.Find(id)
-	if it == nil || it.QoS != 1 || it.State != queue.Sent {
-		return d, false
-	}
-	d = Delivery{session: s, peer: c, seq: it.Seq, id: id}
-	if it.Saved && s.SID != 0 {
-		d.row = rows.QueueKey(s.SID, it.Seq)
-	}
-	return d, true
+	return d, 0, true
 }
 
-// Append appends the deletion of the row.
-func (d *Delivery) Append(a journal.Append) {
-	if d.row != nil {
-		a.Delete(d.row)
+// Len is how many there are.
+func (d *Deliveries) Len() int { return len(d.each) }
+
+// HaveRows says whether there are rows to delete.
+func (d *Deliveries) HaveRows() bool { return d.rows }
+
+// Append appends the deletions of the rows.
+func (d *Deliveries) Append(a journal.Append) {
+	var key []byte
+	for i := range d.each {
+		if one := &d.each[i]; one.sid != 0 {
+			key = rows.AppendQueueKey(key[:0], one.sid, one.seq)
+			a.Delete(key)
+		}
 	}
 }
 
-// HasRow says whether there is a row to delete.
-func (d *Delivery) HasRow() bool { return d.row != nil }
-
-// Commit ends the delivery; the deletion of its row is in the batch. No lock of a session is
+// Commit ends the deliveries; the deletions of their rows are in the batch. No lock of a session is
 // held.
-func (d *Delivery) Commit(t *session.Turn, batch journal.Seq) {
+func (d *Deliveries) Commit(batch journal.Seq) {
+	if len(d.each) == 0 {
+		return
+	}
 	s := d.session
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	q := &s.Routed
-	it := q.Strays[d.id]
-	switch {
-	case it == nil || it.Seq != d.seq:
-		it = q.SlotAt(d.seq)
-	case d.row != nil:
-		q.Cooling = append(q.Cooling, queue.Cooling{ID: d.id, Batch: batch})
+	for i := range d.each {
+		one := &d.each[i]
+		it := q.Strays[one.id]
+		switch {
+		case it == nil || it.Seq != one.seq:
+			it = q.SlotAt(one.seq)
+		case one.sid != 0:
+			q.Cooling = append(q.Cooling, queue.Cooling{ID: one.id, Batch: batch})
+		}
+		if s.Ended || it == nil || it.Seq != one.seq || it.State != queue.Sent {
+			continue // the session has ended, or the client come back, and acknowledged it
+		}
+		if it.Counted && s.Peer == d.peer {
+			it.Counted = false // ReturnPlaces uncounts it
+			d.places++
+		}
+		s.Remove(q, it)
 	}
-	if s.Ended || it == nil || it.Seq != d.seq || it.State != queue.Sent {
-		return // the session has ended, or the client come back, and acknowledged it
-	}
-	if it.Counted && s.Peer == d.peer {
-		it.Counted = false // ReturnPlace uncounts it
-	} else {
-		d.peer = nil
-	}
-	s.Remove(q, it)
 	q.Trim()
 }
 
-// ReturnPlace lets the client be sent one message more. It is to be called when a turn is
+// ReturnPlaces lets the client be sent as many messages more. It is to be called when a turn is
 // flushed (Turn.WhenFlushed). No lock of a session is held.
-func (d *Delivery) ReturnPlace(t *session.Turn) {
+func (d *Deliveries) ReturnPlaces(t *session.Turn) {
+	if d.places == 0 {
+		return
+	}
 	s := d.session
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if d.peer == nil || s.Peer != d.peer {
+	if s.Peer != d.peer {
 		return // another connection begins with none counted
 	}
-	s.Inflight--
+	s.Inflight -= d.places
 	s.Pump(t)
 	t.MarkDirty(s.Peer)
 	t.Feed = append(t.Feed, s) // there is room for what waits elsewhere

@@ -294,6 +294,18 @@ func AppendMemo(dst []byte, m *Memo, run int64) []byte {
 	return append(dst, m.What.Context...)
 }
 
+// WriteMemo appends the row of a memo to the journal, and its row of the index unless indexMs is 0.
+// run is as for AppendMemo.
+func WriteMemo(a journal.Append, row []byte, m *Memo, indexMs, run int64) {
+	k, v := a.SetDeferred(len(row), MemoSize(m, run))
+	copy(k, row)
+	AppendMemo(v[:0], m, run)
+	if indexMs != 0 {
+		k, _ = a.SetDeferred(indexHead+len(row)-len(MemoPrefix), 0)
+		AppendIndexRow(k[:0], m.DiskMs, row)
+	}
+}
+
 // DecodeMemo makes views of b.
 func DecodeMemo(b []byte, run int64) (m Memo, err error) {
 	if len(b) < memoFixedFields {

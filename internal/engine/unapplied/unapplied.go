@@ -66,8 +66,8 @@ func (o *Overlay) Len() int {
 
 // Add puts a change in place of the one of the same row, if there is one, and charges it to
 // pool until it leaves by a Queue.
-func (o *Overlay) Add(row []byte, m *Memo, pool *memory.Pool) Change {
-	c := Change{overlay: o, row: string(row), memo: m, cost: costOf(row, m)}
+func (o *Overlay) Add(row string, m *Memo, pool *memory.Pool) Change {
+	c := Change{overlay: o, row: row, memo: m, cost: costOf(row, m)}
 	pool.Charge(memory.Remembered, c.cost)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *Change) drop() {
 
 // costOf is what a change in an overlay is charged with: its bytes, and about what it takes
 // besides.
-func costOf(row []byte, m *Memo) int64 {
+func costOf(row string, m *Memo) int64 {
 	cost := int64(len(row)) + 300
 	if m.What != nil {
 		cost += int64(len(m.What.State) + len(m.What.Context))
@@ -121,40 +121,47 @@ type item struct {
 	change Change
 }
 
-// Add adds a change that rides in a batch, which is no earlier than that of the last Add.
-func (q *Queue) Add(batch journal.Seq, c Change) {
+// Add adds changes that ride in a batch, which is no earlier than that of the last Add.
+func (q *Queue) Add(batch journal.Seq, changes ...Change) {
 	q.mu.Lock()
-	q.items = append(q.items, item{batch, c})
+	for _, c := range changes {
+		q.items = append(q.items, item{batch, c})
+	}
 	q.mu.Unlock()
 }
 
 // Drop takes changes that the database has, up to the batch applied, out of their overlays,
 // oldest first, at most so many.
 func (q *Queue) Drop(applied journal.Seq, most int, pool *memory.Pool) {
-	for range most {
-		c, ok := q.take(applied)
-		if !ok {
+	var room [64]Change
+	for most > 0 {
+		taken := q.take(applied, room[:0:min(most, len(room))])
+		if len(taken) == 0 {
 			return
 		}
-		c.drop()
-		pool.Credit(memory.Remembered, c.cost)
+		most -= len(taken)
+		cost := int64(0)
+		for i := range taken {
+			taken[i].drop()
+			cost += taken[i].cost
+		}
+		pool.Credit(memory.Remembered, cost)
 	}
 }
 
-// take takes the oldest change out if its batch is applied; false: there is none.
-func (q *Queue) take(applied journal.Seq) (c Change, ok bool) {
+// take takes the oldest changes out whose batches are applied, as many as fit in taken.
+func (q *Queue) take(applied journal.Seq, taken []Change) []Change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.from == len(q.items) || q.items[q.from].batch > applied {
-		return c, false
+	for len(taken) < cap(taken) && q.from < len(q.items) && q.items[q.from].batch <= applied {
+		taken = append(taken, q.items[q.from].change)
+		q.items[q.from] = item{}
+		q.from++
 	}
-	c = q.items[q.from].change
-	q.items[q.from] = item{}
-	q.from++
 	if 2*q.from >= len(q.items) {
 		n := copy(q.items, q.items[q.from:])
 		clear(q.items[n:])
 		q.items, q.from = q.items[:n], 0
 	}
-	return c, true
+	return taken
 }

@@ -28,8 +28,8 @@ func TestChangesLeaveWhenTheyAreApplied(t *testing.T) {
 			t.Errorf("row %s: %v, want %v", row, got, want)
 		}
 	}
-	q.Add(1, o.Add([]byte("1"), a, pool))
-	q.Add(2, o.Add([]byte("2"), b, pool))
+	q.Add(1, o.Add("1", a, pool))
+	q.Add(2, o.Add("2", b, pool))
 	charged := pool.UsedBy(memory.Remembered)
 	if charged <= 0 {
 		t.Errorf("%d bytes are charged for two changes", charged)
@@ -37,7 +37,7 @@ func TestChangesLeaveWhenTheyAreApplied(t *testing.T) {
 	q.Drop(0, 9, pool)
 	want("1", a)
 	want("2", b)
-	q.Add(3, o.Add([]byte("1"), newer, pool))
+	q.Add(3, o.Add("1", newer, pool))
 	q.Drop(2, 1, pool)
 	want("1", newer)
 	want("2", b)
@@ -58,12 +58,12 @@ func TestQueue(t *testing.T) {
 	take := func(applied int, want ...string) {
 		t.Helper()
 		for _, w := range want {
-			if got, ok := q.take(journal.Seq(applied)); !ok || got.row != w {
-				t.Errorf("%q, %v; want %q", got.row, ok, w)
+			if got := q.take(journal.Seq(applied), make([]Change, 0, 1)); len(got) != 1 || got[0].row != w {
+				t.Errorf("%v; want %q", got, w)
 			}
 		}
-		if got, ok := q.take(journal.Seq(applied)); ok {
-			t.Errorf("%q is left", got.row)
+		if got := q.take(journal.Seq(applied), make([]Change, 0, 1)); len(got) > 0 {
+			t.Errorf("%q is left", got[0].row)
 		}
 	}
 	add := func(batch journal.Seq, row string) { q.Add(batch, Change{row: row}) }
@@ -80,8 +80,8 @@ func TestQueue(t *testing.T) {
 	}
 	take(3, "d", "e")
 	for i := range 1000 {
-		if got, ok := q.take(4); !ok || got.row != fmt.Sprint(i) {
-			t.Fatalf("%d: %q, %v", i, got.row, ok)
+		if got := q.take(4, make([]Change, 0, 1)); len(got) != 1 || got[0].row != fmt.Sprint(i) {
+			t.Fatalf("%d: %v", i, got)
 		}
 	}
 	if n := len(q.items); n != 0 {

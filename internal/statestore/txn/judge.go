@@ -22,12 +22,16 @@ type World struct {
 	RecordCost int64              // bytes of memory that a new key takes besides its own and its value's
 }
 
-// Outcome is what was decided. It may be reused for the next transaction.
+// Outcome is what was decided. It may be reused for the next transaction, when what it refers to, but
+// for the memos, is not needed any more.
 type Outcome struct {
 	Reply   statestore.Reply
 	Results []statestore.Result // if Committed: one for each write. Good until the Outcome is used again
 	Last    hlc.Timestamp       // the last version issued, now
-	Memos   []*statestore.Memo  // if Committed: what is remembered now, one for each Once
+	Memos   []*statestore.Memo  // if Committed: what is remembered now, one for each Once. They are immutable, and may be kept
+
+	values []statestore.PageValue // for Reply
+	wrote  []int32                // for each key the number of its write, from 1; 0: none
 }
 
 // Committed says whether the transaction is to be carried out: all of Results, and Memos.
@@ -42,7 +46,7 @@ func (out *Outcome) Committed() bool {
 // ONCE in their order, if a message is remembered already; the conditions in their order; the writes
 // in their order, each as a single command would be refused.
 func Judge(t *Transaction, w *World, out *Outcome) {
-	out.Reply, out.Memos, out.Last = statestore.Reply{}, nil, w.Env.Last
+	out.Reply, out.Memos, out.Last = statestore.Reply{}, out.Memos[:0], w.Env.Last
 	if len(t.Once) > 0 {
 		if f := statestore.JudgeTime(t.Time, &w.Env); f != statestore.None {
 			out.refuse(t.Once[0].Op, f, statestore.NoBound)
@@ -80,6 +84,13 @@ func Judge(t *Transaction, w *World, out *Outcome) {
 	if out.write(t, w) && out.remember(t, w) {
 		out.commit(t, w)
 	}
+}
+
+// Reset drops what it refers to. What it has in memory is used again.
+func (out *Outcome) Reset() {
+	clear(out.Results)
+	clear(out.Memos)
+	out.Reply, out.Results, out.Memos = statestore.Reply{}, out.Results[:0], out.Memos[:0]
 }
 
 // refuse makes the reply an error about one operation.
@@ -134,11 +145,19 @@ func (out *Outcome) write(t *Transaction, w *World) bool {
 // version that the transaction has made of their key, or if it writes other keys only, with a
 // version that no key has. False: there is no room.
 func (out *Outcome) remember(t *Transaction, w *World) bool {
+	if len(t.Once) == 0 {
+		return true
+	}
 	taken := int64(0)
+	out.wrote = append(out.wrote[:0], make([]int32, len(t.Keys))...)
+	for i := range t.Writes {
+		out.wrote[t.Writes[i].Key] = int32(i + 1)
+	}
+	memos := make([]statestore.Memo, len(t.Once)) // together: they are forgotten together
 	for i := range t.Once {
-		o := &t.Once[i]
+		o, memo := &t.Once[i], &memos[i]
 		room := &w.Cells[o.Key].Room
-		memo := &statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
+		*memo = statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
 		name := len(t.Keys[o.Key]) + len(o.Message)
 		grown := memo.Size(name) - w.Once[i].Size(name) // one whose time has come counts until it is gone
 		taken += grown
@@ -150,10 +169,8 @@ func (out *Outcome) remember(t *Transaction, w *World) bool {
 			out.refuse(o.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
 			return false
 		}
-		for j := range t.Writes {
-			if res := &out.Results[j]; t.Writes[j].Key == o.Key && res.Changed {
-				memo.Version = made(res)
-			}
+		if n := out.wrote[o.Key]; n > 0 && out.Results[n-1].Changed {
+			memo.Version = made(&out.Results[n-1])
 		}
 		if memo.Version.IsZero() {
 			out.Last = hlc.Next(uint64(max(0, w.Env.WallMs)), out.Last, t.Time.At, w.Env.Node)
@@ -175,7 +192,8 @@ func (out *Outcome) commit(t *Transaction, w *World) {
 			out.Reply.KeepMs = ms
 		}
 	}
-	out.Reply.Values = make([]statestore.PageValue, len(t.Writes))
+	out.values = append(out.values[:0], make([]statestore.PageValue, len(t.Writes))...)
+	out.Reply.Values = out.values
 	for i := range out.Results {
 		if res := &out.Results[i]; res.Changed {
 			out.Reply.Values[i].Version = made(res)

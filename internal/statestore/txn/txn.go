@@ -10,6 +10,7 @@ package txn
 
 import (
 	"bytes"
+	"hash/maphash"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -103,83 +104,89 @@ type Transaction struct {
 	Time  statestore.Stamp // __ts
 	Token statestore.Stamp // __ft: of each write that has no token of its own
 
-	user   [][2][]byte         // those of all messages
-	places map[string]place    // of keys
-	once   map[onceOf]struct{} // the messages of Once, if there are several
-}
-
-// onceOf is a message under a key.
-type onceOf struct {
-	key     int
-	message string
+	user     [][2][]byte // those of all messages
+	places   []place     // of Keys, one for each
+	byKey    index       // of Keys
+	byOnce   index       // of Once
+	byPacket index       // of Settles
 }
 
 // place is what the transaction has for a key so far.
-type place struct {
-	key                  int
-	conditioned, written bool
+type place struct{ conditioned, written bool }
+
+// Reset empties it. What it has in memory is used again.
+func (t *Transaction) Reset() {
+	clear(t.Keys)
+	clear(t.Conditions)
+	clear(t.Writes)
+	clear(t.Once)
+	clear(t.Publishes)
+	clear(t.Cancels)
+	clear(t.user)
+	*t = Transaction{
+		Keys: t.Keys[:0], Conditions: t.Conditions[:0], Writes: t.Writes[:0], Once: t.Once[:0], Publishes: t.Publishes[:0],
+		Settles: t.Settles[:0], Cancels: t.Cancels[:0], user: t.user[:0], places: t.places[:0], byKey: t.byKey, byOnce: t.byOnce, byPacket: t.byPacket,
+	}
+	t.byKey.reset()
+	t.byOnce.reset()
+	t.byPacket.reset()
 }
 
-func (t *Transaction) place(key []byte) place {
-	p, known := t.places[string(key)]
+// key is the number of a key, which it may add. hint is the number that it probably has: the
+// operations of one kind name the keys in the same order as those of another kind, as a rule.
+func (t *Transaction) key(key []byte, hint int) int {
+	if hint < len(t.Keys) && bytes.Equal(t.Keys[hint], key) {
+		return hint
+	}
+	i, known := t.byKey.find(maphash.Bytes(seed, key), func(i int) bool { return bytes.Equal(t.Keys[i], key) })
 	if !known {
-		p.key = len(t.Keys)
-		t.Keys = append(t.Keys, key)
+		t.Keys, t.places = append(t.Keys, key), append(t.places, place{})
 	}
-	return p
-}
-
-func (t *Transaction) note(key []byte, p place) {
-	if t.places == nil {
-		t.places = map[string]place{}
-	}
-	t.places[string(key)] = p
+	return i
 }
 
 // If adds a condition on the key; c.Key is filled in. The fault is SameKey if there is one
 // on this key already.
 func (t *Transaction) If(key []byte, c Condition) statestore.Fault {
-	p := t.place(key)
+	c.Key = t.key(key, len(t.Conditions))
+	p := &t.places[c.Key]
 	if p.conditioned {
 		return statestore.SameKey
 	}
-	c.Key, p.conditioned = p.key, true
+	p.conditioned = true
 	t.Conditions = append(t.Conditions, c)
-	t.note(key, p)
 	return statestore.None
 }
 
 // Then adds a write of the key that its command names; w.Key is filled in. The fault is
 // SameKey if there is one of this key already.
 func (t *Transaction) Then(w Write) statestore.Fault {
-	key := w.Command.Key
-	p := t.place(key)
+	w.Key = t.key(w.Command.Key, len(t.Writes))
+	p := &t.places[w.Key]
 	if p.written {
 		return statestore.SameKey
 	}
-	w.Key, p.written = p.key, true
+	p.written = true
 	t.Writes = append(t.Writes, w)
-	t.note(key, p)
 	return statestore.None
 }
 
 // Remember adds a message for which the transaction is done once; o.Key is filled in. The fault
 // is SameKey if it is one of them already.
 func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
-	p := t.place(key)
-	o.Key = p.key
-	if len(t.Once) == 1 { // one by itself needs no list
-		t.once = map[onceOf]struct{}{{t.Once[0].Key, string(t.Once[0].Message)}: {}}
-	}
-	if t.once != nil {
-		id := onceOf{o.Key, string(o.Message)}
-		if _, twice := t.once[id]; twice {
-			return statestore.SameKey
+	hint := 0
+	if n := len(t.Once); n > 0 { // of the same key, or the next one
+		if hint = t.Once[n-1].Key; !bytes.Equal(t.Keys[hint], key) {
+			hint++
 		}
-		t.once[id] = struct{}{}
+	}
+	o.Key = t.key(key, hint)
+	hash := maphash.Bytes(seed, o.Message) + uint64(o.Key)
+	_, twice := t.byOnce.find(hash, func(i int) bool { return t.Once[i].Key == o.Key && bytes.Equal(t.Once[i].Message, o.Message) })
+	if twice {
+		return statestore.SameKey
 	}
 	t.Once = append(t.Once, o)
-	t.note(key, p)
 	return statestore.None
 }
 
@@ -193,10 +200,8 @@ func (t *Transaction) AddUser(p *Publish, name, value []byte) {
 // Settle adds an acknowledgement. The fault is SettledTwice if there is one of this packet
 // identifier already.
 func (t *Transaction) Settle(s Settle) statestore.Fault {
-	for i := range t.Settles {
-		if t.Settles[i].PacketID == s.PacketID {
-			return statestore.SettledTwice
-		}
+	if _, twice := t.byPacket.find(uint64(s.PacketID), func(i int) bool { return t.Settles[i].PacketID == s.PacketID }); twice {
+		return statestore.SettledTwice
 	}
 	t.Settles = append(t.Settles, s)
 	return statestore.None
