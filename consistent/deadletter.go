@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 )
 
 // The user properties that a dead letter has beside those of the message.
@@ -36,7 +37,7 @@ func (p *Processor) sendDeadLetter(ctx context.Context, f *task) error {
 		log.Error("a message is a dead letter", "dead_letter_topic", f.handler.deadLetter, "code", codeOf(f.refused), "error", f.refused)
 		err := p.keepLetter(ctx, f)
 		switch {
-		case errors.Is(err, errNotKept):
+		case errors.Is(err, letters.ErrNotKept):
 			p.log(f).Error("a dead letter is published only: without a subscriber it is lost", "dead_letter_topic", f.handler.deadLetter, "error", err)
 			p.count(f, CountUnkept)
 		case err != nil:

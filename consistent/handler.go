@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
-	"strings"
-	"unicode/utf8"
+	"sync/atomic"
 
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // HandlerFunc handles a message: it returns the next state, and the messages to send.
@@ -93,6 +91,7 @@ type handler struct {
 	messageID                func(*Message) string
 	decode                   func(*Message) (any, error)
 	key                      func(*Message, any) string
+	captures                 atomic.Bool // it has taken values from outside, for which a message is processed alone
 	// run decodes the state, handles, and encodes the new one.
 	run func(c *Context, state []byte, m any) ([]byte, []Message, error)
 }
@@ -183,22 +182,7 @@ func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) s
 		}
 		return state, outputs, nil
 	}
-	return r, r.check()
-}
-
-// check looks at what one handler can get wrong by itself.
-func (h *handler) check() error {
-	switch {
-	case !event.ValidName(h.name):
-		return fmt.Errorf("WithName(%q): %s", h.name, event.NameRule)
-	case !utf8.ValidString(h.filter) || !topic.ValidFilter(h.filter):
-		return errors.New("that is not a topic filter: it must be UTF-8 and not empty, and a level may be '+' or, the last one, '#'")
-	case strings.HasPrefix(h.filter, "$share/"):
-		return errors.New("give the filter without $share, and the group with WithShare")
-	case !event.ValidTopic(h.deadLetter):
-		return fmt.Errorf("WithDeadLetterTopic(%q): %s", h.deadLetter, event.TopicRule)
-	}
-	return nil
+	return r, event.CheckHandler(r.name, r.filter, r.deadLetter)
 }
 
 // guarded calls a function of the application's and makes an error of its panic.

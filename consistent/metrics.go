@@ -91,6 +91,10 @@ func (p *Processor) count(f *task, c Counter) { p.o.metrics.Count(p.o.name, f.Ha
 func (p *Processor) timed(f *task, s Step, do func() error) error {
 	start := time.Now()
 	err := do()
-	p.o.metrics.Observe(p.o.name, f.Handler, s, time.Since(start))
+	p.observe(f, s, start)
 	return err
+}
+
+func (p *Processor) observe(f *task, s Step, start time.Time) {
+	p.o.metrics.Observe(p.o.name, f.Handler, s, time.Since(start))
 }

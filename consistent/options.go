@@ -85,9 +85,8 @@ func WithConcurrency(messages int) Option {
 
 // WithStatesAtHand bounds the states that the processor keeps at hand, in bytes with their keys
 // and about 200 bytes for each; the default is 64 MiB. A message of a key whose state is at hand
-// takes one request, and one more otherwise ([CountLoaded]); [CountEvicted] counts states that had
-// to make room. 0: none is kept, and messages of a key do not share transactions. Handlers with the
-// option [Replay] use none.
+// takes one request less ([CountLoaded]); [CountEvicted] counts states that had
+// to make room. 0: none is kept, and messages of a key do not share transactions.
 func WithStatesAtHand(bytes int64) Option {
 	return optionFunc(func(o *options) { o.stateBytes = bytes })
 }

@@ -1,6 +1,7 @@
 package consistent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
@@ -18,12 +20,13 @@ import (
 // faster. After that it counts as failed, and is made again after a longer pause.
 const conflictsBound = 8
 
-// work works on tasks of one lane.
-func (p *Processor) work(tasks []*task) []lanes.Outcome {
-	if len(tasks) > 1 {
-		return p.settleTogether(tasks)
+// work works on tasks of one lane. It returns false if they end later.
+func (p *Processor) work(run *lanes.Run[*task]) (ended bool) {
+	if run.Tasks[0].joins() {
+		return p.startTogether(run)
 	}
-	return []lanes.Outcome{p.settle(tasks[0])}
+	run.Outcomes[0] = p.settle(run.Tasks[0])
+	return true
 }
 
 // settle makes one attempt to process a message, or to make a dead letter of it.
@@ -134,20 +137,17 @@ func (p *Processor) store(ctx context.Context, f *task) error {
 		if isNew, err := p.isNew(ctx, f, key, known); !isNew {
 			return err
 		}
-		outputs, left, stored, err := p.commitState(ctx, f, key, known, guessed)
+		outputs, stored, err := p.commitState(ctx, f, key, known, &guessed)
 		switch {
 		case err != nil && guessed:
 			// The message may be a duplicate, which was handled on a state that is not
 			// its own. The next round asks the store.
+			p.states.Drop(key)
 		case err != nil:
 			return err
 		case stored.Outcome == client.Stored:
 			p.count(f, CountProcessed)
-			if err := p.finish(ctx, f, key, stored.Version, outputs); err != nil {
-				return err
-			}
-			*f.Next() = left
-			return nil
+			return p.finish(ctx, f, key, stored.Version, outputs)
 		case stored.Outcome == client.VersionConflict:
 			p.count(f, CountConflict)
 			if !p.rest(&conflict) {
@@ -160,16 +160,15 @@ func (p *Processor) store(ctx context.Context, f *task) error {
 	return conflictError(f)
 }
 
-// guessOrLoad returns the state to process the message on. If the message waited behind another
-// one, that is what the other one has stored; guessed is true then, because this message
-// may be a duplicate. Otherwise it is what LOAD returns.
+// guessOrLoad returns the state to process the message on: that which is at hand, and then guessed is
+// true, because this message may be a duplicate; or what LOAD returns.
 func (p *Processor) guessOrLoad(ctx context.Context, f *task, key string) (known *client.LoadResult, guessed bool, err error) {
-	if known, _ := (*f.Next()).(*client.LoadResult); known != nil {
-		*f.Next() = nil
-		if p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
-			return known, true, nil
-		}
+	again := f.mustLoad // perhaps an earlier attempt has stored it
+	f.mustLoad = true
+	if s, ok := p.states.Get(key); ok && !again && p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
+		return &client.LoadResult{State: bytes.Clone(s.Value), Version: s.Version}, true, nil
 	}
+	p.count(f, CountLoaded)
 	known, err = p.load(ctx, f, key)
 	return known, false, err
 }
@@ -198,20 +197,21 @@ func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess h
 	return nil
 }
 
-// commitState handles a new message and stores the result. left is what is in the store then;
-// the next message of the key starts from it.
-func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed bool) (outputs []Message, left *client.LoadResult, stored client.StoreResult, err error) {
+// commitState handles a new message and stores the result, which is at hand from then on. guessed is
+// false afterwards if the store was asked whether the message is new.
+func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed *bool) (outputs []Message, stored client.StoreResult, err error) {
 	c := p.newContext(ctx, f)
 	c.now, c.version = p.now().UTC().Round(0), f.handler.version
-	if guessed {
+	if *guessed {
 		c.isNew = func() error { return p.checkGuess(ctx, f, key, known.Version) }
 	}
 	state, outputs, err := p.handle(c, f, known.State)
+	*guessed = c.isNew != nil || c.inVain != nil
 	if err == nil {
 		err = c.inVain // which the handler need not have returned
 	}
 	if err != nil {
-		return nil, nil, stored, err
+		return nil, stored, err
 	}
 	request := StoreRequest{Key: key, State: state, MessageID: f.MessageID, Version: known.Version,
 		Captured: record.New(c.version, c.now, c.captured, f.digest, outputs).Encode(), Keep: p.remember, Delete: c.end == deleted}
@@ -220,20 +220,24 @@ func (p *Processor) commitState(ctx context.Context, f *task, key string, known 
 	}
 	if limit := p.conn.MaxPacketSize(); limit > 0 {
 		if n := len(state) + len(request.Captured); n > int(limit) {
-			return nil, nil, stored, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
+			return nil, stored, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
 		}
 	}
 	err = p.bounded(ctx, f, StepStore, func(ctx context.Context) (err error) {
 		stored, err = p.conn.Store(ctx, request)
 		return err
 	})
-	if err == nil && stored.Outcome == client.Stored {
-		p.checkKeep(stored.Keep)
+	switch {
+	case err != nil || stored.Outcome != client.Stored:
+		p.states.Drop(key)
+		return nil, stored, err
+	case c.end == deleted:
+		p.keepState(f, states.State{})
+	default:
+		p.keepState(f, states.State{Value: append([]byte{}, state...), Version: stored.Version})
 	}
-	if c.end == deleted {
-		return outputs, nil, stored, err
-	}
-	return outputs, &client.LoadResult{State: state, Version: stored.Version}, stored, err
+	p.checkKeep(stored.Keep)
+	return outputs, stored, nil
 }
 
 // replay handles a duplicate on the state and values of the first processing, and checks

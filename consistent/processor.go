@@ -12,10 +12,10 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
-	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
@@ -48,7 +48,7 @@ type Processor struct {
 	handlers []*handler
 	lanes    *lanes.Lanes[*task]
 	states   *states.Cache // of the transactional path
-	letters  budget.Budget // the dead letters in the store
+	letters  letters.Box   // the dead letters in the store
 	backlog  backlog.Backlog
 	attempt  Process // by the middleware; nil: there is none
 
@@ -240,6 +240,7 @@ type task struct {
 	together bool          // it may share a transaction with others of its key
 	alone    bool          // … but may not any more
 	apart    bool          // its transaction has no messages of other keys
+	mustLoad bool          // the next attempt begins with LOAD
 }
 
 // Same implements lanes.Task. A message with another payload is another one, although it has

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
@@ -31,6 +32,9 @@ import (
 //
 // Messages that wait in one lane share a transaction, each with its ONCE. Whatever goes wrong
 // with that, changes nothing, and the message that it is about is processed alone the next time.
+// While the transaction is under way no goroutine waits for it: the one that gets the reply says
+// what became of the messages. A message that is processed alone has a goroutine until its end, so
+// that it can be loaded, and tried again.
 
 // errAlone ends a run of a handler that shares a transaction with others.
 var errAlone = errors.New("the message is to be processed alone")
@@ -53,26 +57,24 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 	if c.end == expires {
 		next.Expiry = c.expiry
 	}
-	for _, a := range p.lanes.Acks(f) {
-		if a := a.(*backlog.Entry); a.CanSettle() {
-			next.Settle = append(next.Settle, a.Delivery)
-		}
-	}
 	if err := ch.Extend(&next, p.conn.MaxPacketSize()); err != nil {
 		return fmt.Errorf("state and outputs of key %q: %w", f.Key, err)
+	}
+	for _, a := range p.lanes.Acks(f) {
+		if a := a.(*backlog.Entry); a.CanSettle() {
+			ch.Acknowledge(&a.Delivery)
+		}
 	}
 	return nil
 }
 
-// begin begins a change of the key of a message, on its state, which handlers get as a copy.
-func (p *Processor) begin(f *task, s states.State) *commit.Change {
-	return &commit.Change{Request: TxnRequest{Key: f.storeKey(), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}}
+// request begins a change of the key of a message, on its state, which handlers get as a copy.
+func (p *Processor) request(f *task, s states.State) TxnRequest {
+	return TxnRequest{Key: f.storeKey(), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}
 }
 
-// commit sends the transaction of messages of a key, and keeps the state that it leads to, or
-// that it has found, at hand.
+// commit sends the transaction of a message, and waits for what comes of it.
 func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (result TxnResult, err error) {
-	key := ch.Request.Key
 	if p.group != nil && !f.apart {
 		err = p.timed(f, StepCommit, func() (err error) {
 			result, err = p.group.Commit(ctx, ch) // which bounds each of its requests
@@ -84,6 +86,14 @@ func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (res
 			return err
 		})
 	}
+	p.committed(f, ch, &result, err)
+	return result, err
+}
+
+// committed keeps the state that the transaction of messages of a key has led to, or that it has
+// found, at hand.
+func (p *Processor) committed(f *task, ch *commit.Change, result *TxnResult, err error) {
+	key := ch.Request.Key
 	f.apart = err != nil || result.Outcome != txn.Committed // it would have others refused again
 	switch {
 	case err != nil:
@@ -103,7 +113,6 @@ func (p *Processor) commit(ctx context.Context, f *task, ch *commit.Change) (res
 	if err == nil && result.Outcome == txn.Committed {
 		p.checkKeep(result.Keep)
 	}
-	return result, err
 }
 
 func (p *Processor) keepState(f *task, s states.State) {
@@ -116,7 +125,8 @@ func (p *Processor) keepState(f *task, s states.State) {
 func (p *Processor) transact(ctx context.Context, f *task) error {
 	key := f.storeKey()
 	conflict := newConflictPause()
-	mustLoad := p.tooOld(f.Message) != nil // then it matters at once whether it is a duplicate
+	mustLoad := f.mustLoad || p.tooOld(f.Message) != nil // then it matters at once whether it is a duplicate
+	f.mustLoad = false
 	for range conflictsBound {
 		state, guessed := p.states.Get(key)
 		if guessed = guessed && !mustLoad; !guessed {
@@ -130,7 +140,7 @@ func (p *Processor) transact(ctx context.Context, f *task) error {
 			p.count(f, CountLoaded)
 			state = states.State{Value: known.State, Version: known.Version}
 		}
-		ch := p.begin(f, state)
+		ch := &commit.Change{Request: p.request(f, state)}
 		var isNew func() error
 		if guessed {
 			isNew = func() error { return p.checkGuess(ctx, f, key, state.Version) }
@@ -162,56 +172,88 @@ func (p *Processor) transact(ctx context.Context, f *task) error {
 	return conflictError(f)
 }
 
-// settleTogether processes messages of one key by one transaction, as far as that goes.
-func (p *Processor) settleTogether(tasks []*task) []lanes.Outcome {
-	outcomes := make([]lanes.Outcome, len(tasks))
-	for i := range outcomes {
-		outcomes[i].Back = true
+// change is a transaction of messages of one key that is under way. It implements commit.Waiter.
+type change struct {
+	commit.Change
+	p     *Processor
+	run   *lanes.Run[*task]
+	tasks int // as many of run have a part in it
+	start time.Time
+}
+
+// startTogether handles messages of one key, and begins one transaction of them, as far as that
+// goes. It returns true if there is none to wait for.
+func (p *Processor) startTogether(run *lanes.Run[*task]) (ended bool) {
+	for i := range run.Outcomes {
+		run.Outcomes[i].Back = true
 	}
-	first := tasks[0]
+	first := run.Tasks[0]
 	state, atHand := p.states.Get(first.storeKey())
 	if !atHand {
 		first.alone = true // it loads the state
-		return outcomes
+		return true
 	}
-	ch := p.begin(first, state)
-	n := 0
-	for _, f := range tasks {
-		before := ch.Operations()
+	ch := &change{Change: commit.Change{Request: p.request(first, state)}, p: p, run: run}
+	for _, f := range run.Tasks {
+		n, before := ch.tasks, ch.Operations()
 		if n > 0 && (before+before/n > p.operations.Most() || partBound*ch.Size > int64(p.conn.MaxPacketSize()) && p.conn.MaxPacketSize() > 0) {
 			break // the next one would hardly have room
 		}
-		if err := p.extend(p.working, ch, f, func() error { return errAlone }); err != nil {
-			f.alone = true
+		if err := p.extend(p.working, &ch.Change, f, func() error { return errAlone }); err != nil {
+			f.alone, f.mustLoad = true, true // see transact
+			if errors.Is(err, errAlone) {
+				f.handler.captures.Store(true)
+			}
 			break
 		}
-		n++
+		ch.tasks++
 	}
-	if n == 0 {
-		return outcomes
+	if ch.tasks == 0 {
+		return true
 	}
-	result, err := p.commit(p.working, first, ch)
+	if ch.start = time.Now(); p.group == nil || first.apart {
+		ctx, cancel := context.WithTimeout(p.working, p.o.timeout)
+		ch.end(p.conn.Transact(ctx, ch.Request))
+		cancel()
+		return true
+	}
+	p.group.Start(&ch.Change, ch)
+	return false
+}
+
+// Ended implements commit.Waiter.
+func (ch *change) Ended(result TxnResult, err error) {
+	ch.end(result, err)
+	ch.run.Finish()
+}
+
+// end says what becomes of the messages.
+func (ch *change) end(result TxnResult, err error) {
+	p, tasks, outcomes := ch.p, ch.run.Tasks[:ch.tasks], ch.run.Outcomes
+	first := tasks[0]
+	p.observe(first, StepCommit, ch.start)
+	p.committed(first, &ch.Change, &result, err)
 	switch {
 	case p.working.Err() != nil && err != nil:
-		return make([]lanes.Outcome, len(tasks)) // they come again
+		clear(outcomes) // they come again
 	case err != nil:
 		if n := ch.Operations(); p.operations.Learn(err, n) {
 			p.o.logger.Info("the server allows fewer operations in a transaction; messages of a key share smaller ones", "processor", p.o.name, "refused", n)
 		}
-		for _, f := range tasks[:n] {
+		for _, f := range tasks {
 			f.alone = true
 		}
 	case result.Outcome == txn.Committed:
-		for i, f := range tasks[:n] {
+		for i, f := range tasks {
 			outcomes[i] = lanes.Outcome{Settled: true}
 			p.count(f, CountProcessed)
 		}
 	case result.Outcome == txn.AlreadyDone:
-		tasks[result.Message].alone, tasks[result.Message].apart = true, true
+		f := tasks[result.Message]
+		f.alone, f.apart, f.mustLoad = true, true, true
 	default:
 		first.alone = true // it has the pauses between conflicts
 	}
-	return outcomes
 }
 
 // Joins implements lanes.Task: messages of one key that go by transactions share one, unless
@@ -229,7 +271,7 @@ func (f *task) Joins(before []*task) bool {
 }
 
 func (f *task) joins() bool {
-	return f.together && !f.alone && f.refused == nil && f.calls == 0
+	return f.together && !f.alone && f.refused == nil && f.calls == 0 && !f.handler.captures.Load()
 }
 
 func (p *Processor) newContext(ctx context.Context, f *task) *Context {

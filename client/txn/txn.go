@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -72,27 +71,31 @@ func New(commit func(context.Context, *transact.Request) (*transact.Answer, erro
 type Key string
 
 // Condition is a condition on a key.
-type Condition struct{ op transact.Operation }
+type Condition struct {
+	key, check string
+	operand    []byte // nil: check has none, or it is version
+	version    hlc.Timestamp
+}
 
 // Write is a write of a key.
 type Write struct {
-	op  transact.Operation
-	err error
-}
-
-func (k Key) condition(words ...[]byte) Condition {
-	return Condition{transact.New("IF", string(k), words...)}
+	name, key  string
+	value      []byte // of a SET
+	expiry     time.Duration
+	token      hlc.Timestamp
+	has, fence bool // an expiry, a token
+	err        error
 }
 
 // Exists demands that there is such a key.
-func (k Key) Exists() Condition { return k.condition([]byte("EXISTS")) }
+func (k Key) Exists() Condition { return Condition{key: string(k), check: "EXISTS"} }
 
 // Absent demands that there is no such key.
-func (k Key) Absent() Condition { return k.condition([]byte("ABSENT")) }
+func (k Key) Absent() Condition { return Condition{key: string(k), check: "ABSENT"} }
 
 // HasValue demands that the key exists with this value.
 func (k Key) HasValue(value []byte) Condition {
-	return k.condition([]byte("VALUE"), value)
+	return Condition{key: string(k), check: "VALUE", operand: append([]byte{}, value...)}
 }
 
 // HasVersion demands that the key has exactly this version; the zero version is that there
@@ -101,8 +104,7 @@ func (k Key) HasVersion(version hlc.Timestamp) Condition {
 	if version.IsZero() {
 		return k.Absent()
 	}
-	var text [64]byte
-	return k.condition([]byte("VER"), version.Append(text[:0]))
+	return Condition{key: string(k), check: "VER", version: version}
 }
 
 // MadeBy demands that the key has the version that a message has made of it: the message of
@@ -110,37 +112,61 @@ func (k Key) HasVersion(version hlc.Timestamp) Condition {
 // processed one behind the other, each without awaiting the version that the one before
 // makes.
 func (k Key) MadeBy(messageID string) Condition {
-	return k.condition([]byte("VER"), append([]byte{'^'}, messageID...))
+	return Condition{key: string(k), check: "VER", operand: append([]byte{'^'}, messageID...)}
 }
 
-// Set writes the key. It removes the key's expiry.
-func (k Key) Set(value []byte) Write {
-	return Write{op: transact.New("SET", string(k), value)}
+// appendTo adds the condition as an operation.
+func (c *Condition) appendTo(o *transact.Operations) {
+	o.Begin("IF", c.key)
+	o.Word(c.check)
+	switch {
+	case c.operand != nil:
+		o.Bytes(c.operand)
+	case !c.version.IsZero():
+		o.Version(c.version)
+	}
 }
+
+// Set writes the key. It removes the key's expiry. The value must not be changed before [Txn.Then].
+func (k Key) Set(value []byte) Write { return Write{name: "SET", key: string(k), value: value} }
 
 // Del deletes the key; it need not exist.
-func (k Key) Del() Write { return Write{op: transact.New("DEL", string(k))} }
+func (k Key) Del() Write { return Write{name: "DEL", key: string(k)} }
 
 // Expire has the key that Set writes disappear after d, rounded up to whole milliseconds.
 // From 1 ms on; of a Del it is an error.
 func (w Write) Expire(d time.Duration) Write {
 	switch {
-	case w.op.Name != "SET":
+	case w.name != "SET":
 		w.err = errors.New("Expire of a Del: a key that is deleted does not expire")
 	case d <= 0:
 		w.err = fmt.Errorf("Expire(%v): it must be positive; a Set without it never expires", d)
 	}
-	w.op = w.op.With("PX", milliseconds(d))
+	w.expiry, w.has = d, true
 	return w
 }
 
 // Fence writes with a fencing token (protocol, section 5).
 func (w Write) Fence(token hlc.Timestamp) Write {
-	w.op = w.op.With("FT", token.Append(nil))
+	w.token, w.fence = token, true
 	return w
 }
 
-func milliseconds(d time.Duration) []byte { return strconv.AppendInt(nil, inMilliseconds(d), 10) }
+// appendTo adds the write as an operation.
+func (w *Write) appendTo(o *transact.Operations) {
+	o.Begin(w.name, w.key)
+	if w.name == "SET" {
+		o.Bytes(w.value)
+	}
+	if w.has {
+		o.Word("PX")
+		o.Number(inMilliseconds(w.expiry))
+	}
+	if w.fence {
+		o.Word("FT")
+		o.Version(w.token)
+	}
+}
 
 // inMilliseconds rounds up.
 func inMilliseconds(d time.Duration) int64 {
@@ -150,7 +176,7 @@ func inMilliseconds(d time.Duration) int64 {
 // If adds conditions: all of them must hold before anything is done.
 func (t *Txn) If(conditions ...Condition) *Txn {
 	for i := range conditions {
-		t.conditions.Add(conditions[i].op)
+		conditions[i].appendTo(&t.conditions)
 	}
 	return t
 }
@@ -159,7 +185,7 @@ func (t *Txn) If(conditions ...Condition) *Txn {
 func (t *Txn) Then(writes ...Write) *Txn {
 	for i := range writes {
 		t.mistake(writes[i].err)
-		t.writes.Add(writes[i].op)
+		writes[i].appendTo(&t.writes)
 	}
 	return t
 }
@@ -316,7 +342,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 		t.parts = new(parts)
 	}()
 	for _, s := range t.settles {
-		t.settlings.Begin("SETTLE", strconv.Itoa(int(s.PacketID)))
+		t.settlings.BeginNumber("SETTLE", int64(s.PacketID))
 	}
 	r := &transact.Request{Retry: t.retry, Err: t.err, Settles: t.settles, Operations: t.all()}
 	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }

@@ -4,7 +4,6 @@ package transact
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,38 +13,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// Operation is one operation of a transaction, as it is on the wire.
-type Operation struct {
-	Name  string // its first word
-	About string // its key or topic, for errors
-	words int
-	bytes []byte
-}
-
-// perWord is about what a word has around it on the wire, in bytes.
-const perWord = 8
-
-// New makes an operation of its name, its key or topic, and further words.
-func New(name, about string, words ...[]byte) Operation {
-	size := len(name) + len(about) + 2*perWord
-	for _, w := range words {
-		size += len(w) + perWord
-	}
-	o := Operation{name, about, 2 + len(words), make([]byte, 0, size)}
-	o.bytes = protocol.AppendWord(protocol.AppendWord(o.bytes, name), about)
-	for _, w := range words {
-		o.bytes = protocol.AppendWord(o.bytes, w)
-	}
-	return o
-}
-
-// With is the operation with one more option, and its operand.
-func (o Operation) With(option string, operand []byte) Operation {
-	o.bytes = protocol.AppendWord(protocol.AppendWord(slices.Clip(o.bytes), option), operand)
-	o.words += 2
-	return o
-}
-
 // Operations are operations of one kind, one behind the other, as they are on the wire.
 type Operations struct {
 	about []about // one for each
@@ -53,7 +20,17 @@ type Operations struct {
 	bytes []byte
 }
 
-type about struct{ name, about string }
+type about struct {
+	name, about string
+	number      int64 // in the place of about, if that is empty
+}
+
+func (a *about) text() string {
+	if a.about == "" && a.number != 0 {
+		return strconv.FormatInt(a.number, 10)
+	}
+	return a.about
+}
 
 // Reset empties it; what it has in memory is used again.
 func (o *Operations) Reset() {
@@ -62,26 +39,32 @@ func (o *Operations) Reset() {
 }
 
 // Size is how much memory it has, in bytes, about.
-func (o *Operations) Size() int { return cap(o.bytes) + 32*cap(o.about) }
+func (o *Operations) Size() int { return cap(o.bytes) + 40*cap(o.about) }
 
 // Len is how many operations there are.
 func (o *Operations) Len() int { return len(o.about) }
 
 // About is the key or topic of an operation, from 0.
-func (o *Operations) About(i int) string { return o.about[i].about }
-
-// Add adds an operation.
-func (o *Operations) Add(op Operation) {
-	o.about = append(o.about, about{op.Name, op.About})
-	o.words += op.words
-	o.bytes = append(o.bytes, op.bytes...)
-}
+func (o *Operations) About(i int) string { return o.about[i].text() }
 
 // Begin adds an operation of its name, and its key or topic. Word and Bytes add to it.
 func (o *Operations) Begin(name, key string) {
-	o.about = append(o.about, about{name, key})
+	o.about = append(o.about, about{name: name, about: key})
 	o.Word(name)
 	o.Word(key)
+}
+
+// BeginNumber is Begin for an operation that is about a number.
+func (o *Operations) BeginNumber(name string, n int64) {
+	o.about = append(o.about, about{name: name, number: n})
+	o.Word(name)
+	o.Number(n)
+}
+
+// Version adds a version to the last operation.
+func (o *Operations) Version(v hlc.Timestamp) {
+	var text [96]byte // on the stack, unless the node is long
+	o.Bytes(v.Append(text[:0]))
 }
 
 // Word adds a word to the last operation.
@@ -116,7 +99,7 @@ type Request struct {
 func (r *Request) Operation(number int) (name, key string, ok bool) {
 	for _, o := range r.Operations {
 		if number >= 1 && number <= len(o.about) {
-			return o.about[number-1].name, o.about[number-1].about, true
+			return o.about[number-1].name, o.about[number-1].text(), true
 		}
 		number -= len(o.about)
 	}

@@ -57,8 +57,10 @@ type Result struct {
 // Change is a request that grows.
 type Change struct {
 	Request
-	Size  int64      // of the outputs, about, in bytes
-	first [1]Message // for Messages, which are often one
+	Size int64 // of the outputs, about, in bytes
+	// For Messages and Settle, which are often one.
+	first  [1]Message
+	settle [1]client.Delivery
 }
 
 // Next is what one more message adds.
@@ -68,7 +70,14 @@ type Next struct {
 	Delete  bool
 	Expiry  time.Duration
 	Outputs []client.Message
-	Settle  []client.Delivery
+}
+
+// Acknowledge adds a message that the transaction acknowledges, as far as it can.
+func (c *Change) Acknowledge(d *client.Delivery) {
+	if c.Settle == nil {
+		c.Settle = c.settle[:0]
+	}
+	c.Settle = append(c.Settle, *d)
 }
 
 // Extend adds a message, or nothing and says that the whole would be larger than limit, in bytes;
@@ -83,9 +92,7 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 	}
 	c.Size = size
 	if c.Messages == nil {
-		c.Messages, c.Settle = c.first[:0], slices.Clip(n.Settle)
-	} else {
-		c.Settle = append(c.Settle, n.Settle...)
+		c.Messages = c.first[:0]
 	}
 	c.Messages = append(c.Messages, n.Message)
 	switch {

@@ -58,7 +58,8 @@ const (
 // transaction has two of a key: one whose caller has stopped waiting is under way by then, or is
 // dropped.
 type Group struct {
-	o Options
+	o    Options
+	idle chan struct{} // a goroutine that runs no transaction takes one
 
 	mu         sync.Mutex
 	waiting    []*member // under mu
@@ -79,43 +80,37 @@ type Options struct {
 }
 
 // NewGroup makes a Group.
-func NewGroup(o Options) *Group { return &Group{o: o, most: widest} }
+func NewGroup(o Options) *Group { return &Group{o: o, idle: make(chan struct{}), most: widest} }
+
+// Waiter gets what came of a change: its own Result or error, which may be that of a transaction
+// with others. Ended is called by a goroutine that has other changes to see to, and must not block.
+type Waiter interface{ Ended(Result, error) }
 
 // member is a change in a group.
 type member struct {
 	*Change
-	outcome chan outcome // buffered
-	gone    bool         // under Group.mu: its caller has stopped waiting
+	waiter Waiter
+	gone   bool // under Group.mu: its caller has stopped waiting
 }
 
-// members are there to be used again.
-var members = sync.Pool{New: func() any { return &member{outcome: make(chan outcome, 1)} }}
-
+// outcome is for a caller that waits.
 type outcome struct {
 	result Result
 	err    error
 }
 
+type outcomes chan outcome // buffered
+
+func (o outcomes) Ended(r Result, err error) { o <- outcome{r, err} }
+
 // Commit carries a change out, with others or by itself, and returns its own Result or error. An
 // error may be that of a transaction with others. When ctx ends the change may be carried out
 // nevertheless, if the error is not nil.
 func (g *Group) Commit(ctx context.Context, c *Change) (Result, error) {
-	m := members.Get().(*member)
-	m.Change, m.gone = c, false
-	g.mu.Lock()
-	g.add(m)
-	start := g.mayStart()
-	if start {
-		g.underWay++
-	}
-	g.mu.Unlock()
-	if start {
-		go g.run()
-	}
+	ended := make(outcomes, 1)
+	m := g.start(c, ended)
 	select {
-	case o := <-m.outcome:
-		m.Change = nil
-		members.Put(m)
+	case o := <-ended:
 		return o.result, o.err
 	case <-ctx.Done():
 	}
@@ -123,11 +118,34 @@ func (g *Group) Commit(ctx context.Context, c *Change) (Result, error) {
 	m.gone = true
 	g.mu.Unlock()
 	select {
-	case o := <-m.outcome:
+	case o := <-ended:
 		return o.result, o.err
 	default:
 		return Result{}, ctx.Err()
 	}
+}
+
+// Start is Commit without waiting: w gets what came of it, perhaps before Start has returned. The
+// change ends with Options.Context at the latest.
+func (g *Group) Start(c *Change, w Waiter) { g.start(c, w) }
+
+func (g *Group) start(c *Change, w Waiter) *member {
+	m := &member{Change: c, waiter: w}
+	g.mu.Lock()
+	g.add(m)
+	begin := g.mayStart()
+	if begin {
+		g.underWay++
+	}
+	g.mu.Unlock()
+	if begin {
+		select {
+		case g.idle <- struct{}{}:
+		default:
+			go g.run()
+		}
+	}
+	return m
 }
 
 // add adds one to those that wait. The caller holds mu.
@@ -217,21 +235,25 @@ func (g *Group) take() (taken []*member) {
 	return taken
 }
 
-// run carries out transactions as long as one may begin.
+// run carries out transactions, until the Group's context ends: a goroutine that has sent one has
+// the stack for the next.
 func (g *Group) run() {
 	for {
-		runtime.Gosched() // tasks that can go on add their changes first
-		if changes := g.take(); len(changes) > 0 {
-			g.carryOut(changes)
+		for more := true; more; {
+			runtime.Gosched() // tasks that can go on add their changes first
+			if changes := g.take(); len(changes) > 0 {
+				g.carryOut(changes)
+			}
+			g.mu.Lock()
+			g.underWay--
+			if more = g.mayStart(); more {
+				g.underWay++
+			}
+			g.mu.Unlock()
 		}
-		g.mu.Lock()
-		g.underWay--
-		more := g.mayStart()
-		if more {
-			g.underWay++
-		}
-		g.mu.Unlock()
-		if !more {
+		select {
+		case <-g.idle:
+		case <-g.o.Context.Done():
 			return
 		}
 	}
@@ -251,9 +273,9 @@ func (g *Group) carryOut(changes []*member) {
 			g.grow()
 			also := result.Also
 			result.Also = nil
-			changes[0].outcome <- outcome{result, nil}
+			changes[0].waiter.Ended(result, nil)
 			for i, m := range changes[1:] {
-				m.outcome <- outcome{also[i], nil}
+				m.waiter.Ended(also[i], nil)
 			}
 			return
 		}
@@ -266,7 +288,7 @@ func (g *Group) carryOut(changes []*member) {
 			break
 		}
 		g.shrink(len(changes))
-		changes[of].outcome <- outcome{result, err}
+		changes[of].waiter.Ended(result, err)
 		changes = slices.Delete(changes, of, of+1)
 	}
 	var each sync.WaitGroup
@@ -301,7 +323,7 @@ func (g *Group) alone(m *member) {
 		return
 	}
 	result, err := g.transact([]*member{m})
-	m.outcome <- outcome{result, err}
+	m.waiter.Ended(result, err)
 }
 
 func (g *Group) transact(changes []*member) (Result, error) {

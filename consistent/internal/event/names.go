@@ -1,6 +1,8 @@
 package event
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -33,4 +35,20 @@ func Filters(group string, of []string) (filters []string) {
 		}
 	}
 	return filters
+}
+
+// CheckHandler looks at what one handler can get wrong by itself: its name, its topic filter and
+// its dead-letter topic.
+func CheckHandler(name, filter, deadLetter string) error {
+	switch {
+	case !ValidName(name):
+		return fmt.Errorf("WithName(%q): %s", name, NameRule)
+	case !utf8.ValidString(filter) || !topic.ValidFilter(filter):
+		return errors.New("that is not a topic filter: it must be UTF-8 and not empty, and a level may be '+' or, the last one, '#'")
+	case strings.HasPrefix(filter, "$share/"):
+		return errors.New("give the filter without $share, and the group with WithShare")
+	case !ValidTopic(deadLetter):
+		return fmt.Errorf("WithDeadLetterTopic(%q): %s", deadLetter, TopicRule)
+	}
+	return nil
 }

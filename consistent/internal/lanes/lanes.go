@@ -28,15 +28,10 @@ type Place struct {
 	acks  []Ack  // under Lanes.mu: one for each delivery of the message
 	room  [1]Ack // for acks, most of which are one
 	timer *time.Timer
-	next  *any
 }
 
 // At implements Task.
 func (p *Place) At() *Place { return p }
-
-// Next is what one task leaves for the next one of its lane. It is there for as long as tasks
-// wait in the lane; only the task that runs uses it.
-func (p *Place) Next() *any { return p.next }
 
 // Outcome says what becomes of a task that was worked on. The zero value drops it: its
 // message is not acknowledged.
@@ -45,6 +40,15 @@ type Outcome struct {
 	Again   time.Duration // work on it again after this time; 0: don't
 	Aside   bool          // … and let the tasks behind it go first
 	Back    bool          // work on it again at once, in its order
+}
+
+// Run is tasks of one lane that run together. It is good until its Finish, or until work has said
+// that it has ended.
+type Run[T Task[T]] struct {
+	Tasks    []T
+	Outcomes []Outcome // one for each of Tasks, which work fills in; they drop the tasks at first
+	of       *Lanes[T]
+	in       *lane[T]
 }
 
 // Lanes runs tasks, in one lane for each key: the tasks of a lane one after the other, in
@@ -56,41 +60,52 @@ type Outcome struct {
 // steps aside, and comes back behind the tasks that are there by then: one of them may be
 // what it needs.
 //
+// The lanes that have a slot are begun by workers, goroutines of which each takes one lane after
+// the other. One worker is enough as long as no task waits for anything: when a worker takes a lane
+// and leaves others, it wakes a second one, which finds nothing to do unless the first one waits
+// or another processor is free. So a task that waits holds up no other lane, and tasks that do not
+// wait cost no switch of goroutines each. Work that goes on elsewhere, at the server for example,
+// needs no worker: it keeps its slot until Finish.
+//
 // The Receive Maximum bounds how many tasks wait: beyond it the server sends no more
 // messages without an acknowledgement.
 type Lanes[T Task[T]] struct {
-	work func([]T) []Outcome
+	work func(*Run[T]) (ended bool)
 	most int // tasks that run together
-	idle chan *lane[T]
-	end  chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	more    sync.Cond           // on mu: workers wait for queue
+	queue   []*lane[T]          // under mu: those that have a slot and are to run
+	idle    int                 // under mu: workers that wait, and were not woken
+	waking  bool                // under mu: a worker was begun or woken, and has not looked at queue yet
 	slots   int                 // under mu: how many more lanes may run
 	byKey   map[string]*lane[T] // under mu: those with tasks
 	ready   []*lane[T]          // under mu: with tasks, waiting for a slot
 	free    []*lane[T]          // under mu: without tasks, to be used again
 	closed  bool                // under mu
-	running sync.WaitGroup
+	running sync.WaitGroup      // the slots in use, and acknowledgements under way
 }
 
 // maxFree is how many lanes without tasks are kept.
 const maxFree = 1024
 
 type lane[T Task[T]] struct {
+	run       Run[T] // Tasks, under Lanes.mu: those that run
 	key       string
-	scheduled bool // under Lanes.mu: it runs, or is ready
-	current   []T  // under Lanes.mu
+	scheduled bool // under Lanes.mu: it has a slot, or is ready
 	waiting   []T  // under Lanes.mu
 	held      []T  // under Lanes.mu: they rest, and the lane waits for them
 	aside     []T  // under Lanes.mu: they rest, and the lane goes on
-	spare     []T  // under Lanes.mu: what waiting or current had, empty
-	next      any  // see Place.Next
+	spare     []T  // under Lanes.mu: what waiting or run.Tasks had, empty
 }
 
-// New makes lanes of which slots run at once. work gets up to most tasks of one lane, and
-// returns as many outcomes.
-func New[T Task[T]](slots, most int, work func([]T) []Outcome) *Lanes[T] {
-	return &Lanes[T]{work: work, most: most, idle: make(chan *lane[T]), end: make(chan struct{}), slots: slots, byKey: make(map[string]*lane[T])}
+// New makes lanes of which slots run at once. work gets up to most tasks of one lane. If it
+// returns true it has filled in what became of them; otherwise that comes by Run.Finish, perhaps
+// before work has returned.
+func New[T Task[T]](slots, most int, work func(*Run[T]) (ended bool)) *Lanes[T] {
+	l := &Lanes[T]{work: work, most: most, slots: slots, byKey: make(map[string]*lane[T])}
+	l.more.L = &l.mu
+	return l
 }
 
 // Add queues a task with its acknowledgement, unless the lanes are closed.
@@ -107,11 +122,12 @@ func (l *Lanes[T]) Add(f T, ack Ack) {
 			in, l.free = l.free[n], l.free[:n]
 		} else {
 			in = new(lane[T])
+			in.run.of, in.run.in = l, in
 		}
 		in.key = key
 		l.byKey[key] = in
 	}
-	for _, tasks := range [][]T{in.current, in.held, in.waiting, in.aside} {
+	for _, tasks := range [][]T{in.run.Tasks, in.held, in.waiting, in.aside} {
 		if i := slices.IndexFunc(tasks, f.Same); i >= 0 {
 			same := tasks[i].At()
 			same.acks = append(same.acks, ack)
@@ -122,6 +138,7 @@ func (l *Lanes[T]) Add(f T, ack Ack) {
 	at.acks = append(at.room[:0], ack)
 	in.waiting = append(in.waiting, f)
 	l.schedule(in)
+	l.wake()
 }
 
 // Acks are the acknowledgements of a task so far.
@@ -132,7 +149,7 @@ func (l *Lanes[T]) Acks(f T) []Ack {
 }
 
 // schedule gives a lane a slot, or has it wait for one, if it has a task to run and
-// neither runs nor is ready. The caller holds mu.
+// neither runs nor is ready. The caller holds mu, and wakes a worker.
 func (l *Lanes[T]) schedule(in *lane[T]) {
 	if in.scheduled || len(in.held) > 0 || len(in.waiting) == 0 {
 		return
@@ -144,80 +161,104 @@ func (l *Lanes[T]) schedule(in *lane[T]) {
 	}
 	l.slots--
 	l.running.Add(1)
-	select {
-	case l.idle <- in:
+	l.queue = append(l.queue, in)
+}
+
+// wake has a worker look at the queue, unless one is about to. The caller holds mu.
+func (l *Lanes[T]) wake() {
+	switch {
+	case l.waking || len(l.queue) == 0:
+		return
+	case l.idle > 0:
+		l.idle--
+		l.more.Signal()
 	default:
-		go l.serve(in)
+		go l.serve()
 	}
+	l.waking = true
 }
 
-// serve runs lanes one after the other, each when it is ready, until the lanes are closed: a
-// goroutine that has run a handler has the stack for the next.
-func (l *Lanes[T]) serve(in *lane[T]) {
+// serve is a worker. It ends when the lanes are closed: a goroutine that has run a handler has the
+// stack for the next.
+func (l *Lanes[T]) serve() {
+	l.mu.Lock()
+	l.waking = false
 	for {
-		l.run(in)
-		select {
-		case in = <-l.idle:
-		case <-l.end:
-			return
+		for len(l.queue) == 0 && !l.closed {
+			l.idle++
+			l.more.Wait()
+			l.waking = false
 		}
-	}
-}
-
-// run runs tasks in one slot, as long as there are any.
-func (l *Lanes[T]) run(in *lane[T]) {
-	defer l.running.Done()
-	var acks []Ack
-	for in != nil {
-		l.mu.Lock()
 		if l.closed {
 			l.mu.Unlock()
 			return
 		}
-		n := 1
-		for n < l.most && n < len(in.waiting) && in.waiting[n].Joins(in.waiting[:n]) {
-			n++
-		}
-		var tasks []T
-		if n == len(in.waiting) {
-			tasks, in.waiting, in.spare = in.waiting, in.spare, nil
-		} else {
-			tasks, in.waiting = slices.Clone(in.waiting[:n]), in.waiting[n:]
-		}
-		in.current = tasks
+		in := l.queue[0]
+		l.queue = l.queue[1:]
+		l.take(in)
+		l.wake()
 		l.mu.Unlock()
-		for _, f := range tasks {
-			f.At().next = &in.next
+		if l.work(&in.run) {
+			l.finish(in, false)
 		}
-
-		outcomes := l.work(tasks)
-
-		acks = acks[:0]
 		l.mu.Lock()
-		in.current = nil
-		var back []T
-		for i, f := range tasks {
-			switch o := &outcomes[i]; {
-			case o.Settled:
-				acks = append(acks, f.At().acks...)
-			case o.Back:
-				back = append(back, f)
-			case o.Again > 0:
-				l.rest(in, f, o)
-			}
-		}
-		if len(back) > 0 {
-			in.waiting = append(back, in.waiting...)
-		}
-		clear(tasks)
-		in.spare = tasks[:0]
-		in = l.next(in)
-		l.mu.Unlock()
-		for _, a := range acks {
-			a.Ack()
-		}
-		clear(acks)
 	}
+}
+
+// take takes the tasks that run next. The caller holds mu.
+func (l *Lanes[T]) take(in *lane[T]) {
+	n := 1
+	for n < l.most && n < len(in.waiting) && in.waiting[n].Joins(in.waiting[:n]) {
+		n++
+	}
+	r := &in.run
+	if n == len(in.waiting) {
+		r.Tasks, in.waiting, in.spare = in.waiting, in.spare, nil
+	} else {
+		r.Tasks, in.waiting = slices.Clone(in.waiting[:n]), in.waiting[n:]
+	}
+	r.Outcomes = append(r.Outcomes[:0], make([]Outcome, n)...)
+}
+
+// Finish says that the tasks have ended, as Outcomes says. Any goroutine may call it, once, if work
+// has returned false or is about to.
+func (r *Run[T]) Finish() {
+	r.of.finish(r.in, true)
+}
+
+// finish ends a run.
+func (l *Lanes[T]) finish(in *lane[T], wake bool) {
+	var room [8]Ack // on the stack, if that is enough
+	acks := room[:0]
+	l.mu.Lock()
+	var back []T
+	tasks := in.run.Tasks
+	for i, f := range tasks {
+		switch o := &in.run.Outcomes[i]; {
+		case o.Settled:
+			acks = append(acks, f.At().acks...)
+		case o.Back:
+			back = append(back, f)
+		case o.Again > 0:
+			l.rest(in, f, o)
+		}
+	}
+	if len(back) > 0 {
+		in.waiting = append(back, in.waiting...)
+	}
+	clear(tasks)
+	in.run.Tasks, in.spare = nil, tasks[:0]
+	if !l.leave(in) {
+		l.running.Add(1) // another lane has the slot, and may be done with it before the acknowledgements
+	}
+	if wake {
+		l.wake()
+	}
+	l.mu.Unlock()
+	for _, a := range acks {
+		a.Ack()
+	}
+	l.running.Done()
 }
 
 // rest has a task wait for its next attempt. The caller holds mu.
@@ -249,13 +290,14 @@ func (l *Lanes[T]) back(in *lane[T], f T) {
 		in.waiting = append(in.waiting, f)
 	}
 	l.schedule(in)
+	l.wake()
 }
 
-// next chooses the lane whose tasks run next: the lanes take turns. It returns nil, and
-// frees the slot, if no lane has a task. The caller holds mu.
-func (l *Lanes[T]) next(in *lane[T]) *lane[T] {
+// leave ends a lane's turn. The lane that waits longest gets its slot: the lanes take turns. If there
+// is none the slot is freed, which the caller, who holds mu, counts once the tasks are acknowledged.
+func (l *Lanes[T]) leave(in *lane[T]) (freed bool) {
 	if l.closed {
-		return nil
+		return true
 	}
 	in.scheduled = false
 	switch {
@@ -264,7 +306,6 @@ func (l *Lanes[T]) next(in *lane[T]) *lane[T] {
 		in.scheduled = true
 		l.ready = append(l.ready, in)
 	default:
-		in.next = nil
 		if len(in.aside) == 0 {
 			delete(l.byKey, in.key)
 			if in.key = ""; len(l.free) < maxFree {
@@ -274,26 +315,26 @@ func (l *Lanes[T]) next(in *lane[T]) *lane[T] {
 	}
 	if len(l.ready) == 0 {
 		l.slots++
-		return nil
+		return true
 	}
-	in, l.ready = l.ready[0], l.ready[1:]
-	return in
+	l.queue = append(l.queue, l.ready[0])
+	l.ready = l.ready[1:]
+	return false
 }
 
-// Close ends the goroutines that run nothing, and drops the tasks that wait or rest. Tasks that run go on; Wait waits for them.
+// Close ends the workers that run nothing, and drops the tasks that wait or rest. Tasks that run go on; Wait waits for them.
 func (l *Lanes[T]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		close(l.end)
-	}
 	l.closed = true
 	for _, in := range l.byKey {
 		for _, f := range append(in.aside, in.held...) {
 			f.At().timer.Stop()
 		}
 	}
-	l.byKey, l.ready, l.free = nil, nil, nil
+	l.running.Add(-len(l.queue))
+	l.byKey, l.queue, l.ready, l.free = nil, nil, nil, nil
+	l.more.Broadcast()
 }
 
 // Wait waits, after Close, until no task runs.

@@ -23,12 +23,12 @@ type ackFunc func()
 func (f ackFunc) Ack() { f() }
 
 // each works on tasks one by one.
-func each(work func(*task) Outcome) func([]*task) []Outcome {
-	return func(tasks []*task) (outcomes []Outcome) {
-		for _, f := range tasks {
-			outcomes = append(outcomes, work(f))
+func each(work func(*task) Outcome) func(*Run[*task]) bool {
+	return func(r *Run[*task]) bool {
+		for i, f := range r.Tasks {
+			r.Outcomes[i] = work(f)
 		}
-		return outcomes
+		return true
 	}
 }
 
@@ -130,10 +130,10 @@ func TestTogether(t *testing.T) {
 	var runs []string
 	flying, land := make(chan struct{}), make(chan struct{})
 	acked := make(chan struct{}, 8)
-	l := New(1, 3, func(tasks []*task) []Outcome {
-		outcomes := make([]Outcome, len(tasks))
+	l := New(1, 3, func(r *Run[*task]) bool {
+		outcomes := r.Outcomes
 		run := ""
-		for i, f := range tasks {
+		for i, f := range r.Tasks {
 			run += f.id
 			outcomes[i].Settled = true
 		}
@@ -145,7 +145,7 @@ func TestTogether(t *testing.T) {
 		case 2: // the second goes back, and the third rests for a moment
 			outcomes[1], outcomes[2] = Outcome{Back: true}, Outcome{Again: 1}
 		}
-		return outcomes
+		return true
 	})
 	add := func(ids string, alone bool) {
 		for _, id := range ids {
@@ -169,4 +169,62 @@ func TestTogether(t *testing.T) {
 	if runs[0] != "a" || runs[1] != "bcd" || !strings.HasSuffix(order, "g") || strings.Index(order[4:], "c") > strings.Index(order[4:], "e") {
 		t.Errorf("ran %q", runs)
 	}
+}
+
+// Work that waits holds up no lane that has a slot, and work that ends elsewhere keeps its slot until
+// then.
+func TestWorkThatWaits(t *testing.T) {
+	t.Parallel()
+	const lanes = 8
+	began, land := make(chan *Run[*task], lanes), make(chan struct{})
+	acked := make(chan struct{}, lanes+1)
+	l := New(lanes, 1, func(r *Run[*task]) bool {
+		elsewhere := r.Tasks[0].id == "elsewhere"
+		r.Outcomes[0].Settled = true
+		began <- r
+		if !elsewhere {
+			<-land
+		}
+		return !elsewhere
+	})
+	add := func(lane, id string) {
+		l.Add(taskOf(lane, id), ackFunc(func() { acked <- struct{}{} }))
+	}
+	for i := range lanes - 1 {
+		add(fmt.Sprint(i), "waits")
+	}
+	for range lanes - 1 {
+		<-began
+	}
+	add("last", "elsewhere")
+	add("none", "waits") // there is no slot for it
+	last := <-began
+	l.mu.Lock()
+	if l.slots != 0 || len(l.queue) != 0 || len(l.ready) != 1 {
+		t.Errorf("%d slots are free, %d lanes have one and do not run, %d wait", l.slots, len(l.queue), len(l.ready))
+	}
+	l.mu.Unlock()
+	last.Finish()
+	<-acked
+	<-began
+	close(land)
+	for range lanes {
+		<-acked
+	}
+	l.Wait()
+	l.Close()
+	if l.slots != lanes {
+		t.Errorf("%d slots", l.slots)
+	}
+}
+
+// Tasks that have a slot, and that no goroutine has begun, do not run after Close.
+func TestClosedBeforeTheyBegin(t *testing.T) {
+	t.Parallel()
+	l := New(2, 1, each(func(*task) Outcome { return Outcome{Settled: true} }))
+	l.waking = true // no worker comes
+	l.Add(taskOf("a", "1"), ackFunc(func() { t.Error("acknowledged") }))
+	l.Add(taskOf("b", "1"), ackFunc(func() { t.Error("acknowledged") }))
+	l.Close()
+	l.Wait()
 }
