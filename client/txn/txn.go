@@ -39,7 +39,11 @@ type Txn struct {
 }
 
 // parts are the operations of a transaction, in the order in which they are sent.
-type parts struct{ conditions, once, writes, messages, cancels, settlings transact.Operations }
+type parts struct {
+	conditions, once, writes, messages, cancels, settlings transact.Operations
+
+	payload []byte // all of them, as they were sent
+}
 
 // allParts are there to be used again: a transaction of many operations makes no garbage of them.
 var allParts = sync.Pool{New: func() any { return new(parts) }}
@@ -48,7 +52,7 @@ var allParts = sync.Pool{New: func() any { return new(parts) }}
 const maxKept = 256 << 10
 
 func (p *parts) release() {
-	size := 0
+	size := cap(p.payload)
 	for _, o := range p.all() {
 		size += o.Size()
 		o.Reset()
@@ -344,9 +348,10 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 	for _, s := range t.settles {
 		t.settlings.BeginNumber("SETTLE", int64(s.PacketID))
 	}
-	r := &transact.Request{Retry: t.retry, Err: t.err, Settles: t.settles, Operations: t.all()}
+	r := &transact.Request{Retry: t.retry, Err: t.err, Settles: t.settles, Operations: t.all(), Room: t.payload}
 	r.Valid = func(a *protocol.Response) bool { _, ok := t.result(a); return ok }
 	answer, err := t.commit(ctx, r)
+	t.payload = r.Room
 	if err != nil {
 		return Result{}, err
 	}

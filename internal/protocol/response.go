@@ -103,14 +103,17 @@ func parseError(text []byte) Response {
 	return Response{Kind: Error, Text: text}
 }
 
-// parseElements reads an array. Memory grows with the elements that are really
+// roomAtFirst is for how many elements of an array there is room before they were read.
+const roomAtFirst = 64
+
+// parseElements reads an array. Memory beyond that grows with the elements that are really
 // there, not with the number that it claims.
 func parseElements(b []byte, at, depth int) (r Response, next int) {
 	count, next := number(b, at, '*')
 	if next < 0 || depth == 0 {
 		return Response{}, -1
 	}
-	r = Response{Kind: Array, Array: []Response{}}
+	r = Response{Kind: Array, Array: make([]Response, 0, min(count, roomAtFirst))}
 	for range count {
 		var element Response
 		element, next = parseResponse(b, next, depth-1)

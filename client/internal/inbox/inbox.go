@@ -16,7 +16,8 @@ type Box[L comparable, D any] struct {
 
 	mu        sync.Mutex
 	from      L          // under mu: where messages are taken from; zero while there is no connection
-	waiting   []entry[D] // under mu
+	waiting   []entry[D] // under mu: a part of room
+	room      []entry[D] // under mu: from its start; used again when waiting is empty
 	unbounded int        // under mu: how many of waiting are of QoS 0, which the Receive Maximum does not bound
 	dropped   bool       // under mu: the last message at QoS 0 was dropped
 }
@@ -36,7 +37,7 @@ func New[L comparable, D any](most int, closed error) *Box[L, D] {
 func (b *Box[L, D]) Open(l L) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.from, b.waiting, b.unbounded, b.dropped = l, nil, 0, false
+	b.from, b.waiting, b.room, b.unbounded, b.dropped = l, nil, nil, 0, false
 }
 
 // Clear ends a connection.
@@ -61,7 +62,14 @@ func (b *Box[L, D]) Put(l L, d D, qos1 bool) bool {
 		b.unbounded++
 		b.dropped = false
 	}
-	b.waiting = append(b.waiting, entry[D]{d, qos1})
+	if len(b.waiting) == 0 {
+		b.waiting = b.room[:0]
+	}
+	grown := append(b.waiting, entry[D]{d, qos1})
+	if len(grown) == 1 || cap(b.waiting) < len(grown) {
+		b.room = grown
+	}
+	b.waiting = grown
 	b.signal()
 	return true
 }

@@ -4,6 +4,7 @@ package transact
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,6 +93,7 @@ type Request struct {
 	Retry      bool          // send it again if the connection breaks before the answer
 	Err        error         // a mistake in it: it is not to be sent
 	Valid      func(*protocol.Response) bool
+	Room       []byte // for the payload, which uses it if it is enough
 }
 
 // Operation finds an operation by its number, from 1: its name, and its key or topic. ok is false
@@ -106,17 +108,18 @@ func (r *Request) Operation(number int) (name, key string, ok bool) {
 	return "", "", false
 }
 
-// Payload is the payload of the request.
+// Payload is the payload of the request. It is in Room.
 func (r *Request) Payload() []byte {
 	words, size := 1, 32
 	for _, o := range r.Operations {
 		words += o.words
 		size += len(o.bytes)
 	}
-	b := protocol.AppendWord(protocol.AppendWords(make([]byte, 0, size), words), "TXN")
+	b := protocol.AppendWord(protocol.AppendWords(slices.Grow(r.Room[:0], size), words), "TXN")
 	for _, o := range r.Operations {
 		b = append(b, o.bytes...)
 	}
+	r.Room = b
 	return b
 }
 

@@ -175,6 +175,9 @@ func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Re
 		return Result{Outcome: done.Outcome, Because: 1 + done.Failed.Index, State: done.Failed.Value, Version: done.Failed.Version}, nil
 	}
 	result := Result{Outcome: done.Outcome, Version: done.Versions[0], Keep: done.Keep}
+	if len(rs) > 1 {
+		result.Also = make([]Result, 0, len(rs)-1)
+	}
 	for _, version := range done.Versions[1:] {
 		result.Also = append(result.Also, Result{Outcome: done.Outcome, Version: version, Keep: done.Keep})
 	}
