@@ -1,7 +1,7 @@
 package journal
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -53,7 +53,8 @@ type LogOptions struct {
 
 // ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from
 // now on. Nothing is wrong with the database: it has what was committed, and Close closes it.
-var ErrLost = errors.New("this journal's log may not be written to any more")
+// Reads may fail with it as well. It is an ErrClosed, because the server that uses the journal ends.
+var ErrLost = fmt.Errorf("%w: its log may not be written to any more", ErrClosed)
 
 // errMoved is what Log.Check says of a directory that is not there any more.
 var errMoved = wal.ErrMoved

@@ -224,6 +224,25 @@ func TestALogThatLosesItsQuorum(t *testing.T) {
 	}
 }
 
+// A read that needs what a lost journal has not applied fails as with a journal that is closed, because
+// its server stops: no client is told that its data could not be read.
+func TestReadsOfALostJournal(t *testing.T) {
+	t.Parallel()
+	c, m := &cluster{}, &member{}
+	fatal := make(chan error, 1)
+	j := mustOpen(t, Options{FS: vfs.NewMem(), Log: c.open(t, m), Fatal: func(err error) { fatal <- err }})
+	putAndWait(j, "k1", "acknowledged")
+	c.mu.Lock()
+	c.lost = fmt.Errorf("%w: another node leads", ErrLost)
+	c.mu.Unlock()
+	put(j, "k2", "v", waiterFunc(func() { t.Error("a batch without a quorum was acknowledged") }))
+	<-fatal
+	if err := j.applyPending(); !errors.Is(err, ErrLost) || !errors.Is(err, ErrClosed) {
+		t.Errorf("a read that has to apply rows fails with %v", err)
+	}
+	mustClose(t, j)
+}
+
 // With a durability other than Sync the log is told, and synced at the interval.
 func TestAnotherLogAtAnInterval(t *testing.T) {
 	t.Parallel()
