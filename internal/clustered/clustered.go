@@ -168,7 +168,7 @@ func (n *Node) serve() error {
 	}
 	if errors.Is(err, journal.ErrLost) || err != nil && log.Office() != nil && lost(log.Office()) {
 		n.log.Warn("this node has lost its office before its server could serve clients", "reason", err)
-		return nil
+		return n.leave(log.Office())
 	}
 	if err != nil {
 		return err
@@ -187,7 +187,19 @@ func (n *Node) serve() error {
 	if err := s.Shutdown(grace); err != nil {
 		n.log.Warn("the server of a lost office has ended", "error", err)
 	}
-	return nil
+	return n.leave(log.Office())
+}
+
+var errNoWrites = errors.New("its log takes no writes, although no other node leads yet")
+
+// leave is called when a server has ended because its log takes no writes. The office may last for longer,
+// above all while the leadership is being given away: a server that was started in it would end
+// again at its first write.
+func (n *Node) leave(o *node.Office) error {
+	if o == nil || lost(o) {
+		return nil
+	}
+	return n.decline(errNoWrites)
 }
 
 // declinePause is how long a node that must not lead waits before it may lead again.

@@ -255,3 +255,43 @@ func TestStatusOfACluster(t *testing.T) {
 		t.Error("without a leader the leadership was given away")
 	}
 }
+
+// A leader that gives its office to a node which does not take it runs no server after the other in
+// the meantime: each would end at its first write.
+func TestNoServerWhileTheLeadershipIsGivenAway(t *testing.T) {
+	t.Parallel()
+	c := start(t, "a", "b")
+	leader, others := c.leader()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	writer := c.client(leader)
+	if _, err := writer.Set(ctx, "key", []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes[others[0]].Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	delete(c.nodes, others[0])
+	const servers = "the limit of open files bounds connections" // each says so when it starts
+	before := strings.Count(c.log.String(), servers)
+	writing, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for writing.Err() == nil {
+			_, _ = writer.Set(writing, "key", []byte("value")) // of which some meet a new server
+		}
+	}()
+	_ = control.Transfer(ctx, c.dirs[leader], "") // fails, because there is no other node
+	for end := time.Now().Add(patience); c.nodes[leader].Status().Role == node.Leader; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a leader without a quorum stays in office")
+		}
+	}
+	stop()
+	<-ended
+	if n := strings.Count(c.log.String(), servers) - before; n > 5 {
+		t.Errorf("%d servers were started while the leadership was given away", n)
+	}
+}
