@@ -1,0 +1,60 @@
+package control
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+)
+
+// said is what a node of a cluster of a, b and c answers; role empty: it does not answer.
+func said(name, role string, id node.ID, term uint64, members ...node.Member) answered {
+	a := answered{member: node.Member{Name: name, ID: id, Address: name + ":1"}}
+	if role == "" {
+		a.err = errors.New("connection refused")
+		return a
+	}
+	a.status = node.Status{Name: name, ID: id, Role: role, Term: term, Members: members}
+	return a
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	lags := []node.Member{{Name: "a", ID: 1}, {Name: "b", ID: 2, Lag: 3}, {Name: "c", ID: 3, Lag: 500}}
+	for _, test := range []struct {
+		name    string
+		all     []answered
+		leader  string
+		quorum  bool
+		missing []string
+		explain string // a part of it; empty: all is well
+		lagOfC  uint64
+	}{
+		{"all are there", []answered{said("b", node.Follower, 2, 4), said("c", node.Follower, 3, 4), said("a", node.Leader, 1, 4, lags...)}, "a", true, nil, "", 500},
+		{"a former leader does not know yet", []answered{said("a", node.Leader, 1, 5, lags...), said("b", node.Leader, 2, 4), said("c", node.Follower, 3, 5)}, "a", true, nil, "", 500},
+		{"one is missing", []answered{said("a", node.Leader, 1, 4, lags...), said("b", node.Follower, 2, 4), said("c", "", 3, 0)}, "a", true, []string{"c"}, "missing: c", 500},
+		{"an election", []answered{said("a", "", 1, 0), said("b", node.Candidate, 2, 5), said("c", node.Candidate, 3, 4)}, "", true, []string{"a"}, "no leader at the moment", 0},
+		{"no quorum", []answered{said("a", "", 1, 0), said("b", node.Candidate, 2, 5), said("c", "", 3, 0)}, "", false, []string{"a", "c"}, "1 of 3 nodes answer, and the cluster serves clients only with 2; missing: a, c", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := report(&node.Status{Name: "b"}, test.all)
+			if r.Node != "b" || r.Leader != test.leader || r.Quorum != test.quorum || !slices.Equal(r.Missing, test.missing) {
+				t.Errorf("got %+v", r)
+			}
+			if got := r.Explain(); (got == "") != (test.explain == "") || !strings.Contains(got, test.explain) {
+				t.Errorf("it says %q, want %q", got, test.explain)
+			}
+			if len(r.Nodes) != 3 || r.Nodes[0].Name != "a" || r.Nodes[1].Name != "b" || r.Nodes[2].Lag != test.lagOfC {
+				t.Errorf("the lines are %+v", r.Nodes)
+			}
+			for _, line := range r.Nodes {
+				if (line.Role == Unreachable) != slices.Contains(test.missing, line.Name) || (line.Error != "") != (line.Role == Unreachable) {
+					t.Errorf("the line %+v", line)
+				}
+			}
+		})
+	}
+}
