@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash faults simulate abuse soak timers fuzz bench compare lint release
+.PHONY: startup build test race race-journal interop crash crash-cluster faults simulate abuse soak timers fuzz bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -20,6 +20,9 @@ interop: ## real SDKs and clients against the built binary; needs node and mosqu
 
 crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliability.md)
 	go run ./internal/crashtest/crash -rounds $(or $(ROUNDS),500)
+
+crash-cluster: ## three nodes, whose leaders are killed ROUNDS (500) times, with followers, pauses and transfers between (docs/cluster.md)
+	go run ./internal/crashtest/crash -cluster -rounds $(or $(ROUNDS),500)
 
 faults: ## a hundred thousand messages, each processed once, through every fault (docs/consistent-messaging.md)
 	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)

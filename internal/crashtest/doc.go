@@ -20,6 +20,10 @@
 // Every few kills the run settles: every actor finishes its open work and reads all
 // of its data, and the run checks the results. They are returned as a [Summary].
 //
+// Instead of one broker a run may have the three nodes of a cluster (cluster.go). Its actors connect to any
+// node, and connect again when a follower dies; in each life the run kills the leader, followers, or
+// all of them, pauses nodes, or has the leadership transferred.
+//
 // A seed decides what every actor does and when the broker is killed. It does not
 // decide the interleaving, so a failure is likely to come again with its seed, not
 // certain to.

@@ -16,15 +16,18 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/timers"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/transfers"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // Options of a run.
 type Options struct {
 	Program harness.Program
-	Dir     string // for the broker's data and drawn histories; it must exist
+	Cluster *nodes.Cluster // run this instead of Program; nil: one broker
+	Faults  []Fault        // what happens to Cluster; nil: all
+	Dir     string         // for the broker's data and drawn histories; it must exist
 	Seed    uint64
-	Rounds  int           // number of kills; 0: as many as fit into For
+	Rounds  int           // number of kills, in a cluster of leaders; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
 	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk, an auditor and a keeper of timers
@@ -104,6 +107,9 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
 	r.sum = Summary{Summary: harness.Summary{Broker: o.Program.Name, Seed: o.Seed}}
+	if r.Cluster != nil {
+		r.sum.Broker, r.sum.Cluster = "holdfast, three nodes", &ClusterCounts{}
+	}
 	addr, err := process.FreeAddress(r.rng.IntN)
 	if err != nil {
 		return nil, err
@@ -112,6 +118,9 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	r.makeActors()
 	r.began = time.Now()
 	err = r.rounds(ctx)
+	if r.Cluster != nil {
+		r.Cluster.Kill(r.Cluster.Nodes()...)
+	}
 	r.count()
 	return &r.sum, err
 }
@@ -123,10 +132,10 @@ func (r *run) rounds(ctx context.Context) error {
 		until = time.Now().Add(r.For)
 	}
 	over := func() bool {
-		return ctx.Err() != nil || r.Rounds > 0 && r.sum.Rounds >= r.Rounds ||
+		return ctx.Err() != nil || r.Rounds > 0 && r.done() >= r.Rounds ||
 			!until.IsZero() && time.Now().After(until) || r.violations() >= maxViolations
 	}
-	if err := r.settle(); err != nil {
+	if err := r.settle(ctx); err != nil {
 		return err
 	}
 	for !over() {
@@ -134,17 +143,25 @@ func (r *run) rounds(ctx context.Context) error {
 			if over() {
 				break
 			}
-			if err := r.round(); err != nil {
+			if err := r.round(ctx); err != nil {
 				return err
 			}
 		}
-		if err := r.settle(); err != nil {
+		if err := r.settle(ctx); err != nil {
 			return err
 		}
 		r.sum.Seconds = time.Since(r.began).Seconds()
 		r.Log("%v", r.sum.progress())
 	}
 	return nil
+}
+
+// done is how many of Options.Rounds are done.
+func (r *run) done() int {
+	if r.Cluster != nil {
+		return r.sum.Cluster.Leaders
+	}
+	return r.sum.Rounds
 }
 
 // actorRand makes a source of random numbers for one actor.
@@ -258,8 +275,11 @@ const (
 
 // round kills the broker once. Of ten kills, on average, eight happen while clients work,
 // one while the broker starts, and one while clients resume.
-func (r *run) round() error {
+func (r *run) round(ctx context.Context) error {
 	r.sum.Rounds++
+	if r.Cluster != nil {
+		return r.clusterRound(ctx)
+	}
 	switch r.rng.IntN(10) {
 	case 0:
 		r.sum.Kills.Recovery++
@@ -300,7 +320,7 @@ func (r *run) between() {
 
 // settle is a life in which every actor finishes its work. Then the run checks all
 // results, and a new chapter begins.
-func (r *run) settle() error {
+func (r *run) settle(ctx context.Context) error {
 	for _, p := range r.publishers {
 		p.Settle()
 	}
@@ -308,7 +328,11 @@ func (r *run) settle() error {
 		p.Settle()
 	}
 	r.sum.Kills.Idle++
-	if err := r.live(true, never, never); err != nil {
+	live := func() error { return r.live(true, never, never) }
+	if r.Cluster != nil {
+		live = func() error { return r.settleCluster(ctx) }
+	}
+	if err := live(); err != nil {
 		return err
 	}
 	for _, s := range r.subs {
@@ -337,27 +361,13 @@ func (r *run) live(settle bool, acks, arrivals int64) error {
 		return err
 	}
 	r.startup = time.Since(began)
-	r.lives++
-	l := &lives.Life{Addr: r.addr, Number: r.lives, Settle: settle, Patience: r.Patience, Dead: make(chan struct{})}
-	l.Acks.Arm(acks)
-	l.Arrivals.Arm(arrivals)
-	l.Attended.Arm(int64(len(r.subs)))
-	r.prepareMessageActors()
-	if r.books != nil {
-		r.books.Open()
-	}
+	l := r.beginLife(settle, acks, arrivals)
+	l.Addr = r.addr
 	if err := r.checkRetained(l); err != nil {
 		return err
 	}
-	var actors sync.WaitGroup
-	for _, a := range r.actors() {
-		actors.Go(func() {
-			if err := a.Live(l); err != nil {
-				r.violate("%v", err)
-			}
-		})
-	}
-	r.awaitKill(l, p, &actors)
+	actors := r.startActors(l)
+	r.awaitKill(l, p, actors)
 	l.KilledAt.Store(lives.Now())
 	if !p.Kill() {
 		r.violate("life %d: the broker ended by itself; it said:\n%s", l.Number, p.Output())
@@ -367,6 +377,37 @@ func (r *run) live(settle bool, acks, arrivals int64) error {
 	actors.Wait()
 	r.between()
 	return nil
+}
+
+// beginLife makes a life, and the actors' records ready for it.
+func (r *run) beginLife(settle bool, acks, arrivals int64) *lives.Life {
+	r.lives++
+	l := &lives.Life{Number: r.lives, Settle: settle, Patience: r.Patience, Dead: make(chan struct{})}
+	l.Acks.Arm(acks)
+	l.Arrivals.Arm(arrivals)
+	l.Attended.Arm(int64(len(r.subs)))
+	r.prepareMessageActors()
+	if r.books != nil {
+		r.books.Open()
+	}
+	return l
+}
+
+// startActors has all actors live a life, until it is over.
+func (r *run) startActors(l *lives.Life) *sync.WaitGroup {
+	var actors sync.WaitGroup
+	for _, a := range r.actors() {
+		actors.Go(func() {
+			err := a.Live(l)
+			for errors.Is(err, lives.ErrAgain) && l.Rest() {
+				err = a.Live(l)
+			}
+			if err != nil && !errors.Is(err, lives.ErrAgain) {
+				r.violate("%v", err)
+			}
+		})
+	}
+	return &actors
 }
 
 // prepareMessageActors makes the records of the last life ready for the next one.
@@ -386,6 +427,9 @@ func (r *run) checkRetained(l *lives.Life) error {
 		return nil
 	}
 	lost, err := messages.CheckRetained(l, r.retainers)
+	if l.Doors != nil && err != nil && !errors.Is(err, lives.ErrBroken) {
+		return err // the connection has ended before all of them had come
+	}
 	if lost > 0 {
 		r.sum.Messages.RetainedLost += lost
 		for _, p := range r.retainers {

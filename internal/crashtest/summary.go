@@ -28,6 +28,8 @@ type Summary struct {
 		Idle     int `json:"while_idle"`
 	} `json:"kills"`
 
+	Cluster *ClusterCounts `json:"cluster,omitempty"` // instead of Kills
+
 	Messages MessageCounts `json:"messages"`
 	Store    StoreCounts   `json:"store"`
 	Sessions SessionCounts `json:"sessions"`
@@ -115,6 +117,9 @@ func (s *Summary) Failed() bool {
 
 // progress is the part of the summary that is known while the run goes on.
 func (s *Summary) progress() string {
+	if s.Cluster != nil {
+		return fmt.Sprintf("%s: %d faults in %.0f s: %v; %s", s.Head(), s.Rounds, s.Seconds, s.Cluster, s.Broken())
+	}
 	return fmt.Sprintf("%s: %d kills in %.0f s (%d while sending, %d during recovery, %d during resume), and %d while idle; %s",
 		s.Head(), s.Rounds, s.Seconds, s.Kills.Sending, s.Kills.Recovery, s.Kills.Resume, s.Kills.Idle, s.Broken())
 }

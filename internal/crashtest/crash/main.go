@@ -2,7 +2,8 @@
 //
 //	go run ./internal/crashtest/crash -rounds 500 -seed 1
 //
-// runs the whole harness against this project's broker;
+// runs the whole harness against this project's broker, and with -cluster against three nodes of a
+// cluster, whose leaders it kills, among other things;
 //
 //	go run ./internal/crashtest/crash -broker mosquitto -rounds 100
 //	go run ./internal/crashtest/crash -command 'mybroker --port {port} --dir {dir}' -ready 'listening'
@@ -13,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
@@ -32,11 +35,15 @@ type flags struct {
 	command, ready      string
 	autosave            int
 	only, json, keep    string
+	cluster             bool
+	faults              string
 }
 
 func parse() *flags {
 	f := &flags{}
-	flag.IntVar(&f.options.Rounds, "rounds", 100, "kills; 0: as many as fit into -for")
+	flag.IntVar(&f.options.Rounds, "rounds", 100, "kills, with -cluster of leaders; 0: as many as fit into -for")
+	flag.BoolVar(&f.cluster, "cluster", false, "run three nodes of a cluster")
+	flag.StringVar(&f.faults, "faults", "", "with -cluster: what happens, with commas; empty: "+crashtest.FaultNames())
 	flag.DurationVar(&f.options.For, "for", 0, "longest time to run; 0: until all rounds are done")
 	flag.Uint64Var(&f.options.Seed, "seed", 0, "seed; 0: one of the clock")
 	flag.StringVar(&f.only, "only", "store,sessions,messages", "parts to run, with commas")
@@ -79,11 +86,31 @@ func (f *flags) run() (*crashtest.Summary, error) {
 	if o.Program, err = f.program(tmp); err != nil {
 		return nil, err
 	}
+	if f.cluster {
+		if err := f.runCluster(); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.parts(); err != nil {
 		return nil, err
 	}
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	return crashtest.Run(ctx, *o)
+}
+
+// runCluster plans the cluster.
+func (f *flags) runCluster() (err error) {
+	o := &f.options
+	if f.command != "" || f.broker != "holdfast" {
+		return errors.New("-cluster runs holdfast only")
+	}
+	if f.faults != "" {
+		if o.Faults, err = crashtest.ParseFaults(f.faults); err != nil {
+			return err
+		}
+	}
+	o.Cluster, err = nodes.New(f.binary, o.Dir, []string{"a", "b", "c"}, strings.Fields(f.ext)...)
+	return err
 }
 
 func (f *flags) parts() error {

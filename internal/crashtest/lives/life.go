@@ -1,5 +1,9 @@
 // Package lives is what all actors of a crash test share: a life of the broker, which
 // ends with a kill, and a connection that records what a library would hide.
+//
+// The broker may be a cluster ([Entrances]). Then a life ends when a leader serves that was elected
+// after all connections of the life had ended: no request of the life can be executed after
+// that. Before, nodes may come and go; actors whose connection ends connect again.
 package lives
 
 import (
@@ -18,7 +22,8 @@ func Now() int64 { return int64(time.Since(epoch)) }
 // Life is one run of the broker as its clients see it: from when it accepts
 // connections until its process has ended.
 type Life struct {
-	Addr   string
+	Addr   string     // of the broker
+	Doors  *Entrances // of a cluster, instead of Addr; nil: the broker is one server
 	Number int
 	Settle bool // actors finish what is under way, read all of their data, and return
 
@@ -63,11 +68,14 @@ func (l *Life) Ended(who string, cause error) error {
 	if errors.Is(cause, ErrBroken) || errors.Is(cause, errRefused) {
 		return fmt.Errorf("%s, life %d: %w", who, l.Number, cause)
 	}
+	if l.Doors != nil && l.Doors.again(cause, false) {
+		return ErrAgain
+	}
 	late := time.NewTimer(2 * l.Patience) // the life's own end comes first
 	defer late.Stop()
 	select {
 	case <-l.Dead:
-		if at < l.KilledAt.Load() {
+		if l.Doors == nil && at < l.KilledAt.Load() {
 			return fmt.Errorf("%s, life %d: the connection ended %v before the kill: %w",
 				who, l.Number, time.Duration(l.KilledAt.Load()-at), cause)
 		}
@@ -77,9 +85,22 @@ func (l *Life) Ended(who string, cause error) error {
 	}
 }
 
+// EndedWithLeader is Ended for an actor that may connect again in the same life although another node
+// leads: what it was not answered may be executed until its next connection is accepted.
+func (l *Life) EndedWithLeader(who string, cause error) error {
+	if l.Doors != nil && !errors.Is(cause, ErrBroken) && !errors.Is(cause, errRefused) && l.Doors.again(cause, true) {
+		return ErrAgain
+	}
+	return l.Ended(who, cause)
+}
+
+// ErrAgain is returned by Ended if the actor's Live is to be called once more in this life: the node
+// that it was connected to has died, and the others go on.
+var ErrAgain = errors.New("connect again, to another node")
+
 // Actor is one client over all lives. Live is called once for each life, and
 // returns when that has ended or, in a life that settles, when the actor has
-// nothing more to do or to check. An error is a broken promise. Calls do not overlap, and
+// nothing more to do or to check. An error is a broken promise, or ErrAgain. Calls do not overlap, and
 // between two of them only the run uses the actor.
 type Actor interface {
 	Live(l *Life) error

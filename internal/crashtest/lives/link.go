@@ -25,6 +25,9 @@ const SessionExpiry = 24 * 3600
 type Link struct {
 	*wire.Conn
 	Out []byte // to be sent by Flush
+
+	doors *Entrances // nil: of one server
+	at    *entrance
 }
 
 // Packet is what came; Body is a view, valid until the next one is read.
@@ -35,20 +38,40 @@ type Packet struct {
 }
 
 // errRefused is a CONNACK or DISCONNECT with an error.
-var errRefused = errors.New("connection refused by the broker")
+var errRefused = errors.New("connection refused or ended by the broker")
 
-// Dial connects a client. The caller looks whether the CONNACK says that there is a
-// session.
-func Dial(addr string, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
-	nc, err := net.DialTimeout("tcp", addr, harness.Patience)
+// Dial connects a client: in a cluster to a node at random. The caller looks whether the
+// CONNACK says that there is a session.
+func Dial(l *Life, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
+	if l.Doors == nil {
+		return dial(l.Addr, nil, c)
+	}
+	at, addr, err := l.Doors.choose()
 	if err != nil {
 		return nil, nil, err
+	}
+	k, ack, err := dial(addr, at, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.Doors.enter(k); err != nil {
+		k.Close()
+		return nil, nil, err
+	}
+	return k, ack, nil
+}
+
+// dial connects to an address, which is that of a node or, with nil, of one server.
+func dial(addr string, at *entrance, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
+	nc, err := net.DialTimeout("tcp", addr, harness.Patience)
+	if err != nil {
+		return nil, nil, at.ended(err)
 	}
 	c.Version, c.RequestProblemInfo = mqtt.V5, true
 	if c.ReceiveMaximum == 0 {
 		c.ReceiveMaximum = 65535
 	}
-	k := &Link{Conn: wire.New(nc, maxPacket)}
+	k := &Link{Conn: wire.New(nc, maxPacket), at: at}
 	k.Out = mqtt.AppendConnect(k.Out, &c)
 	p, err := k.Exchange()
 	if err != nil {
@@ -62,7 +85,7 @@ func Dial(addr string, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
 	}
 	if ack.Code.Failed() {
 		nc.Close()
-		return nil, nil, fmt.Errorf("%w: %v %s", errRefused, ack.Code, ack.ReasonString)
+		return nil, nil, at.refused(ack.Code, string(ack.ReasonString))
 	}
 	return k, &ack, nil
 }
@@ -85,7 +108,10 @@ func (k *Link) Flush() error {
 	}
 	_, err := k.Write(k.Out)
 	k.Out = k.Out[:0]
-	return err
+	if err != nil {
+		k.gone()
+	}
+	return k.at.ended(err)
 }
 
 // Read blocks until a whole packet has come, or the connection has ended: at the latest
@@ -106,14 +132,34 @@ func (k *Link) take(read wire.Packet, err error) (Packet, error) {
 	switch {
 	case errors.Is(err, wire.ErrMalformed):
 		return Packet{}, fmt.Errorf("%w: %w", ErrBroken, err)
-	case err != nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return Packet{}, err
+	case err != nil:
+		k.gone()
+		return Packet{}, k.at.ended(err)
 	case read.Type() == mqtt.DISCONNECT:
 		var d mqtt.Disconnect
 		_ = d.Decode(mqtt.V5, read.Body)
-		return Packet{}, fmt.Errorf("%w: DISCONNECT %v %s", errRefused, d.Code, d.ReasonString)
+		k.gone()
+		return Packet{}, k.at.refused(d.Code, string(d.ReasonString))
 	}
 	return Packet{Type: read.Type(), Header: read.Header, Body: read.Body}, nil
+}
+
+// InCluster says whether the connection is to a node of a cluster.
+func (k *Link) InCluster() bool { return k.at != nil }
+
+// gone notes that the connection has ended.
+func (k *Link) gone() {
+	if k.doors != nil {
+		k.doors.leave(k)
+	}
+}
+
+// Close closes the connection.
+func (k *Link) Close() error {
+	k.gone()
+	return k.Conn.Close()
 }
 
 // Ack queues an acknowledgement.

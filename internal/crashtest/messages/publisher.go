@@ -116,7 +116,7 @@ func (p *Publisher) work(l *lives.Life, last uint64) (again bool, err error) {
 
 // connect resumes the session and sends again what is open.
 func (p *Publisher) connect(l *lives.Life) (*lives.Link, error) {
-	k, ack, err := lives.Dial(l.Addr, mqtt.Connect{ClientID: []byte(p.name), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
+	k, ack, err := lives.Dial(l, mqtt.Connect{ClientID: []byte(p.name), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ const retainedPatience = 5 * time.Second
 // life, and compares: each topic must have the latest message that was acknowledged, or a
 // later one that was sent. It returns the number of topics with an older message or none.
 func CheckRetained(l *lives.Life, retainers []*Publisher) (lost int, err error) {
-	k, _, err := lives.Dial(l.Addr, mqtt.Connect{CleanStart: true, ClientID: []byte("retained-reader")})
+	k, _, err := lives.Dial(l, mqtt.Connect{CleanStart: true, ClientID: []byte("retained-reader")})
 	if err != nil {
 		return 0, err
 	}

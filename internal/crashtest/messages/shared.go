@@ -79,7 +79,8 @@ func (g *group) balance(s *Subscriber) {
 	}
 }
 
-// Testator connects with a will, in a session that outlives the connection. Only a kill
+// Testator connects with a will, in a session that outlives the connection or, with an odd
+// number, in one that ends with it. Only a kill
 // of the broker ends the connection, so the broker must publish the will, once, after the
 // next start. The testator waits for that before it connects with the next will, which
 // would replace the one before [MQTT-3.1.3-9].
@@ -173,8 +174,8 @@ func (t *Testator) Live(l *lives.Life) error {
 	}
 	t.next++
 	payload := message{t.as.number, t.next}.payload(t.as.rng, t.as.rng.IntN(100))
-	k, _, err := lives.Dial(l.Addr, mqtt.Connect{
-		ClientID: []byte(t.as.name), SessionExpiry: lives.SessionExpiry, KeepAlive: 60,
+	k, _, err := lives.Dial(l, mqtt.Connect{
+		ClientID: []byte(t.as.name), SessionExpiry: lives.SessionExpiry * uint32(1-t.as.number%2), KeepAlive: 60,
 		HasWill: true, Will: mqtt.Will{QoS: 2, Topic: []byte(t.as.topic), Payload: payload},
 	})
 	if err != nil {

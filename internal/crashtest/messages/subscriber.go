@@ -133,7 +133,7 @@ func (s *Subscriber) complete() bool {
 
 func (s *Subscriber) connect(l *lives.Life) (*connection, error) {
 	receiveMax := 1 + s.rng.IntN(60)
-	k, ack, err := lives.Dial(l.Addr, mqtt.Connect{
+	k, ack, err := lives.Dial(l, mqtt.Connect{
 		ClientID: []byte(s.name), SessionExpiry: lives.SessionExpiry, KeepAlive: 60, ReceiveMaximum: uint16(receiveMax),
 	})
 	if err != nil {
@@ -284,6 +284,13 @@ func (s *Subscriber) ForgetUnsafe() {
 			delete(s.seen, id)
 		}
 	}
+}
+
+// Pardon takes back what was counted in a life since a moment, but what was handed out or lost:
+// the leader of a cluster has changed in it, and only between two lives are deliveries
+// forgotten that the leader may have lost.
+func (s *Subscriber) Pardon(since Faults) {
+	s.Faults.WithoutDup, s.Faults.OutOfOrder = since.WithoutDup, since.OutOfOrder
 }
 
 // checkRedelivery checks a message that came before with the same packet identifier: DUP

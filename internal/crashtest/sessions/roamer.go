@@ -78,7 +78,7 @@ func (r *Roamer) connect(l *lives.Life, clean bool) (*lives.Link, error) {
 		r.session = maybe
 		r.doubt()
 	}
-	k, ack, err := lives.Dial(l.Addr, mqtt.Connect{ClientID: []byte(r.name), CleanStart: clean, SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
+	k, ack, err := lives.Dial(l, mqtt.Connect{ClientID: []byte(r.name), CleanStart: clean, SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,9 @@ func (r *Roamer) roam(l *lives.Life, k *lives.Link) (again bool, err error) {
 			if err := k.Disconnect(mqtt.Disconnect{HasSessionExpiry: true}); err != nil {
 				return false, err
 			}
-			r.session = no // for the next connection in the same life
+			if l.Doors == nil {
+				r.session = no // for the next connection in the same life
+			} // in a cluster the node may have died before it had passed DISCONNECT on
 			return true, nil
 		}
 		if err != nil {

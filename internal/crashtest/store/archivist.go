@@ -35,9 +35,9 @@ const archived = 100
 
 // Live implements lives.Actor.
 func (a *Archivist) Live(l *lives.Life) error {
-	s, err := dialStore(l, a.name, a.clock)
+	s, err := a.dial(l)
 	if err != nil {
-		return l.Ended(a.name, err)
+		return a.ended(l, err)
 	}
 	l.Arrivals.Count()
 	if err := a.review(l, s); err != nil {

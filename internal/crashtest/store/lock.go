@@ -45,9 +45,9 @@ func (h *LockHolder) Live(l *lives.Life) error {
 	if l.Settle {
 		return nil
 	}
-	s, err := dialStore(l, h.name, h.clock)
+	s, err := h.dial(l)
 	if err != nil {
-		return l.Ended(h.name, err)
+		return h.ended(l, err)
 	}
 	l.Arrivals.Count()
 	for {

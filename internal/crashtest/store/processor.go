@@ -47,9 +47,9 @@ func (a *Processor) Live(l *lives.Life) error {
 	if l.Settle && !a.auditor {
 		return nil
 	}
-	s, err := dialStore(l, a.name, a.clock)
+	s, err := a.dial(l)
 	if err != nil {
-		return l.Ended(a.name, err)
+		return a.ended(l, err)
 	}
 	l.Arrivals.Count()
 	if l.Settle {

@@ -6,6 +6,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -48,6 +49,7 @@ type historian struct {
 	clock *hlc.Clock
 	order uint64
 	ops   []history.Operation
+	cut   []*pending // under way when a connection ended, in a life that goes on
 }
 
 func newHistorian(name string, rng *rand.Rand) historian {
@@ -97,11 +99,45 @@ func (h *historian) await(l *lives.Life, s *storeLink) (*pending, error) {
 // over ends a connection that failed: what was under way goes down as open.
 func (h *historian) over(l *lives.Life, s *storeLink, cause error) error {
 	s.Close()
-	err := l.Ended(h.name, cause)
-	for _, p := range s.abandon(l.DiedAt.Load()) {
-		h.note(p)
+	for _, p := range s.waiting {
+		h.cut = append(h.cut, p)
+	}
+	return h.ended(l, cause)
+}
+
+// ended waits for the end of the life, unless the actor is to connect again before.
+func (h *historian) ended(l *lives.Life, cause error) error {
+	err := l.EndedWithLeader(h.name, cause)
+	if !errors.Is(err, lives.ErrAgain) {
+		h.abandon(l.DiedAt.Load())
 	}
 	return err
+}
+
+// dial connects. What the actor was not answered before is not executed any more when its
+// next connection is accepted: a server first handles what came over the connection before it.
+func (h *historian) dial(l *lives.Life) (*storeLink, error) {
+	s, err := dialStore(l, h.name, h.clock)
+	if err == nil {
+		h.abandon(lives.Now())
+	}
+	return s, err
+}
+
+// abandon notes the requests whose reply was lost with a connection. They were executed before
+// a moment, or never will be.
+func (h *historian) abandon(before int64) {
+	for _, p := range h.cut {
+		if p.watch || p.Verb == statestore.Get || p.Verb == statestore.Load || p.Call > before {
+			continue // saw nothing, or came too late to be executed
+		}
+		p.Fate, p.Ret = history.Lost, before
+		if p.puback {
+			p.Fate = history.Executed
+		}
+		h.note(p)
+	}
+	h.cut = nil
 }
 
 // Take hands over the history since the last time.
@@ -136,9 +172,9 @@ func NewClient(number int, rng *rand.Rand, c *Chapter, tokens []hlc.Timestamp) *
 
 // Live implements lives.Actor.
 func (c *Client) Live(l *lives.Life) error {
-	s, err := dialStore(l, c.name, c.clock)
+	s, err := c.dial(l)
 	if err != nil {
-		return l.Ended(c.name, err)
+		return c.ended(l, err)
 	}
 	l.Arrivals.Count()
 	if l.Settle {

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
@@ -13,10 +15,12 @@ import (
 )
 
 // storeLink is a connection that asks the store. Its session ends with it, so
-// no answer of an earlier life can reach a later one.
+// no answer of an earlier life can reach a later one. In a cluster answers to what was asked over an
+// earlier connection may come in the same life, and are dropped.
 type storeLink struct {
 	*lives.Link
 	client  string
+	number  string // of the connection, with which its correlation data begin
 	clock   *hlc.Clock
 	lastID  uint16
 	waiting map[string]*pending // by correlation data
@@ -32,12 +36,16 @@ type pending struct {
 	watch  bool // a KEYNOTIFY, of which only the answer's being good counts
 }
 
+// connections is how many storeLinks have been made.
+var connections atomic.Uint64
+
 func dialStore(l *lives.Life, client string, clock *hlc.Clock) (*storeLink, error) {
-	k, _, err := lives.Dial(l.Addr, mqtt.Connect{CleanStart: true, ClientID: []byte(client)})
+	k, _, err := lives.Dial(l, mqtt.Connect{CleanStart: true, ClientID: []byte(client)})
 	if err != nil {
 		return nil, err
 	}
-	s := &storeLink{Link: k, client: client, clock: clock, waiting: map[string]*pending{}, byID: map[uint16]*pending{}}
+	number := strconv.FormatUint(connections.Add(1), 16) + "/"
+	s := &storeLink{Link: k, client: client, number: number, clock: clock, waiting: map[string]*pending{}, byID: map[uint16]*pending{}}
 	if _, err := k.Subscribe(s.replyTopic(), 1, func(lives.Packet) error { return nil }); err != nil {
 		k.Close()
 		return nil, err
@@ -66,7 +74,7 @@ func (s *storeLink) publish(p *pending, payload []byte) {
 	if s.lastID == 0 {
 		s.lastID = 1
 	}
-	correlation := strconv.FormatUint(uint64(s.lastID), 16)
+	correlation := s.number + strconv.FormatUint(uint64(s.lastID), 16)
 	props := mqtt.PublishProps{
 		HasResponseTopic: true, ResponseTopic: []byte(s.replyTopic()),
 		HasCorrelationData: true, CorrelationData: []byte(correlation),
@@ -133,6 +141,9 @@ func (s *storeLink) message(in lives.Packet) (*pending, error) {
 		return nil, s.notified(&m, version)
 	}
 	p := s.waiting[string(m.Props.CorrelationData)]
+	if p == nil && !bytes.HasPrefix(m.Props.CorrelationData, []byte(s.number)) && s.InCluster() {
+		return nil, nil
+	}
 	if p == nil {
 		return nil, fmt.Errorf("%w: an answer to nothing asked on this connection: %q", lives.ErrBroken, m.Payload)
 	}
@@ -199,20 +210,4 @@ func (p *pending) take(payload []byte, version hlc.Timestamp) error {
 		return fmt.Errorf("%w: KEYNOTIFY %s got %q", lives.ErrBroken, p.Key, payload)
 	}
 	return nil
-}
-
-// abandon gives the requests whose reply the broker's death has swallowed.
-func (s *storeLink) abandon(diedAt int64) []*pending {
-	var open []*pending
-	for _, p := range s.waiting {
-		if p.watch || p.Verb == statestore.Get || p.Verb == statestore.Load || p.Call > diedAt {
-			continue // saw nothing, or came too late to be executed
-		}
-		p.Fate, p.Ret = history.Lost, diedAt
-		if p.puback {
-			p.Fate = history.Executed
-		}
-		open = append(open, p)
-	}
-	return open
 }

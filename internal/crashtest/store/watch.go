@@ -29,9 +29,9 @@ func (w *Watcher) Live(l *lives.Life) error {
 	if l.Settle {
 		return nil
 	}
-	s, err := dialStore(l, w.name, w.clock)
+	s, err := w.dial(l)
 	if err != nil {
-		return l.Ended(w.name, err)
+		return w.ended(l, err)
 	}
 	l.Arrivals.Count()
 	var fell error

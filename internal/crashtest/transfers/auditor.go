@@ -29,7 +29,7 @@ func (a *Auditor) Live(l *lives.Life) error {
 const between = 20 * time.Millisecond
 
 func (a *Auditor) audit(l *lives.Life) error {
-	k, ack, err := lives.Dial(l.Addr, mqtt.Connect{ClientID: []byte("auditor"), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
+	k, ack, err := lives.Dial(l, mqtt.Connect{ClientID: []byte("auditor"), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type Clerk struct {
 	rng     *rand.Rand
 	clock   *hlc.Clock
 	session bool // it has one at the broker
+	sat     int  // connections made
 }
 
 // NewClerk makes the clerk of some books.
@@ -76,11 +77,12 @@ func (c *Clerk) Live(l *lives.Life) error {
 
 // sit connects, and asks what the accounts hold.
 func (c *Clerk) sit(l *lives.Life) (*desk, error) {
-	k, ack, err := lives.Dial(l.Addr, mqtt.Connect{ClientID: []byte("clerk"), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
+	k, ack, err := lives.Dial(l, mqtt.Connect{ClientID: []byte("clerk"), SessionExpiry: lives.SessionExpiry, KeepAlive: 60})
 	if err != nil {
 		return nil, err
 	}
 	l.Arrivals.Count()
+	c.sat++
 	d := &desk{Link: k, Clerk: c, life: l, gets: map[string]int{}, offered: map[uint16]int{}, received: map[uint16]bool{}, expected: map[string]uint16{}}
 	if c.session && !ack.SessionPresent {
 		k.Close()
@@ -118,7 +120,7 @@ func (d *desk) open() {
 // ask queues a request, and returns its correlation data.
 func (d *desk) ask(payload []byte) string {
 	d.asked++
-	correlation := fmt.Sprintf("%d/%d", d.life.Number, d.asked)
+	correlation := fmt.Sprintf("%d/%d", d.sat, d.asked)
 	d.Out = mqtt.AppendPublish(d.Out, mqtt.V5, &mqtt.Publish{
 		QoS: 1, PacketID: d.nextID(), Topic: []byte(protocol.InvokeTopic), Payload: payload,
 		Props: mqtt.PublishProps{
@@ -245,7 +247,7 @@ func (d *desk) reply(correlation string, payload []byte) error {
 		return fmt.Errorf("%w: a TXN of the clerk got %q", lives.ErrBroken, payload)
 	}
 	if _, is := d.expected[correlation]; !is {
-		return nil // which opened the accounts
+		return nil // which opened the accounts, or was asked over an earlier connection
 	}
 	if len(d.atWork) == 0 || d.atWork[0].packetID != d.expected[correlation] {
 		return fmt.Errorf("%w: the reply to a TXN came out of order", lives.ErrBroken)

@@ -17,7 +17,7 @@ import (
 // proposal is a batch that the journal commits.
 type proposal struct {
 	at   consensus.Proposed
-	done chan error // capacity 1
+	done chan error // capacity 2, for acksEarly
 }
 
 // end tells how it ended.
@@ -134,7 +134,7 @@ func (l *Log) Begin() error { return nil }
 // Commit proposes a batch and waits until a quorum has it. An error is, or wraps,
 // journal.ErrLost unless the node has failed.
 func (l *Log) Commit(rows []byte) (number uint64, err error) {
-	n, p := l.n, &proposal{done: make(chan error, 1)}
+	n, p := l.n, &proposal{done: make(chan error, 2)}
 	data := append([]byte(nil), rows...)
 	ran := n.do(func() {
 		office := n.core.Office()
@@ -148,6 +148,9 @@ func (l *Log) Commit(rows []byte) (number uint64, err error) {
 			return
 		}
 		p.at, n.proposed = at, p
+		if acksEarly {
+			p.done <- nil
+		}
 	})
 	if !ran {
 		return 0, fmt.Errorf("%w: %w", journal.ErrLost, ErrStopped)

@@ -1,0 +1,154 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
+)
+
+// threeNodes plans a cluster of the program. On a machine that is busy with other tests its nodes must not
+// elect leaders all the time.
+func threeNodes(t *testing.T, program string) *nodes.Cluster {
+	t.Helper()
+	c, err := nodes.New(program, t.TempDir(), []string{"a", "b", "c"}, "--cluster-election-timeout", "2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Kill(c.Nodes()...) })
+	return c
+}
+
+// leaders is how many leaders the tests of a cluster kill; -for changes it into a time.
+const leaders = 4
+
+// clusterPatience bounds a life, which elections are part of.
+const clusterPatience = 4 * time.Minute
+
+// What a cluster has acknowledged survives its leaders.
+func TestClusterKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("elections take seconds")
+	}
+	// make crash-cluster has all faults happen. Those that are left out here may leave a follower
+	// without entries that no node has in its log any more, see docs/cluster.md.
+	faults := []Fault{KillLeader, KillFollower, PauseLeader, KillCutLeader}
+	o := Options{Cluster: threeNodes(t, testserver.Binary()), Faults: faults, Rounds: leaders, Store: true, Sessions: true, Messages: true, Patience: clusterPatience}
+	if *forFlag > 0 {
+		o.Rounds, o.For = 0, *forFlag
+	}
+	s := runFor(t, o)
+	mustHold(t, s)
+	if s.Cluster.Leaders < leaders || s.Messages.Delivered == 0 || s.Messages.Wills == 0 || s.Store.Answered == 0 || s.Transfers.Done == 0 || s.Timers.Came == 0 {
+		t.Errorf("the run has proved little: %v", s)
+	}
+}
+
+// What a leader has not got to the disks of others, because they are paused, it does not
+// acknowledge: when it dies, no node has that. The negative control is a program that does.
+func TestNothingIsAcknowledgedWithoutAQuorum(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("elections take seconds")
+	}
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("acknowledges early: %v", early), func(t *testing.T) {
+			t.Parallel()
+			program := testserver.Binary()
+			if early {
+				program = filepath.Join(t.TempDir(), "holdfast")
+				if out, err := exec.Command("go", "build", "-tags", "holdfast_acks_early", "-o", program, process.Holdfast).CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+			// The broken program has some seconds for an acknowledgement, which a busy machine may
+			// need longer for.
+			lost := false
+			for range 5 {
+				if lost = losesWithoutQuorum(t, program); lost || !early {
+					break
+				}
+			}
+			if lost != early {
+				t.Errorf("an acknowledged key is lost: %v, want %v", lost, early)
+			}
+		})
+	}
+}
+
+// losesWithoutQuorum has a client of the leader set a key while the other nodes are paused, kills the leader, and
+// says whether the key was acknowledged and the others do not have it.
+func losesWithoutQuorum(t *testing.T, program string) bool {
+	c, err := nodes.New(program, t.TempDir(), []string{"a", "b", "c"}, "--cluster-election-timeout", "5s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Kill(c.Nodes()...)
+	ctx, cancel := context.WithTimeout(t.Context(), clusterPatience)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%v; the nodes said\n%s", err, c.Output())
+		}
+	}
+	must(c.Start(c.Nodes()...))
+	before, err := c.AwaitLeader(ctx, 0)
+	must(err)
+	writer := dialNode(ctx, t, before.Leader)
+	_, err = writer.Set(ctx, "with a quorum", []byte("v"))
+	must(err)
+	var followers []*nodes.Node
+	for _, n := range c.Nodes() {
+		if n != before.Leader {
+			followers = append(followers, n)
+			n.Pause()
+		}
+	}
+	waiting, stop := context.WithTimeout(ctx, 4*time.Second)
+	defer stop()
+	_, err = writer.Set(waiting, "without", []byte("v"))
+	acknowledged := err == nil
+	c.Kill(before.Leader)
+	for _, n := range followers {
+		n.Continue()
+	}
+	_, err = c.AwaitLeader(ctx, before.Term)
+	must(err)
+	must(followers[0].Probe(ctx))
+	other := dialNode(ctx, t, followers[1])
+	if _, found, err := other.Get(ctx, "with a quorum"); err != nil || !found {
+		t.Errorf("what was acknowledged with a quorum is found: %v, %v", found, err)
+	}
+	_, found, err := other.Get(ctx, "without")
+	must(err)
+	return acknowledged && !found
+}
+
+func dialNode(ctx context.Context, t *testing.T, n *nodes.Node) *client.Client {
+	t.Helper()
+	c, err := client.Dial(ctx, n.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestNamesOfFaults(t *testing.T) {
+	t.Parallel()
+	if all, err := ParseFaults(FaultNames()); err != nil || len(all) != 8 {
+		t.Errorf("got %v, %v", all, err)
+	}
+	if got, err := ParseFaults("leader,flood"); err == nil {
+		t.Errorf("an unknown fault is read as %v", got)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build holdfast_acks_early
+
+package node
+
+const acksEarly = true
