@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 )
 
 // evidence is what a run has seen, for the checks after it.
@@ -21,7 +23,10 @@ type evidence struct {
 	unreadable []string
 	late       string   // what did not come in time
 	forgotten  []string // differences that the phase found in which messages are forgotten
-	different  int      // outputs, once each; filled by check
+	path       Path
+	timers     []client.Timer // that wait at the end
+	different  int            // outputs, once each; filled by check
+	rung       int            // of these, timers; filled by check
 	end        func()
 }
 
@@ -33,7 +38,7 @@ type publication struct {
 
 type letter struct{ id, reason string }
 
-// check compares what was seen with the seven invariants of consistent messaging, and
+// check compares what was seen with the invariants of consistent messaging, and
 // returns what differs.
 func (e *evidence) check() (differences []string) {
 	say := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
@@ -50,6 +55,11 @@ func (e *evidence) check() (differences []string) {
 	committed, booked := commits(shiftName, e.states, say), commits(ledgerName, e.booked, say)
 	first := e.same(say)
 	e.different = len(first)
+	for out := range first {
+		if out.which == 3 {
+			e.rung++
+		}
+	}
 
 	orders := make(map[string]order)
 	for _, o := range e.sent {
@@ -87,6 +97,7 @@ func (e *evidence) check() (differences []string) {
 			say("4: message %s has outputs and was never committed", out.id)
 		}
 	}
+	e.checkTimers(dead, say)
 	for key, s := range e.states {
 		e.oracle(shiftName, key, s, first, say, func(id string) (consistent.Message, bool) {
 			o, known := orders[id]
@@ -122,7 +133,7 @@ func commits(handler string, states map[string]shift, say func(string, ...any)) 
 }
 
 // outputs is how many a message has in the end, those of the ledger included.
-const outputs = 3
+const outputs = 4
 
 // output is one of the outputs of a message.
 type output struct {
@@ -188,7 +199,8 @@ func (e *evidence) oracle(handler, key string, s shift, first map[output]consist
 	if err := json.Unmarshal(value, &want); err != nil || want.N != s.N || want.Chain != s.Chain || !slices.Equal(want.Log, s.Log) {
 		say("6: the state of the %s of key %s is not the oracle's: %+v, want %+v", handler, key, s, want)
 	}
-	filters := []string{"results/#", "copies/#"}
+	b.Advance(longestReminder) // delivers the timers
+	filters := []string{"results/#", "copies/#", reminders + "#"}
 	if handler == ledgerName {
 		filters = []string{"booked/#"}
 	}
@@ -217,6 +229,8 @@ func plain(m consistent.Message) string {
 		r.Roll = ^r.Roll
 	}
 	r.Salt, r.Noise, r.Code = 0, 0, 0
-	properties := slices.DeleteFunc(slices.Clone(m.UserProperties), func(u consistent.UserProperty) bool { return u.Name == "time" })
+	properties := slices.DeleteFunc(slices.Clone(m.UserProperties), func(u consistent.UserProperty) bool {
+		return u.Name == "time" || u.Name == delay.IDProperty // the state-based path gives each timer an ID
+	})
 	return fmt.Sprintf("%s %+v %v", m.Topic, r, properties)
 }

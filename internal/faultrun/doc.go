@@ -11,10 +11,11 @@
 //   - handlers panic, and some of them are not deterministic;
 //   - the sender sends duplicates, at once and long after, and its clock is wrong; some messages
 //     are too old, or of the future;
+//   - timers become due, are cancelled, and replace each other (timers.go);
 //   - queues of sessions, and the store, become full;
 //   - the broker is killed with SIGKILL and started again on its data.
 //
-// Then the results are checked (check.go): against the seven invariants
+// Then the results are checked (check.go): against the invariants
 // (docs/consistent-messaging.md), and against a run of the same handler on the same
 // messages, in the order of their commits, one after the other and without faults. Every
 // published byte counts, duplicates included.

@@ -3,10 +3,12 @@ package faultrun
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
@@ -47,7 +49,7 @@ func eachMessageOnce(t *testing.T, path Path) {
 // sound is the evidence of a run in which two messages were processed.
 func sound(t *testing.T) *evidence {
 	t.Helper()
-	e := &evidence{states: make(map[string]shift), booked: make(map[string]shift)}
+	e := &evidence{states: make(map[string]shift), booked: make(map[string]shift), path: State}
 	deadLetterTopic := consistent.WithDeadLetterTopic(deadLetters)
 	shifts := consistenttest.New(t, shiftName, func(p *consistent.Processor) {
 		registerShift(p, 2, func() {}, func() int { return 0 })
@@ -58,8 +60,14 @@ func sound(t *testing.T) *evidence {
 		e.sent = append(e.sent, o)
 		shifts.Send(o.message())
 	}
-	published := append(shifts.Published("results/k"), shifts.Published("copies/k")...)
+	shifts.Broker.Advance(longestReminder)
+	published := slices.Concat(shifts.Published("results/k"), shifts.Published("copies/k"), shifts.Published("reminders/k"))
 	ledgers.Send(shifts.Published("results/k")...)
+	for _, timer := range shifts.Broker.Timers() {
+		if !strings.HasPrefix(timer.ID, overdue) { // which the ledger has cancelled
+			e.timers = append(e.timers, timer)
+		}
+	}
 	for _, m := range append(published, ledgers.Published("booked/k")...) {
 		id, which, err := identify(&m)
 		if err != nil {
@@ -73,6 +81,24 @@ func sound(t *testing.T) *evidence {
 	ledgers.State(ledgerName, "k", &s)
 	e.booked["k"] = s
 	return e
+}
+
+// The timer of a key may be that of a dead letter behind its last message, or lack it.
+func TestTimersOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	e := sound(t)
+	e.dead = []letter{{"b", "handler panicked: injected"}}
+	for _, n := range []string{"0", "1"} {
+		e.timers[0].Topic = "idle/k/" + n
+		if differences := e.check(); len(differences) > 0 {
+			t.Errorf("with that of message %s: %q", n, differences)
+		}
+	}
+	e.dead = append(e.dead, letter{"a", "handler panicked: injected"})
+	e.timers = []client.Timer{{ID: "overdue/a"}}
+	if differences := e.check(); len(differences) > 0 {
+		t.Errorf("without: %q", differences)
+	}
 }
 
 func TestSoundEvidence(t *testing.T) {
@@ -125,8 +151,20 @@ func TestViolationsAreFound(t *testing.T) {
 			delete(e.booked, "k")
 		}, "5, 7: message a is not processed: it was never committed by the ledger"},
 		"wrong result of the ledger": {func(e *evidence) {
-			e.published[5].message.Payload = []byte(strings.Replace(string(e.published[5].message.Payload), `"N":1`, `"N":7`, 1))
+			e.published[7].message.Payload = []byte(strings.Replace(string(e.published[7].message.Payload), `"N":1`, `"N":7`, 1))
 		}, "6: output 3 of message b is not the oracle's"},
+		"timer lost": {func(e *evidence) { e.published = slices.Delete(e.published, 4, 5) }, "5, 7: message a is not processed: its output 4"},
+		"timer left": {func(e *evidence) {
+			e.timers = append(e.timers, client.Timer{ID: "x", Topic: "reminders/k"})
+		}, "8: a timer waits that was due"},
+		"timer not cancelled": {func(e *evidence) {
+			e.timers = append(e.timers, client.Timer{ID: "overdue/a", Topic: "overdue/k"})
+		}, "8: the ledger has cancelled the timer of message a, and it waits"},
+		"timer of an earlier message": {func(e *evidence) { e.timers[0].Topic = "idle/k/0" }, `8: the timer of key k has the topic "idle/k/0"`},
+		"timer of a key lost":         {func(e *evidence) { e.timers = nil }, `8: the timer of key k has the topic ""`},
+		"timer of another key": {func(e *evidence) {
+			e.timers = append(e.timers, client.Timer{ID: "idle/x", Topic: "idle/x/0"})
+		}, "8: the timer of key x waits, with the topic idle/x/0, which has no state"},
 		"old message processed": {func(e *evidence) { e.sent[0].Wrong = tooOld }, "message a is too old to tell, and was processed"},
 		"refused for no reason": {func(e *evidence) {
 			e.dead = append(e.dead, letter{"a", consistent.ErrTooOld.Error()})

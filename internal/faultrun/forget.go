@@ -30,8 +30,12 @@ func (r *run) forget(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	p, err := consistent.New(conn, briefName, consistent.WithKeep(briefKeep), consistent.WithMaxSkew(briefSkew), consistent.WithDeadLetterTopic(briefLetters),
-		consistent.WithKeptDeadLetters(0, 0, 0), consistent.WithLogger(slog.New(slog.DiscardHandler)))
+	var path []consistent.Option
+	if r.Path == State || r.Path == Both && r.rng.IntN(2) == 0 {
+		path = append(path, consistent.Replay())
+	}
+	p, err := consistent.New(conn, briefName, append(path, consistent.WithKeep(briefKeep), consistent.WithMaxSkew(briefSkew), consistent.WithDeadLetterTopic(briefLetters),
+		consistent.WithKeptDeadLetters(0, 0, 0), consistent.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@ type Summary struct {
 	Sent           int            `json:"sent"`         // messages sent, duplicates included
 	Publications   int            `json:"publications"` // outputs received, duplicates included
 	Outputs        int            `json:"outputs"`      // different outputs received
+	Timers         int            `json:"timers"`       // of them, those that were timers
+	TimersLeft     int            `json:"timers_left"`  // timers that wait at the end, each for a reason
 	DeadLetters    map[string]int `json:"dead_letters"` // by their reason
 	InstanceKills  int            `json:"instance_kills"`
 	InstancePauses int            `json:"instance_pauses"`
@@ -66,8 +68,8 @@ type Summary struct {
 
 // String is the summary for people.
 func (s *Summary) String() string {
-	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times); instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; dead letters %v; %s",
-		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.InstanceKills, s.InstancePauses, s.VersionChanges, s.BrokerKills,
+	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times), of which %d were timers, and %d timers wait; instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; dead letters %v; %s",
+		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.Timers, s.TimersLeft, s.InstanceKills, s.InstancePauses, s.VersionChanges, s.BrokerKills,
 		s.QueueFull, s.StoreFull, s.StoreRefused, s.Forgotten, s.DeadLetters, s.Broken()) + s.List()
 }
 
@@ -145,7 +147,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	}
 	r.summary.Seconds = time.Since(start).Seconds()
 	r.summary.Violations = r.evidence.check()
-	r.summary.Publications, r.summary.Outputs = len(r.evidence.published), r.evidence.different
+	r.summary.Publications, r.summary.Outputs, r.summary.Timers = len(r.evidence.published), r.evidence.different, r.evidence.rung
 	return &r.summary, nil
 }
 
@@ -171,7 +173,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if r.filler, err = client.Dial(ctx, r.addr, client.WithClientID("filler"), backoff, quiet); err != nil {
 		return err
 	}
-	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", "booked/#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
+	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", "booked/#", reminders+"#", overdue+"#", idle+"#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
 		return err
 	}
 	go func() {
@@ -200,8 +202,16 @@ func (r *run) begin(ctx context.Context) (err error) {
 func (r *run) queueBound() int { return max(r.Window/2, 20) }
 
 // storeBytes is a bound of the store that all states need, and a little more: each message is in
-// the log of two states.
-func (r *run) storeBytes() int { return 2*(9*r.Messages+120*r.Keys) + 200<<10 }
+// the log of two states. On the state-based path two of its timers have marks besides. Processors
+// whose keys take less than a sixteenth of the bound are granted as much again, and are refused
+// nothing by a full store.
+func (r *run) storeBytes() int {
+	bound := 2*(9*r.Messages+120*r.Keys) + 200<<10
+	if r.Path != Transactions {
+		bound += 240 * r.Messages
+	}
+	return bound
+}
 
 func (r *run) startBroker() (err error) {
 	program := harness.Holdfast(r.Broker, "--max-queued-messages", fmt.Sprint(r.queueBound()), "--max-store-bytes", fmt.Sprint(r.storeBytes()))
@@ -403,6 +413,11 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	r.evidence.path = r.Path
+	if r.evidence.timers, err = waiting(ctx, c); err != nil {
+		return err
+	}
+	r.summary.TimersLeft = len(r.evidence.timers)
 	if r.evidence.states, err = r.states(ctx, c, shiftName); err != nil {
 		return err
 	}
@@ -440,6 +455,9 @@ func (r *run) watch(d client.Delivery) {
 	switch {
 	case d.Topic == "end":
 		r.evidence.end()
+		return
+	case strings.HasPrefix(d.Topic, overdue), strings.HasPrefix(d.Topic, idle):
+		r.evidence.unreadable = append(r.evidence.unreadable, fmt.Sprintf("8: the message %s came, which is due in %v", d.Topic, longTimer))
 		return
 	case d.Topic == briefLetters:
 		id, _ := d.UserProperties.Get("id")

@@ -52,7 +52,7 @@ type shiftV2 struct {
 // result is the payload of all outputs.
 type result struct {
 	ID, Key string
-	Which   int // output 0 and 1 of the shift, 2 of the ledger
+	Which   int // output 0, 1 and 3 of the shift, of which 3 is a timer; 2 of the ledger
 	N       int
 	Chain   uint64 // before this message
 	Roll    uint64 // from the Context: the same in every instance that processes the message
@@ -75,8 +75,8 @@ func (s *shift) add(id string) {
 	s.Log = append(s.Log, id)
 }
 
-// results makes the two outputs of the shift. Version 2 computes something else than version 1,
-// unless it replays what that has processed.
+// results makes the outputs of the shift: two at once, and timers. Version 2 computes something
+// else than version 1, unless it replays what that has processed.
 func results(c *consistent.Context, s shift, o order, noise func() int) ([]consistent.Message, error) {
 	salt, err := consistent.Capture(c, "salt", func() (int, error) { return rand.IntN(1_000_000), nil })
 	if err != nil {
@@ -91,7 +91,8 @@ func results(c *consistent.Context, s shift, o order, noise func() int) ([]consi
 	}
 	first, second := r, r
 	second.Which = 1
-	return []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON("copies/"+o.Key, second)}, nil
+	now := []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON("copies/"+o.Key, second)}
+	return append(now, timers(c.Rand(), r)...), nil
 }
 
 // registerShift registers the handler of orders, as a version of the program has it. disturb may
@@ -117,13 +118,13 @@ func registerShift(p *consistent.Processor, version uint32, disturb func(), nois
 	}, consistent.WithVersion(version))
 }
 
-// registerLedger registers the handler of results.
+// registerLedger registers the handler of results. It cancels the timer that waits for it.
 func registerLedger(p *consistent.Processor, disturb func()) {
 	_ = consistent.Handle(p, "results/+", func(r result) string { return r.Key }, func(c *consistent.Context, s shift, r result) (shift, []consistent.Message, error) {
 		disturb()
 		booked := result{ID: r.ID, Key: r.Key, Which: 2, N: s.N, Chain: s.Chain, Roll: c.Rand().Uint64(), UUID: c.ID()}
 		s.add(r.ID)
-		return s, []consistent.Message{consistent.JSON("booked/"+r.Key, booked)}, nil
+		return s, []consistent.Message{consistent.JSON("booked/"+r.Key, booked), consistent.CancelTimer(overdue + r.ID)}, nil
 	})
 }
 
