@@ -51,9 +51,8 @@ type LogOptions struct {
 	Long func()
 }
 
-// ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from
-// now on. Nothing is wrong with the database: it has what was committed, and Close closes it.
-// Reads may fail with it as well. It is an ErrClosed, because the server that uses the journal ends.
+// ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from now on;
+// reads may, too. It is an ErrClosed: the server ends, and its database has what was committed.
 var ErrLost = fmt.Errorf("%w: its log may not be written to any more", ErrClosed)
 
 // errMoved is what Log.Check says of a directory that is not there any more.
