@@ -100,3 +100,32 @@ func TestTightMemoryEmptiesWindows(t *testing.T) {
 		c.Acknowledge(m)
 	}
 }
+
+// What a member of a shared subscription is sent is charged until it acknowledges it, and
+// credited then: also if the member's session ends with its connection.
+func TestSharedMessagesUnderWayAreCharged(t *testing.T) {
+	t.Parallel()
+	const count, size = 100, 500
+	n := run(t, vfs.NewMem(), Limits{})
+	c := n.connect(mqtttest.HoldAcks())
+	c.Subscribe("$share/group/shared", 1)
+	publisher := n.connect()
+	for range 3 {
+		for range count {
+			publisher.Publish(publication{Topic: "shared", Payload: strings.Repeat("x", size), QoS: 1})
+		}
+		messages := c.ReceiveN(count)
+		if used := n.memory.UsedBy(memory.Queues); used < count*size {
+			t.Errorf("%d bytes are charged for %d messages that are not acknowledged", used, count)
+		}
+		for _, m := range messages {
+			c.Acknowledge(m)
+		}
+		until(t, "everything to be credited", func() bool { return n.memory.UsedBy(memory.Queues) == 0 })
+	}
+	c.Disconnect()
+	publisher.Disconnect()
+	if used := n.memory.UsedBy(memory.Queues); used != 0 {
+		t.Errorf("%d bytes are charged when all have gone", used)
+	}
+}

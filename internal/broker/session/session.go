@@ -156,10 +156,10 @@ func (s *Session) enqueue(t *Turn, q *queue.Queue, it queue.Slot, from Group) {
 // sendAtOnce sends a QoS 1 message without queueing it, if the session ends with its
 // connection and no message waits: the message is appended to the output, and the queue
 // keeps only a slot for its packet identifier. It returns false if the message must be
-// queued. s.Mu is held.
+// queued, such as one that its shared subscription may take back. s.Mu is held.
 func (s *Session) sendAtOnce(t *Turn, q *queue.Queue, it *queue.Slot) bool {
 	c := s.Peer
-	if c == nil || s.Persistent() || it.QoS != 1 || s.Inflight >= s.places(q) ||
+	if c == nil || s.Persistent() || it.Shared() || it.QoS != 1 || s.Inflight >= s.places(q) ||
 		!s.Routed.Empty() || !s.Direct.Empty() || q.Live+len(q.Strays) >= int(q.Span) || c.Transport.Full() {
 		return false
 	}
