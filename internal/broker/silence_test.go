@@ -88,6 +88,7 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 		const keepAlive = 600
 		n.connect(mqtttest.ClientID("c"), mqtttest.KeepAlive(keepAlive)).Ping()
 		c := n.connOf("c")
+		until(t, "the reader to listen", func() bool { return readerState(c.readerState.Load()) == readerListens })
 		c.readerState.Store(uint32(readerWaitsForClient)) // as the reader does before it waits
 		if takes {
 			c.untaken.Store(100)
