@@ -57,6 +57,48 @@ func TestPayloadIsInMemoryOnceForAllSubscribers(t *testing.T) {
 	}
 }
 
+// Retained messages that clients have not taken yet are charged also when others have
+// replaced them, or when they were deleted: in outputs, in queues and in the backlogs of
+// shared subscriptions.
+func TestReplacedRetainedMessagesAreCharged(t *testing.T) {
+	t.Parallel()
+	const subscribers, size = 4, 4 << 20
+	n := run(t, vfs.NewMem(), Limits{MaxPacketSize: 2 * size})
+	all := make([]*mqtttest.Client, subscribers)
+	for i := range all {
+		all[i] = n.deaf(mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
+		all[i].Subscribe(fmt.Sprint("big/", i), byte(i%3))
+	}
+	queued := n.connect(mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
+	queued.Subscribe("small", 1)
+	shared := n.connect(mqtttest.ReceiveMaximum(1), mqtttest.HoldAcks())
+	shared.Subscribe("$share/g/shared", 1)
+
+	publisher := n.connect()
+	const replaced, small = 40, 200
+	for i := range replaced {
+		publisher.Publish(publication{Topic: "small", Payload: strings.Repeat(fmt.Sprint(i%10), small), QoS: 1, Retain: true})
+		publisher.Publish(publication{Topic: "shared", Payload: strings.Repeat(fmt.Sprint(i%10), small*10), QoS: 1, Retain: true})
+	}
+	for i := range all {
+		topic := fmt.Sprint("big/", i)
+		publisher.Publish(publication{Topic: topic, Payload: strings.Repeat(fmt.Sprint(i), size), QoS: 1, Retain: true})
+		publisher.Publish(publication{Topic: topic, QoS: 1, Retain: true}) // deleted
+	}
+	if used := n.memory.UsedBy(memory.Retained); used > 10_000 {
+		t.Errorf("%d bytes are charged for what is retained", used)
+	}
+	const held = subscribers*size + (replaced-2)*small*11
+	charged := func() int64 { return n.memory.UsedBy(memory.Output) + n.memory.UsedBy(memory.Queues) }
+	if used := charged(); used < held {
+		t.Errorf("%d bytes are charged for what clients have not taken, want at least %d", used, held)
+	}
+	for _, c := range append(all, queued, shared) {
+		c.Drop()
+	}
+	until(t, "everything to be credited", func() bool { return charged() == 0 })
+}
+
 // All clients' packets that never become whole take no more than their share of memory
 // together, and a client with a small packet is served as before.
 func TestUnfinishedPacketsAreBounded(t *testing.T) {

@@ -5,8 +5,8 @@
 //
 // After each sequence other connections check that the server is as it was: every
 // shard and stripe of the store answers, messages are routed, retained and found by
-// SCAN, and what the sequence made the server hold has come back: queues, memory,
-// connections, goroutines, descriptors.
+// SCAN, and what the sequence made the server hold has come back: queues, memory and
+// what the pool of memory is charged with, connections, goroutines, descriptors.
 //
 // A sequence follows from its seed, apart from how its connections interleave.
 // TestSequences plays sequences for some seconds, and for longer with -for; the seed is

@@ -17,6 +17,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -325,6 +327,15 @@ func (w *world) busy(c *mqtttest.Client) string {
 	} {
 		if got, known := figures[name]; !known || got != strconv.Itoa(want) {
 			return fmt.Sprintf("%q for %s", got, name)
+		}
+	}
+	own := session.Subscription{Filter: "$SYS/#"}
+	for kind, want := range map[memory.Kind]int64{
+		memory.Unconnected: 0, memory.Input: 0, memory.Output: 0, memory.Queues: 0, memory.Replies: 0, memory.Watches: 0, memory.Remembered: 0,
+		memory.Subscriptions: own.Memory(),
+	} {
+		if got := figures["broker/memory/"+kind.String()]; got != strconv.FormatInt(want, 10) {
+			return fmt.Sprintf("%q for the memory charged as %s, not %d", got, kind, want)
 		}
 	}
 	if got, want := figures["broker/principals/most sessions"], "1 127.0.0.1"; got != want {

@@ -37,7 +37,7 @@ type Message struct {
 	pooled     bool        // the buffer goes back to a pool with the last release
 
 	charged   int32     // by package atomic: 0, or one more than the memory.Kind that the message is charged as
-	chargedBy *Accounts // set with charged
+	chargedBy *Accounts // set when it is first charged
 }
 
 // Buffers are pooled by size class, 256 bytes to 16 KiB, each four times the
@@ -71,7 +71,8 @@ func New(size int) *Message {
 }
 
 // NewKept is New for messages that stay: they aren't pooled, so
-// that a goroutine may keep a pointer without counting.
+// that a goroutine may keep a pointer without counting. The store of retained messages
+// does so: the references are those of queues and outputs.
 func NewKept(size int) *Message {
 	return &Message{refs: 1, buf: make([]byte, 0, size)}
 }
@@ -89,7 +90,11 @@ func (m *Message) Release() {
 	} else if n < 0 {
 		panic("broker: message released more often than kept")
 	}
-	if m.charged != 0 {
+	if atomic.LoadInt32(&m.charged) != 0 {
+		if m.Stamp != 0 {
+			m.chargedBy.creditStored(m)
+			return
+		}
 		m.chargedBy.credit(m)
 	}
 	if !m.pooled {

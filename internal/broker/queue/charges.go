@@ -40,11 +40,9 @@ func (c *Charges) Level(q *Queue, messages, bytes int64) {
 // Hold counts a slot's message as in memory.
 func (c *Charges) Hold(q *Queue, it *Slot) {
 	q.InMemory += int64(it.Size)
-	switch {
-	case it.Message.Stamp != 0: // the store of retained messages has it
-	case it.Size >= ChargedAlone:
+	if it.Size >= ChargedAlone {
 		c.Accounts.Charge(it.Message, c.Kind)
-	default:
+	} else {
 		q.small += SlotOverhead + int64(it.Size)
 		c.charge(q)
 	}
@@ -56,7 +54,7 @@ func (c *Charges) LetGo(q *Queue, it *Slot) {
 		return
 	}
 	q.InMemory -= int64(it.Size)
-	if it.Size < ChargedAlone && it.Message.Stamp == 0 {
+	if it.Size < ChargedAlone {
 		q.small -= SlotOverhead + int64(it.Size)
 		c.charge(q)
 	}

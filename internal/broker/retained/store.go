@@ -156,11 +156,13 @@ func (r *Store) LastStamp() uint64 { return r.stamps.Load() }
 // StampedTo lets stamps go on from one that is on disk, while the server starts.
 func (r *Store) StampedTo(stamp uint64) { r.stamps.Store(max(r.stamps.Load(), stamp)) }
 
-// Restore adds a message that is on disk, while the server starts.
+// Restore adds a message that is on disk, while the server starts. It takes over the
+// caller's reference, and keeps none, as with any message that is stored.
 func (r *Store) Restore(topic string, m *message.Message) {
 	r.StampedTo(m.Stamp)
 	r.names.Put(topic, m)
 	r.note(m, 1)
+	m.Release()
 }
 
 // Len is how many messages are retained, without the broker's own on $SYS.

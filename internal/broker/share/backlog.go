@@ -214,7 +214,7 @@ func (b *Backlog) level(messages, bytes int64) {
 // of -1 credits it.
 func (b *Backlog) charge(w *waiting, sign int64) {
 	switch m := w.message; {
-	case m == nil || m.Stamp != 0: // not in memory, or charged to the retained messages
+	case m == nil: // not in memory
 	case w.size < queue.ChargedAlone:
 		b.env.Memory.Charge(memory.Queues, sign*(queue.SlotOverhead+int64(w.size)))
 	case sign > 0:
