@@ -51,6 +51,9 @@ type Options struct {
 	// Long is called when the log is long: tables should be written, so that it can be
 	// trimmed. It must not block.
 	Long func()
+	// Large: the log may be larger than memory. Read keeps the batches of the last segment
+	// only, and Replay reads those of the others again.
+	Large bool
 	// Fsyncs counts how long each fsync takes, in nanoseconds. nil: none does.
 	Fsyncs *histogram.Histogram
 }
@@ -87,7 +90,7 @@ func Read(o Options, state State) (*Log, error) {
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = DefaultSegmentBytes
 	}
-	found, err := recoverLog(o.FS, o.Dir, state)
+	found, err := recoverLog(o.FS, o.Dir, state, o.Large)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +111,31 @@ func (l *Log) Mended() []datadir.Damage { return l.found.mended }
 func (l *Log) Last() uint64 { return l.last }
 
 // Replay calls fn with each batch that tables may not have, in their order. rows are valid
-// until Begin.
+// until Begin, or, with Options.Large, until fn returns.
 func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
+	for _, s := range l.found.verified {
+		if err := l.replaySegment(s, fn); err != nil {
+			return err
+		}
+	}
 	for _, f := range l.found.batches {
+		if err := fn(f.Number, f.Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaySegment calls fn with each batch of a segment that Read has verified.
+func (l *Log) replaySegment(s segment, fn func(number uint64, rows []byte) error) error {
+	again := recovered{State: l.found.State}
+	b, err := readFile(l.o.FS, l.o.FS.PathJoin(l.o.Dir, s.name()))
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", s.name(), err)
+	}
+	next := s.first
+	again.read(b, 0, &next)
+	for _, f := range again.batches {
 		if err := fn(f.Number, f.Rows); err != nil {
 			return err
 		}

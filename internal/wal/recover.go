@@ -17,13 +17,14 @@ type recovered struct {
 	segments []segment        // with what may not be in tables yet, oldest first
 	end      int64            // where the frames of the last of them end
 	obsolete []string         // files with nothing that is needed
+	verified []segment        // the first of segments, whose batches are not in batches (Options.Large)
 	batches  []Frame          // that may not be in tables yet
 	damage   []datadir.Damage // in what is needed
 	mended   []datadir.Damage // in the last frames, where one bit made each whole
 }
 
 // recoverLog reads the log from where the tables end. It changes nothing. It has all of the
-// log in memory, which MaxSegments bounds.
+// log in memory, which MaxSegments bounds; with large, one segment after the other.
 //
 // Where the sound frames end, either a crash has torn the last write, or the log is
 // damaged. It is damage, and the start is refused, if something proves that the frame that
@@ -44,7 +45,7 @@ type recovered struct {
 // both cases: an acknowledged batch must not be lost, and a batch that was not acknowledged
 // may be kept. Any other frame at the end is dropped. Damage of more than one bit to the
 // very last batch before a crash can't be told from a torn write.
-func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
+func recoverLog(fsys vfs.FS, dir string, state State, large bool) (r recovered, err error) {
 	r.State = state
 	applied := state.Applied
 	segments, err := listSegments(fsys, dir)
@@ -66,15 +67,13 @@ func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
 		r.damage = append(r.damage, datadir.Damage{File: first.name(), Offset: 0, What: fmt.Sprintf("it begins with batch %d, and the log from batch %d on is missing", first.first, applied+1)})
 		return r, nil
 	}
-	contents := make([][]byte, len(segments))
-	for i, s := range segments {
-		if contents[i], err = readFile(fsys, fsys.PathJoin(dir, s.name())); err != nil {
-			return r, fmt.Errorf("%s cannot be read: %w", s.name(), err)
-		}
-	}
 	next := segments[0].first
 	for i, s := range segments {
-		b, later := contents[i], segments[i+1:]
+		b, err := readFile(fsys, fsys.PathJoin(dir, s.name()))
+		if err != nil {
+			return r, fmt.Errorf("%s cannot be read: %w", s.name(), err)
+		}
+		later := segments[i+1:]
 		p, last := r.read(b, 0, &next)
 		for len(later) == 0 && r.mend(s, b, p, next) {
 			p, last = r.read(b, p, &next)
@@ -86,6 +85,9 @@ func recoverLog(fsys vfs.FS, dir string, state State) (r recovered, err error) {
 			r.obsolete = append(r.obsolete, s.name())
 		}
 		if len(later) > 0 && later[0].first == next {
+			if large { // a later segment shows that these batches are on the disk
+				r.verified, r.batches = r.segments, nil
+			}
 			continue
 		}
 		if found := r.judge(s, b, p, next, later); found != nil {

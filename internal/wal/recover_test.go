@@ -133,7 +133,7 @@ func recoverShort(t testing.TB, fs *vfs.MemFS, segments [][]byte, applied uint64
 			t.Fatal(err)
 		}
 	}
-	r, err := recoverLog(fs, "data", State{Mask: shortMask, Applied: applied})
+	r, err := recoverLog(fs, "data", State{Mask: shortMask, Applied: applied}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func FuzzRecoverLog(f *testing.F) {
 		sealFrames(first, 1)
 		sealFrames(second, batchesEach+1)
 		recoverShort(t, fs, [][]byte{first, second}, uint64(applied))
-		r, err := recoverLog(fs, "data", State{Mask: shortMask, Applied: uint64(applied)})
+		r, err := recoverLog(fs, "data", State{Mask: shortMask, Applied: uint64(applied)}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,9 @@
 //
 // # What is kept
 //
-// Entries are in memory too, because followers ask for them; Compact drops them. A start
-// has the entries of all segments that Compact has left. The owner must call Compact before
-// the entries outgrow its memory: Bytes says how much they are.
+// The newest entries are in memory too, up to Options.MemoryBytes, and all that are not
+// committed. The others are read back from the files when a follower asks for them: places.go
+// says how they are found. Compact drops entries, and the files in which none is left. A start
+// has the entries of all files that Compact has left, and holds one file at a time in memory.
+// Bytes says how much the entries take in the files; the owner bounds that by Compact.
 package raftlog

@@ -3,7 +3,6 @@ package raftlog
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
@@ -29,6 +28,9 @@ type Options struct {
 	// Long is called, by the goroutine that appends, when the log has many files: the owner
 	// should have tables written and call Compact. It must not block. nil: nothing happens.
 	Long func()
+	// MemoryBytes is how much of the entries stays in memory: the newest ones. Those that are
+	// not committed are in memory whatever they take. 0: DefaultMemoryBytes.
+	MemoryBytes int64
 	// Fsyncs counts how long each fsync takes, in nanoseconds. nil: none does.
 	Fsyncs *histogram.Histogram
 	// Applied is the newest entry that the state machine has on the disk, Conf the
@@ -37,8 +39,11 @@ type Options struct {
 	Conf    *raftpb.ConfState
 }
 
-// Log is the Raft log of a node. The methods of raft.Storage and Bytes may be called by any
-// goroutine; Append, Sync, Compact, BeginSnapshot, EndSnapshot and Close by one at a time,
+// DefaultMemoryBytes is how much of the entries is kept in memory by default.
+const DefaultMemoryBytes = 16 << 20
+
+// Log is the Raft log of a node. The methods of raft.Storage, Bytes and MemoryBytes may be
+// called by any goroutine; Append, Sync, Compact, BeginSnapshot, EndSnapshot and Close by one at a time,
 // which is the goroutine that stores.
 type Log struct {
 	o       Options
@@ -49,9 +54,8 @@ type Log struct {
 	mu        lockrank.Mutex[lockrank.ReplicaLog]
 	state     State                            // guarded by mu
 	base      Position                         // guarded by mu: the log begins behind it
-	entries   []*raftpb.Entry                  // guarded by mu: those behind base, in order
-	records   []uint64                         // guarded by mu: the number of each entry's record
-	bytes     int64                            // guarded by mu: of entries, by sizeOf
+	places                                     // guarded by mu: where the entries behind base are
+	cursors   []*cursor                        // guarded by mu: where reading files has ended
 	snapshots func() (*raftpb.Snapshot, error) // guarded by mu; nil: there is none
 }
 
@@ -74,6 +78,7 @@ func (l *Log) Append(s State, entries []*raftpb.Entry) error {
 	defer l.mu.Unlock()
 	l.state = s
 	l.put(entries, l.last)
+	l.forget(l.o.MemoryBytes, l.state.Commit)
 	return nil
 }
 
@@ -105,32 +110,6 @@ func (l *Log) follows(first, commit uint64) error {
 	return nil
 }
 
-// put puts entries behind those before the first of them. mu is held.
-func (l *Log) put(entries []*raftpb.Entry, record uint64) {
-	if len(entries) == 0 {
-		return
-	}
-	l.cut(entries[0].GetIndex())
-	for _, e := range entries {
-		l.entries = append(l.entries, e)
-		l.records = append(l.records, record)
-		l.bytes += sizeOf(e)
-	}
-}
-
-// cut drops the entries from index first on. mu is held.
-func (l *Log) cut(first uint64) {
-	keep := int(first - l.base.Index - 1)
-	if keep >= len(l.entries) {
-		return
-	}
-	for _, e := range l.entries[keep:] {
-		l.bytes -= sizeOf(e)
-	}
-	clear(l.entries[keep:])
-	l.entries, l.records = l.entries[:keep], l.records[:keep]
-}
-
 // write writes the record in scratch.
 func (l *Log) write() (err error) {
 	l.last, err = l.files.Commit(l.scratch)
@@ -149,6 +128,7 @@ func (l *Log) SetCommit(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state.Commit = max(l.state.Commit, index)
+	l.forget(l.o.MemoryBytes, l.state.Commit)
 }
 
 // Sync makes what was appended before durable. After an error the node must end.
@@ -157,8 +137,18 @@ func (l *Log) Sync() error { return l.files.Sync() }
 // Check says why a start would not find what was appended; nil: it would.
 func (l *Log) Check() error { return l.files.Check() }
 
-// Close makes everything durable and closes the files.
-func (l *Log) Close() error { return l.files.Close() }
+// Close makes everything durable and closes the files. No entries may be asked for any more.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	cursors := l.cursors
+	l.cursors = nil
+	l.mu.Unlock()
+	var errs []error
+	for _, c := range cursors {
+		errs = append(errs, c.r.Close())
+	}
+	return errors.Join(append(errs, l.files.Close())...)
+}
 
 // State is the newest state that was appended.
 func (l *Log) State() State {
@@ -167,56 +157,47 @@ func (l *Log) State() State {
 	return l.state
 }
 
-// entryBytes is about what an entry takes in memory besides its data.
-const entryBytes = 160
-
-func sizeOf(e *raftpb.Entry) int64 { return int64(len(e.GetData())) + entryBytes }
-
-// Bytes is about how many bytes of memory the entries take.
+// Bytes is about how many bytes of the files the entries take.
 func (l *Log) Bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.bytes
+	return l.places.bytes()
 }
 
-// Compact drops the entries up to index, which the state machine must have on the disk.
-// Followers that lack them need a snapshot. An index before the log's beginning changes
-// nothing; one behind the last committed entry is an error.
+// MemoryBytes is about how many bytes of memory the entries take.
+func (l *Log) MemoryBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.memory
+}
+
+// Compact drops the entries up to index, which the state machine must have on the disk, or
+// some fewer if they are not in memory: the files that have them are removed as a whole
+// anyway. Followers that lack them need a snapshot. An index before the log's beginning
+// changes nothing; one behind the last committed entry is an error.
 func (l *Log) Compact(index uint64) error {
 	l.mu.Lock()
-	state, at := l.state, Position{Index: index}
-	if index <= l.base.Index {
-		l.mu.Unlock()
-		return nil
-	}
+	state := l.state
 	if index > min(state.Commit, l.lastIndex()) {
 		l.mu.Unlock()
 		return fmt.Errorf("entries up to %d cannot be dropped: those up to %d are committed", index, state.Commit)
 	}
-	i := index - l.base.Index
-	at.Term = l.entries[i-1].GetTerm()
-	var begins uint64
-	if i < uint64(len(l.records)) {
-		begins = l.records[i]
+	next := l.placeBefore(index + 1)
+	at := Position{Index: next.index - 1}
+	if at.Index <= l.base.Index {
+		l.mu.Unlock()
+		return nil
 	}
+	at.Term = l.termOf(at.Index)
 	l.mu.Unlock()
-	if err := l.mark(state, kindBase, at, begins); err != nil {
+	if err := l.mark(state, kindBase, at, next.record); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	l.drop(at)
+	l.base = at
+	l.places.drop(next.index)
 	l.mu.Unlock()
 	return l.trim()
-}
-
-// drop drops the entries up to at, which the log has. mu is held.
-func (l *Log) drop(at Position) {
-	dropped := int(at.Index - l.base.Index)
-	for _, e := range l.entries[:dropped] {
-		l.bytes -= sizeOf(e)
-	}
-	l.base = at
-	l.entries, l.records = slices.Clone(l.entries[dropped:]), slices.Clone(l.records[dropped:])
 }
 
 // mark durably writes a record about an entry.
@@ -229,10 +210,7 @@ func (l *Log) mark(s State, k kind, at Position, begins uint64) error {
 // the state and the beginning, nor one with an entry. The newest record must be durable.
 func (l *Log) trim() error {
 	l.mu.Lock()
-	oldest := l.last
-	if len(l.records) > 0 {
-		oldest = min(oldest, l.records[0])
-	}
+	oldest := min(l.last, l.firstRecord(l.last))
 	l.mu.Unlock()
 	return l.files.Trim(oldest - 1)
 }
@@ -265,5 +243,6 @@ func (l *Log) EndSnapshot(at Position, conf *raftpb.ConfState) error {
 
 // reset leaves no entry, and the beginning at. mu is held.
 func (l *Log) reset(at Position) {
-	l.base, l.entries, l.records, l.bytes = at, nil, nil, 0
+	l.base = at
+	l.empty(at.Index + 1)
 }

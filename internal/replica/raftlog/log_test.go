@@ -134,7 +134,7 @@ func TestCompactDropsFilesAndNothingThatIsNeeded(t *testing.T) {
 	if len(before) < 5 || len(after) > 2 {
 		t.Errorf("%d files before, %d after", len(before), len(after))
 	}
-	if got, want := l.Bytes(), int64(len("99 of term 2")+len("100 of term 2")*2+3*entryBytes); got != want {
+	if got, want := l.Bytes(), int64(len("99 of term 2")+len("100 of term 2")*2+3*recordBytes); got != want {
 		t.Errorf("the log has %d bytes of entries, want %d", got, want)
 	}
 	const want = "behind 98 of 2: 99 of term 2, 100 of term 2, 101 of term 2, term 2, vote 3, commit 100"

@@ -147,6 +147,13 @@ func (l *Log) open(mask wal.Mask, first uint64) (err error) {
 	if o.Long == nil {
 		o.Long = func() {}
 	}
+	if o.MemoryBytes <= 0 {
+		o.MemoryBytes = DefaultMemoryBytes
+	}
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = wal.DefaultSegmentBytes
+	}
+	l.spacing = o.SegmentBytes / marksPerFile
 	l.files, err = wal.Read(wal.Options{
 		FS: o.FS, Dir: o.Dir, SegmentBytes: o.SegmentBytes,
 		NoRoom: o.NoRoom, Long: o.Long, Fsyncs: o.Fsyncs,
@@ -268,6 +275,7 @@ func (l *Log) add(r record, number, begins uint64) error {
 		return err
 	}
 	l.put(entries, number)
+	l.forget(l.o.MemoryBytes, l.state.Commit)
 	return nil
 }
 
@@ -292,12 +300,12 @@ func (l *Log) agree(installing, applied Position) (installed bool, err error) {
 
 // has says whether the log has an entry, or begins behind it. mu is held.
 func (l *Log) has(p Position) bool {
-	switch i := p.Index - l.base.Index; {
-	case i == 0:
+	switch {
+	case p.Index == l.base.Index:
 		return p == l.base
-	case p.Index < l.base.Index || i > uint64(len(l.entries)):
+	case p.Index < l.base.Index || p.Index > l.lastIndex():
 		return false
 	default:
-		return l.entries[i-1].GetTerm() == p.Term
+		return l.termOf(p.Index) == p.Term
 	}
 }

@@ -20,17 +20,23 @@ func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 }
 
 // Entries gives entries from lo on and before hi, of maxSize bytes at the most, but one at
-// least.
+// least. Those that are not in memory it reads from the files; where they end, it gives fewer.
 func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch {
 	case lo <= l.base.Index:
+		l.mu.Unlock()
 		return nil, raft.ErrCompacted
 	case hi > l.lastIndex()+1 || lo >= hi:
+		l.mu.Unlock()
 		return nil, raft.ErrUnavailable
 	}
-	from, n, size := l.entries[lo-l.base.Index-1:hi-l.base.Index-1], 0, uint64(0)
+	if kept := l.kept; lo < kept {
+		l.mu.Unlock()
+		return l.readBack(lo, min(hi, kept), maxSize)
+	}
+	defer l.mu.Unlock()
+	from, n, size := l.entries[lo-l.kept:hi-l.kept], 0, uint64(0)
 	for _, e := range from {
 		size += uint64(len(e.GetData())) + entryHeader
 		if n > 0 && size > maxSize {
@@ -53,7 +59,7 @@ func (l *Log) Term(index uint64) (uint64, error) {
 	case index > l.lastIndex():
 		return 0, raft.ErrUnavailable
 	}
-	return l.entries[index-l.base.Index-1].GetTerm(), nil
+	return l.termOf(index), nil
 }
 
 // LastIndex is the index of the last entry.
@@ -63,7 +69,7 @@ func (l *Log) LastIndex() (uint64, error) {
 	return l.lastIndex(), nil
 }
 
-func (l *Log) lastIndex() uint64 { return l.base.Index + uint64(len(l.entries)) }
+func (l *Log) lastIndex() uint64 { return l.kept + uint64(len(l.entries)) - 1 }
 
 // FirstIndex is the index of the first entry that the log has, or will have.
 func (l *Log) FirstIndex() (uint64, error) {
@@ -72,17 +78,19 @@ func (l *Log) FirstIndex() (uint64, error) {
 	return l.base.Index + 1, nil
 }
 
-// Before is the index of the last entry that Compact can drop, if entries of keep bytes are to
-// stay behind it, and those behind most as well.
+// Before is the index of the last entry that Compact can drop, if keep bytes of the files are
+// to stay, and the entries behind most as well.
 func (l *Log) Before(keep int64, most uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i, kept := len(l.entries), int64(0)
-	for i > 0 && kept < keep {
-		i--
-		kept += sizeOf(l.entries[i])
-	}
-	return min(l.base.Index+uint64(i), most)
+	return max(l.base.Index, min(l.keeping(keep), most))
+}
+
+// Droppable is about how many bytes of the files Compact frees with an index.
+func (l *Log) Droppable(index uint64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.placeBefore(index+1).at-l.first.at)
 }
 
 // Base is the entry behind which the log begins.
