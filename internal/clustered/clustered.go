@@ -163,6 +163,9 @@ func (n *Node) serve() error {
 		n.cancelWhenLost(ctx, cancel, log)
 	})
 	s, err := server.StartContext(ctx, cfg)
+	if errors.Is(err, node.ErrReplaced) {
+		return nil // the node says so
+	}
 	if errors.Is(err, server.ErrClockBehind) {
 		return n.decline(err)
 	}

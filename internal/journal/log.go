@@ -49,6 +49,8 @@ type LogOptions struct {
 	// Long is to be called when the log is long: the journal then has tables written, and
 	// calls Trim. It doesn't block.
 	Long func()
+	// NoRoom is to be called when the disk has no room for a batch. True: it has made room.
+	NoRoom func() bool
 }
 
 // ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from now on;
@@ -65,7 +67,7 @@ func (j *Journal) openLog(damaged bool) (Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables})
+		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog})
 	}
 	l, err := readFiles(j.o, j.db, wal.Options{
 		SegmentBytes: j.segmentBytes(), Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Fsyncs: j.fsyncs,

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 )
 
@@ -42,6 +43,18 @@ type Sources struct {
 	Descriptors int   // that the process may have open; 0: unknown
 	Handshakes  func() (under, ended int64)
 	TurnedAway  func() int64 // connections closed for lack of descriptors
+	// Node gives the figures of the node of a cluster that the server runs on; nil: it is by
+	// itself.
+	Node func() node.Figures
+}
+
+// ofNode is for a family of a cluster, which a server by itself does not have.
+func ofNode(values func(f node.Figures, emit func(v int64, labels ...string))) func(*moment, func(float64, ...string)) {
+	return func(m *moment, emit func(float64, ...string)) {
+		if m.Node != nil {
+			values(m.Node(), func(v int64, labels ...string) { emit(float64(v), labels...) })
+		}
+	}
 }
 
 // moment is what is read once for an answer.

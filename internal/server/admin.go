@@ -88,7 +88,7 @@ func (s *Server) openMetrics() {
 
 // sources are what metrics are read from.
 func (s *Server) sources() metrics.Sources {
-	return metrics.Sources{
+	sources := metrics.Sources{
 		Broker: s.broker, Engine: s.engine, Service: s.service, Journal: s.journal, Memory: s.memory, Login: s.login, Bridges: s.bridges,
 		Version: orDefault(s.config.Version, "development build"), Started: s.started, Maximum: s.maximum, Descriptors: s.descriptors.limit,
 		Handshakes: func() (under, ended int64) { return int64(s.handshakes.Under()), s.handshakes.Ended() },
@@ -99,6 +99,10 @@ func (s *Server) sources() metrics.Sources {
 			return s.descriptors.bounds.TurnedAway()
 		},
 	}
+	if r := s.config.Replicated; r != nil {
+		sources.Node = r.Log.Figures
+	}
+	return sources
 }
 
 // whoAsks says who has made a request to --admin.

@@ -130,6 +130,9 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if s.journal, err = journal.Open(options); err != nil {
 		return err
 	}
+	if r := cfg.Replicated; r != nil {
+		r.Log.SetCheckpoint(s.journal.Checkpoint)
+	}
 	if !cfg.Durability.KeepsAcknowledged() {
 		s.log.Warn("a crash loses what was acknowledged last: writes are acknowledged before they are on disk", "durability", cfg.Durability)
 	}

@@ -38,8 +38,9 @@ func newStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Say which nodes answer, which one leads, and how far the others are behind",
 		Long: `Print a line for each node: its name, its address for other nodes, its role (leader,
-follower, candidate while it knows no leader, or unreachable), its term and how many
-entries of the log it lacks.
+follower, receiving while it gets all data because it was away for too long, candidate
+while it knows no leader, or unreachable), its term and how many entries of the log it
+lacks.
 
 Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
 error), 2 no node can be reached.`,
@@ -57,7 +58,11 @@ error), 2 no node can be reached.`,
 				table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG")
 				for _, n := range report.Nodes {
-					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, n.Role, n.Term, n.Lag)
+					role := n.Role
+					if n.ReceiveBytes > 0 {
+						role = fmt.Sprintf("%s (%d %%)", role, 100*n.Received/n.ReceiveBytes)
+					}
+					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, role, n.Term, n.Lag)
 				}
 				err = table.Flush()
 			}

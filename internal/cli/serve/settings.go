@@ -106,7 +106,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&c.CA, "cluster-ca", "", "PEM `FILE` with the authorities of the nodes' certificates")
 	f.Var(flags.Word(&c.Reads, replica.Lease, replica.Quorum), "cluster-reads", "how the leader knows that it may answer from memory: lease (clocks run nearly at the same rate) or quorum (each read asks a quorum) (default lease)")
 	f.DurationVar(&c.Election, "cluster-election-timeout", 0, "after how long without a leader the nodes elect another one (default 1s)")
-	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps for others that are behind, in memory and on disk (default 64MiB)")
+	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps on disk for others that are behind (default 256MiB)")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
 	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")

@@ -21,6 +21,10 @@ type facts struct {
 	lastAck uint64                           // the last one of all
 
 	acks, elections, snapshots, reads, quorumReads int
+
+	streams, cutOff, arrived int // snapshots that were begun to be sent; whose connection broke; that arrived
+	deposed                  int // of which the leader lost its office, or ended, meanwhile
+	interrupted              int // installations that a crash interrupted
 }
 
 type loggedEntry struct {

@@ -358,6 +358,9 @@ func (c *Core) follow(entries []*raftpb.Entry) {
 
 // Stored tells that what m says is durable, and returns what is to be sent because of it.
 func (c *Core) Stored(m *raftpb.Message) (send []*raftpb.Message) {
+	if !raft.IsEmptySnap(m.GetSnapshot()) {
+		c.members = m.GetSnapshot().GetMetadata().GetConfState().GetVoters()
+	}
 	for _, r := range m.GetResponses() {
 		if r.GetTo() == c.o.ID {
 			_ = c.node.Step(r)

@@ -22,6 +22,9 @@ func simulate(p plan) *world {
 	w := newWorld(p)
 	w.load()
 	w.fault()
+	if p.shortLogs {
+		w.disturb()
+	}
 	w.run(p.lasts)
 	if w.violation == nil {
 		w.settle()
@@ -33,6 +36,8 @@ func simulate(p plan) *world {
 func planOf(seed uint64) plan {
 	p := plan{seed: seed, nodes: 3, lasts: 8 * time.Second}
 	switch seed % 10 {
+	case 4, 5:
+		p.shortLogs = true
 	case 6:
 		p.separations = true
 	case 7:
@@ -120,6 +125,41 @@ func (w *world) fault() {
 				n.writeTables()
 			}
 		}
+	})
+}
+
+// interrupt ends a program while it installs a snapshot, sometimes.
+func (w *world) interrupt(n *node) {
+	if !w.shortLogs || w.now > w.lasts || !w.chance(30) {
+		return
+	}
+	w.after(w.between(0, 2*time.Millisecond+2*n.slow), nil, func() {
+		if n.half {
+			w.crash(n, w.chance(50))
+		}
+	})
+}
+
+// disturb drops entries from the logs again and again, and ends programs while a snapshot is
+// being sent.
+func (w *world) disturb() {
+	w.after(w.between(20*time.Millisecond, 100*time.Millisecond), nil, func() {
+		if w.now > w.lasts {
+			return
+		}
+		sending := w.streams > w.cutOff+w.arrived
+		for _, n := range w.nodes {
+			switch {
+			case !n.up:
+			case sending && n.core.Office().Leads && w.chance(10):
+				w.crash(n, w.chance(50))
+			case w.chance(2):
+				w.crash(n, w.chance(50))
+			case w.chance(50):
+				n.writeTables()
+			}
+		}
+		w.disturb()
 	})
 }
 
@@ -240,11 +280,20 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		total.acks += w.acks
 		total.elections += w.elections
 		total.snapshots += w.snapshots
+		total.streams += w.streams
+		total.cutOff += w.cutOff
+		total.interrupted += w.interrupted
+		total.deposed += w.deposed
 		total.reads += w.reads
 		total.quorumReads += w.quorumReads
 	}
-	t.Logf("%d seeds: %d entries acknowledged, %d elections, %d snapshots, %d reads by lease, %d by quorum",
-		*seeds, total.acks, total.elections, total.snapshots, total.reads, total.quorumReads)
+	t.Logf("%d seeds: %d entries acknowledged, %d elections, %d reads by lease, %d by quorum",
+		*seeds, total.acks, total.elections, total.reads, total.quorumReads)
+	t.Logf("%d snapshots begun, of which %d were cut off, %d with the leader's office; %d installed, and %d installations interrupted",
+		total.streams, total.cutOff, total.deposed, total.snapshots, total.interrupted)
+	if *seeds >= 300 && (total.cutOff == 0 || total.deposed == 0 || total.snapshots == 0 || total.interrupted == 0) {
+		t.Error("the simulation does not disturb snapshots in all the ways in which it should")
+	}
 	for what, n := range map[string]int{"entry was acknowledged": total.acks / *seeds, "leader was elected": total.elections / *seeds, "read was answered": total.reads / *seeds} {
 		if n == 0 {
 			t.Errorf("less than one %s a seed: the simulation does not do what it is for", what)
@@ -263,6 +312,7 @@ func TestSimulationFindsWhatIsBroken(t *testing.T) {
 		{"a lease longer than the promise", func(p *plan) { p.longLease = true }},
 		{"votes in spite of the promise", func(p *plan) { p.noPromise, p.separations = true, true }},
 		{"votes are forgotten", func(p *plan) { p.forgetVote = true }},
+		{"a snapshot lacks its last entries", func(p *plan) { p.oldCopy = true }},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			for seed := range uint64(2000) {

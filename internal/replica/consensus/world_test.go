@@ -48,12 +48,14 @@ type plan struct {
 	lasts time.Duration // how long faults happen
 
 	separations bool // the only faults are those of separate
+	shortLogs   bool // logs keep next to nothing, so nodes that come back need snapshots
 
 	noFsync    bool // the disks don't sync
 	noLease    bool // leaders answer reads without a lease
 	noPromise  bool // nodes vote although they have answered a leader
 	longLease  bool // leases last one and a half election timeouts
 	forgetVote bool // votes and terms are not stored
+	oldCopy    bool // a snapshot's state machine is older than its message says
 }
 
 const (
@@ -74,8 +76,11 @@ type node struct {
 	up     bool
 	paused time.Duration // until then nothing happens in the program
 	slow   time.Duration // how long the disk takes
-	core   *Core
-	log    *raftlog.Log
+	half   bool          // a snapshot is being installed
+
+	streaming int // snapshots that are being sent
+	core      *Core
+	log       *raftlog.Log
 
 	storing  []*raftpb.Message
 	applying []*raftpb.Message
@@ -219,7 +224,7 @@ func (n *node) start() {
 	w := n.w
 	var err error
 	n.log, err = raftlog.Open(raftlog.Options{
-		FS: n.disk, Dir: "raft", SegmentBytes: 4 << 10,
+		FS: n.disk, Dir: "raft", SegmentBytes: 4 << 10, MemoryBytes: int64(1 + w.seed%3*1000),
 		Applied: n.durable.at, Conf: n.durable.conf,
 	})
 	if err != nil {
@@ -251,6 +256,13 @@ func (n *node) tickLater() {
 func (n *node) stop(power bool) {
 	n.life++
 	n.up, n.paused = false, 0
+	if n.half {
+		n.half = false
+		n.w.interrupted++
+	}
+	n.w.cutOff += n.streaming
+	n.w.deposed += n.streaming
+	n.streaming = 0
 	if power {
 		n.disk = n.disk.crashed(n.w.rng)
 	}
@@ -289,11 +301,9 @@ func (n *node) send(messages []*raftpb.Message) {
 		if w.chance(w.loss) {
 			copies = 2 * w.rng.IntN(2)
 		}
-		if m.GetType() == raftpb.MsgSnap && (copies == 0 || w.cut[[2]uint64{n.id, m.GetTo()}]) {
-			w.after(w.between(0, election), n, func() {
-				n.core.ReportSnapshot(m.GetTo(), false)
-				n.work()
-			})
+		if m.GetType() == raftpb.MsgSnap {
+			n.stream(w.nodes[m.GetTo()-1], m)
+			continue
 		}
 		for range copies {
 			delay := w.between(200*time.Microsecond, 2*time.Millisecond)
@@ -305,6 +315,56 @@ func (n *node) send(messages []*raftpb.Message) {
 	}
 }
 
+// chunks is how many parts a snapshot is sent in.
+const chunks = 5
+
+// stream sends a snapshot over a connection, which ends with either program, when the network
+// is cut, or when the sender loses its office. A copy of the state machine, as it is when the
+// stream begins, is sent in chunks; with the last one the receiver gets the message.
+func (n *node) stream(to *node, m *raftpb.Message) {
+	w, life, copied := n.w, to.life, n.machine
+	w.streams++
+	n.streaming++
+	if w.oldCopy {
+		copied = n.durable
+	}
+	left := chunks
+	var next func()
+	next = func() {
+		office := n.core.Office()
+		broken := !to.up || to.life != life || w.cut[[2]uint64{n.id, to.id}] || w.cut[[2]uint64{to.id, n.id}] || !office.Leads || office.Term != m.GetTerm()
+		switch left--; {
+		case broken:
+			w.cutOff++
+			n.streaming--
+			if !office.Leads || office.Term != m.GetTerm() {
+				w.deposed++
+			}
+			n.core.ReportSnapshot(to.id, false)
+			n.work()
+		case left > 0 || to.paused > w.now:
+			left = max(left, 1)
+			w.after(w.between(time.Millisecond, 30*time.Millisecond)+n.slow, n, next)
+		default:
+			at := copied.at
+			if w.oldCopy {
+				at = n.machine.at
+			}
+			m.Snapshot = &raftpb.Snapshot{
+				Data:     binary.LittleEndian.AppendUint64(nil, copied.sum),
+				Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: copied.conf},
+			}
+			w.arrived++
+			n.streaming--
+			to.core.Step(m, to.clock())
+			to.work()
+			n.core.ReportSnapshot(to.id, true)
+			n.work()
+		}
+	}
+	w.after(w.between(time.Millisecond, 30*time.Millisecond), n, next)
+}
+
 func (w *world) deliver(from uint64, to *node, m *raftpb.Message, delay time.Duration) {
 	w.after(delay, nil, func() {
 		if !to.up || w.cut[[2]uint64{from, to.id}] {
@@ -312,10 +372,6 @@ func (w *world) deliver(from uint64, to *node, m *raftpb.Message, delay time.Dur
 		}
 		w.after(0, to, func() { // later, if it is paused
 			to.core.Step(m, to.clock())
-			if m.GetType() == raftpb.MsgSnap && w.nodes[from-1].up {
-				w.nodes[from-1].core.ReportSnapshot(to.id, true)
-				w.nodes[from-1].work()
-			}
 			to.work()
 		})
 	})
@@ -335,12 +391,15 @@ func (n *node) store() {
 			n.write(m)
 			return
 		}
+		n.half = true
 		n.w.must(n.log.BeginSnapshot(s, at))
+		n.w.interrupt(n)
 		n.w.after(n.takes(), n, func() {
 			snapshot := m.GetSnapshot()
 			n.durable = machine{at: at, sum: binary.LittleEndian.Uint64(snapshot.GetData()), conf: snapshot.GetMetadata().GetConfState()}
 			n.w.after(n.takes(), n, func() {
 				n.w.must(n.log.EndSnapshot(at, n.durable.conf))
+				n.half = false
 				n.machine = n.durable
 				n.w.snapshots++
 				n.write(m)
@@ -392,13 +451,13 @@ func (n *node) apply() {
 	})
 }
 
-// snapshot gives the state machine to a follower.
+// snapshot offers the state machine to a follower, which will get a later one (see stream).
 func (n *node) snapshot() (*raftpb.Snapshot, error) {
+	if n.w.chance(10) {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
 	m := n.machine
-	return &raftpb.Snapshot{
-		Data:     binary.LittleEndian.AppendUint64(nil, m.sum),
-		Metadata: &raftpb.SnapshotMetadata{Index: &m.at.Index, Term: &m.at.Term, ConfState: m.conf},
-	}, nil
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &m.at.Index, Term: &m.at.Term, ConfState: m.conf}}, nil
 }
 
 // writeTables makes the state machine durable, and drops what the log need not keep.
@@ -408,6 +467,9 @@ func (n *node) writeTables() {
 	}
 	n.durable = n.machine
 	keep := n.w.rng.Uint64N(30)
+	if n.w.shortLogs {
+		keep /= 10
+	}
 	n.w.must(n.log.Compact(n.durable.at.Index - min(keep, n.durable.at.Index)))
 }
 

@@ -45,7 +45,11 @@ type Line struct {
 	Role    string `json:"role"`    // as package node has them, or Unreachable
 	Term    uint64 `json:"term"`
 	Lag     uint64 `json:"lag"` // entries behind the leader, as far as that is known
-	Error   string `json:"error,omitempty"`
+	// Received of ReceiveBytes bytes of the leader's data have arrived at a node that is
+	// receiving them.
+	Received     int64  `json:"received,omitempty"`
+	ReceiveBytes int64  `json:"receive_bytes,omitempty"`
+	Error        string `json:"error,omitempty"`
 }
 
 // Unreachable is the role of a node that does not answer.
@@ -223,7 +227,10 @@ func report(own *node.Status, all []answered) Report {
 	}
 	answers := 0
 	for _, a := range all {
-		line := Line{Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term}
+		line := Line{
+			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
+			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes,
+		}
 		if a.err != nil {
 			line.Role, line.Error = Unreachable, a.err.Error()
 			out.Missing = append(out.Missing, line.Name)

@@ -9,10 +9,10 @@
 //	                    ▲ │ ◀────── stored ──────┘
 //	 Commit, AwaitRead ─┘ └─committed──▶ Replay, on the goroutine that opens the journal
 //
-// The loop alone calls the Core. It never waits for a disk or a socket: what is to be stored is
-// queued, and the transport loses what it cannot send. The queue to the storer is bounded by the
-// consensus (entries that are not committed, and messages that a leader sends without an
-// answer).
+// The loop alone calls the Core. It waits for no socket, and for the disk only when it reads
+// entries back for a node that is behind: what is to be stored is queued, and the transport
+// loses what it cannot send. The queue to the storer is bounded by the consensus (entries that
+// are not committed, and messages that a leader sends without an answer).
 //
 // # A follower is a start that goes on for long
 //
@@ -21,11 +21,20 @@
 // any other, and what it commits is proposed. When the node loses its office, Commit fails, and
 // the journal is closed and opened anew: what was in memory may not have been committed.
 //
+// # Snapshots
+//
+// A node that lacks entries which the leader's log does not have any more gets the leader's
+// database instead (snapshots.go). Goroutines of their own send and receive it; the storer puts
+// it in the place of the old one, when Replay has failed with ErrReplaced and the journal is
+// closed.
+//
 // # The directory
 //
 //	cluster/LOCK   locked while the node runs
 //	cluster/node   who this node is, and which nodes founded the cluster (identity.go)
 //	cluster/raft   the Raft log
+//
+// and, for a while, what package snapshot has there: sending, snapshot, installing, moving.
 //
 // The database beside it has the index of the last entry whose rows it has (m|applied) with
 // the entry's term and the membership (m|raft).

@@ -36,14 +36,18 @@ var errLost = fmt.Errorf("%w: another node may lead now, and whether the batch w
 type Log struct {
 	n      *Node
 	ctx    context.Context
+	of     uint64 // the generation of the database
 	next   uint64 // Replay's: the next entry to give
 	long   func()
 	office atomic.Pointer[Office]
 }
 
-// Log gives a log for a journal on this node's data directory. The journal's Open returns when
-// the node leads, or fails with ErrStopped or ctx's error.
-func (n *Node) Log(ctx context.Context) *Log { return &Log{n: n, ctx: ctx} }
+// Log gives a log for a journal on this node's data directory. It waits while the database is
+// being replaced. The journal's Open returns when the node leads, or fails with ErrReplaced,
+// ErrStopped or ctx's error.
+func (n *Node) Log(ctx context.Context) *Log {
+	return &Log{n: n, ctx: ctx, of: n.awaitReplaced(ctx)}
+}
 
 // Open is for journal.Options.Log.
 func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
@@ -51,9 +55,15 @@ func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
 		return nil, errors.New("in a cluster a write is durable when a quorum of nodes has it on the disk: leave --durability at sync")
 	}
 	l.next, l.long = max(o.Applied, founded.Index)+1, o.Long
+	l.n.mu.Lock()
+	l.n.noRoom = o.NoRoom
+	l.n.mu.Unlock()
 	l.n.storing.setTables(0, l.long)
 	return l, nil
 }
+
+// Figures are those of the node.
+func (l *Log) Figures() Figures { return l.n.Figures() }
 
 // Office is the office in which the journal was opened; nil: it was not yet.
 func (l *Log) Office() *Office { return l.office.Load() }
@@ -79,11 +89,7 @@ const replayBytes = 1 << 20
 // leads.
 func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
 	n := l.n
-	stop := context.AfterFunc(l.ctx, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.moved.Broadcast()
-	})
+	stop := context.AfterFunc(l.ctx, n.wakeMoved)
 	defer stop()
 	for {
 		committed, err := l.await()
@@ -118,6 +124,8 @@ func (l *Log) await() (committed uint64, err error) {
 			return 0, ErrStopped
 		case l.ctx.Err() != nil:
 			return 0, l.ctx.Err()
+		case n.generation != l.of:
+			return 0, ErrReplaced
 		case n.committed >= l.next:
 			return n.committed, nil
 		case n.office != nil:
@@ -177,6 +185,9 @@ func (l *Log) Check() error { return l.n.log.Check() }
 
 // Close ends the journal's use of the log.
 func (l *Log) Close() error {
+	l.n.mu.Lock()
+	l.n.checkpoint, l.n.noRoom = nil, nil
+	l.n.mu.Unlock()
 	l.n.storing.setTables(0, nil)
 	return nil
 }

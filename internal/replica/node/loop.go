@@ -1,8 +1,10 @@
 package node
 
 import (
+	"math"
 	"time"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
@@ -21,12 +23,13 @@ func (n *Node) run() {
 		case <-tick.C:
 			n.core.Tick(n.now())
 			n.lookAtDisk()
+			n.lookAtFollowers()
 		case m := <-n.received:
 			if n.hasRoomFor(m) {
 				n.core.Step(m, n.now())
 			}
 		case m := <-n.stored:
-			n.transport.Send(n.core.Stored(m))
+			n.send(n.core.Stored(m))
 		case f := <-n.calls:
 			f()
 		}
@@ -34,15 +37,34 @@ func (n *Node) run() {
 	}
 }
 
-// hasRoomFor says whether the log may take a leader's entries. They are in memory until the
+// hasRoomFor says whether the log may take a leader's entries. They stay in the log until the
 // database has their rows in tables, so a follower whose database does not keep up loses
-// messages, and is sent the entries again.
+// messages, and is sent the entries again. So does one whose disk is full.
 func (n *Node) hasRoomFor(m *raftpb.Message) bool {
-	return m.GetType() != raftpb.MsgApp || len(m.GetEntries()) == 0 || n.log.Bytes() <= logSlack*n.o.LogKeep
+	if m.GetType() != raftpb.MsgApp || len(m.GetEntries()) == 0 || n.log.Bytes() <= logSlack*n.o.LogKeep && !n.full.Load() {
+		return true
+	}
+	n.storing.wakeUp() // there may be something to trim, or room on the disk
+	return false
 }
 
 // logSlack times Options.LogKeep is what the log of a follower has at most, but for one message.
 const logSlack = 2
+
+// lookAtFollowers notes which entries the leader keeps for the nodes that answer.
+func (n *Node) lookAtFollowers() {
+	needed, s := uint64(math.MaxUint64), &n.snapshots
+	n.generous.Store(n.core.Office().Leads && (s.sending || n.now() < s.long))
+	if n.generous.Load() {
+		needed = s.from
+	}
+	for _, p := range n.core.Progress() {
+		if p.Active {
+			needed = min(needed, p.Match)
+		}
+	}
+	n.needed.Store(needed)
+}
 
 // work does what the Core asks for.
 func (n *Node) work() {
@@ -54,7 +76,10 @@ func (n *Node) work() {
 	for {
 		n.publish()
 		w := n.core.Work(n.now())
-		n.transport.Send(w.Send)
+		n.send(w.Send)
+		for _, m := range w.Store {
+			n.snapshots.asked = n.snapshots.asked || !raft.IsEmptySnap(m.GetSnapshot())
+		}
 		n.storing.add(w.Store)
 		for _, m := range w.Apply {
 			if !n.apply(m) {
@@ -107,6 +132,7 @@ func (n *Node) publish() {
 			p.end(false)
 		}
 		n.refuse()
+		n.endSnapshot()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/snapshot"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/transport"
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
@@ -39,8 +39,9 @@ const (
 	DefaultElection = time.Second
 	MinElection     = 50 * time.Millisecond // only tests go so low
 	MaxElection     = time.Minute
-	DefaultLogKeep  = 64 << 20
+	DefaultLogKeep  = 256 << 20
 	MinLogKeep      = 1 << 20
+	maxLogKeep      = 1 << 60
 	// MaxPeers bounds the nodes of a cluster.
 	MaxPeers = 9
 )
@@ -62,10 +63,11 @@ type Options struct {
 	// QuorumReads: each read asks a quorum whether this node still leads, instead of relying
 	// on the lease, and so on clocks that run nearly at the same rate.
 	QuorumReads bool
-	// LogKeep is how many bytes of entries the node keeps, in memory and on the disk, for
-	// followers that are behind: half of it at least, and more while the database does not
-	// have their rows in tables, up to twice as much on a follower. One that lacks entries
-	// which all others have dropped cannot catch up. 0: DefaultLogKeep.
+	// LogKeep is how many bytes of its log the node keeps on the disk at most for followers
+	// that are behind; half of it also if all that answer have it. More stays while the
+	// database does not have the rows in tables, up to twice as much on a follower. One that
+	// lacks entries which the leader has dropped gets a snapshot, during which the leader keeps
+	// up to four times as much. 0: DefaultLogKeep.
 	LogKeep int64
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
@@ -97,14 +99,17 @@ type Node struct {
 	calls    chan func()
 	ended    chan struct{} // closed when the loop has ended
 	lost     atomic.Pointer[[]uint64]
+	needed   atomic.Uint64 // nodes that answer have the entries up to this one; the loop writes it
+	full     atomic.Bool   // the disk has no room for a leader's entries; the storer writes it
+	generous atomic.Bool   // a node gets a snapshot, or has just got one; the loop writes it
 
 	// The loop's.
-	proposed   *proposal     // under way; nil: none
-	saidBehind time.Duration // when noSnapshot last said so, by now; 0: never
-	asking     *question     // a round of AskQuorum; nil: none is under way
-	wants      *question     // readers that wait for the next one; nil: none do
+	proposed *proposal // under way; nil: none
+	asking   *question // a round of AskQuorum; nil: none is under way
+	wants    *question // readers that wait for the next one; nil: none do
 
-	storing storing
+	storing   storing
+	snapshots snapshots
 
 	mu        lockrank.Mutex[lockrank.ReplicaNode]
 	moved     sync.Cond        // on mu: entries were committed, or the office has changed
@@ -112,6 +117,11 @@ type Node struct {
 	office    *Office          // guarded by mu: nil: this node is not a leader that is ready
 	view      consensus.Office // guarded by mu
 	changed   chan struct{}    // guarded by mu: closed at the next change of view or office
+
+	checkpoint func(dir string, copies bool) error // guarded by mu: see SetCheckpoint; nil: no journal is open
+	noRoom     func() bool                         // guarded by mu: makes room on the disk, of the journal that is open; nil: none is
+	replacing  bool                                // guarded by mu: the database is being replaced, so no journal may be opened
+	generation uint64                              // guarded by mu: how often it was
 
 	failure sync.Once
 	closing sync.Once
@@ -140,6 +150,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	}
 	n.moved.L = &n.mu
 	n.storing.wake = make(chan struct{}, 1)
+	n.snapshots.receiving = make(chan struct{}, 1)
 	n.ending, n.end = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -163,7 +174,7 @@ func (o *Options) check() error {
 		}
 	}
 	o.Election = cmp.Or(o.Election, DefaultElection)
-	o.LogKeep = cmp.Or(o.LogKeep, DefaultLogKeep)
+	o.LogKeep = min(cmp.Or(o.LogKeep, DefaultLogKeep), maxLogKeep)
 	switch {
 	case o.Election < MinElection || o.Election > MaxElection:
 		return fmt.Errorf("an election timeout of %v: want %v to %v", o.Election, MinElection, MaxElection)
@@ -201,6 +212,9 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.port.Handle(foundMagic, n.tell)
 	n.port.Serve()
 	if err := n.found(ctx); err != nil {
+		return err
+	}
+	if err := n.finishInstall(); err != nil {
 		return err
 	}
 	if err := n.openLog(); err != nil {
@@ -285,11 +299,12 @@ func (n *Node) openLog() (err error) {
 	n.conf, n.committed = conf, applied.Index
 	defer func() {
 		if err == nil {
-			n.log.SetSnapshots(n.noSnapshot)
+			n.log.SetSnapshots(n.offerSnapshot)
 		}
 	}()
 	n.log, err = raftlog.Open(raftlog.Options{
 		FS: n.o.FS, Dir: n.o.FS.PathJoin(n.dir(), "raft"), Applied: applied, Conf: conf, Fsyncs: n.fsyncs,
+		MemoryBytes: min(raftlog.DefaultMemoryBytes, n.o.LogKeep), NoRoom: n.makeRoom,
 	})
 	return err
 }
@@ -298,18 +313,46 @@ func (n *Node) openLog() (err error) {
 // bytes big-endian, and the membership that it leaves, as the library encodes it.
 var appliedKey = []byte("m|raft")
 
+// finishInstall completes the installation of a snapshot that was interrupted, and removes
+// what is left of others.
+func (n *Node) finishInstall() error {
+	lock, err := datadir.Acquire(n.o.FS, n.o.Dir)
+	if err != nil {
+		return err
+	}
+	installed, err := snapshot.Finish(n.o.FS, n.o.Dir, n.dir())
+	if installed && err == nil {
+		n.o.Logger.Info("the data of a leader that had arrived were put in their place", "node", n.o.Name)
+	}
+	return errors.Join(err, n.o.FS.RemoveAll(snapshot.CopyDir(n.o.FS, n.dir())), lock.Close())
+}
+
 // readApplied reads which entry the database ends with.
 func (n *Node) readApplied() (at raftlog.Position, conf *raftpb.ConfState, err error) {
-	desc, err := pebble.Peek(n.o.Dir, n.o.FS)
-	if err != nil || !desc.Exists {
-		return founded, nil, err
+	at, conf, err = readDatabase(n.o.FS, n.o.Dir)
+	if err != nil || conf != nil {
+		return at, conf, err
 	}
-	lock, err := datadir.Acquire(n.o.FS, n.o.Dir)
+	used, err := wal.FirstUsed(n.o.FS, n.o.Dir) // by a server by itself: a node's log is elsewhere
+	if err == nil && (at.Index != 0 || used != "") {
+		err = fmt.Errorf("%w: %s has the data of a server that was no node; start this node with a new directory", ErrNotOurs, n.o.Dir)
+	}
+	return founded, nil, err
+}
+
+// readDatabase reads which entry a database ends with, and the membership that goes with it; nil:
+// it is no node's, or there is none. The index is 0 if nothing was ever applied.
+func readDatabase(fsys journal.FS, dir string) (at raftlog.Position, conf *raftpb.ConfState, err error) {
+	desc, err := pebble.Peek(dir, fsys)
+	if err != nil || !desc.Exists {
+		return at, nil, err
+	}
+	lock, err := datadir.Acquire(fsys, dir)
 	if err != nil {
 		return at, nil, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	db, err := pebblefile.OpenReadOnly(n.o.FS, n.o.Dir, lock, true)
+	db, err := pebblefile.OpenReadOnly(fsys, dir, lock, true)
 	if err != nil {
 		return at, nil, err
 	}
@@ -318,34 +361,18 @@ func (n *Node) readApplied() (at raftlog.Position, conf *raftpb.ConfState, err e
 	if err != nil {
 		return at, nil, err
 	}
+	if len(index) == 8 {
+		at.Index = binary.BigEndian.Uint64(index)
+	}
 	row, err := readRow(db, appliedKey)
-	used, usedErr := wal.FirstUsed(n.o.FS, n.o.Dir) // by a server by itself: a node's log is elsewhere
-	switch err := errors.Join(err, usedErr); {
-	case err != nil:
+	switch {
+	case err != nil || row == nil:
 		return at, nil, err
-	case row == nil && (index != nil || used != ""):
-		return at, nil, fmt.Errorf("%w: %s has the data of a server that was no node; start this node with a new directory", ErrNotOurs, n.o.Dir)
-	case row == nil:
-		return founded, nil, nil
 	case len(index) != 8 || len(row) < 8:
-		return at, nil, fmt.Errorf("the row %s or %s in %s is too short", journal.AppliedKey, appliedKey, n.o.Dir)
+		return at, nil, fmt.Errorf("the row %s or %s in %s is too short", journal.AppliedKey, appliedKey, dir)
 	}
-	conf = &raftpb.ConfState{}
-	err = proto.Unmarshal(row[8:], conf)
-	return raftlog.Position{Index: binary.BigEndian.Uint64(index), Term: binary.BigEndian.Uint64(row)}, conf, err
-}
-
-// behindPause is how often it is worth a log line that a node is too far behind.
-const behindPause = time.Minute
-
-// noSnapshot is called, by the loop, when a follower needs entries that the log does not have
-// any more.
-func (n *Node) noSnapshot() (*raftpb.Snapshot, error) {
-	if now := n.now(); n.saidBehind == 0 || now-n.saidBehind > behindPause {
-		n.saidBehind = now
-		n.o.Logger.Error("a node has been away for too long: it lacks entries that this one does not have any more, so it cannot catch up and does not count for the quorum; this version cannot send it all data", "node", n.o.Name, "begins", n.log.Base().Index+1)
-	}
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
+	at.Term, conf = binary.BigEndian.Uint64(row), &raftpb.ConfState{}
+	return at, conf, proto.Unmarshal(row[8:], conf)
 }
 
 // readRow reads a row; nil: there is none.
@@ -380,6 +407,7 @@ func (n *Node) start() (err error) {
 	if err != nil {
 		return err
 	}
+	n.port.Handle(snapshotMagic, n.receiveSnapshot)
 	for magic, h := range n.o.Streams {
 		n.port.Handle(magic, h)
 	}

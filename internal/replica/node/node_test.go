@@ -38,10 +38,11 @@ type cluster struct {
 	log   *logs.Text
 	o     Options  // what all nodes have in common
 	net   *network // nil: nodes reach each other without one
+	fs    map[string]journal.FS
 }
 
 func newCluster(t testing.TB, names ...string) *cluster {
-	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}, o: Options{Election: election}}
+	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}, o: Options{Election: election}, fs: map[string]journal.FS{}}
 	for _, name := range names {
 		c.peers = append(c.peers, Peer{name, address(t)})
 		c.dirs[name] = t.TempDir()
@@ -51,7 +52,7 @@ func newCluster(t testing.TB, names ...string) *cluster {
 
 func (c *cluster) options(name string) Options {
 	o := c.o
-	o.Dir, o.Name, o.Peers = c.dirs[name], name, c.peers
+	o.Dir, o.Name, o.Peers, o.FS = c.dirs[name], name, c.peers, c.fs[name]
 	if c.net != nil {
 		o.Peers = c.net.as(name, c.peers)
 	}
@@ -124,12 +125,16 @@ func (c *cluster) run(name string, n *Node) *running {
 					}
 				},
 			})
+			if errors.Is(err, ErrReplaced) {
+				continue
+			}
 			if err != nil {
 				if ctx.Err() == nil && !errors.Is(err, ErrStopped) {
 					c.t.Errorf("%s: %v", name, err)
 				}
 				return
 			}
+			l.SetCheckpoint(j.Checkpoint)
 			r.led <- &leading{j, l.Office(), name}
 			select {
 			case <-l.Office().Lost():

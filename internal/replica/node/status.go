@@ -11,6 +11,7 @@ const (
 	Leader    = "leader"
 	Follower  = "follower"
 	Candidate = "candidate" // it knows no leader
+	Receiving = "receiving" // it follows, and gets all data from the leader
 )
 
 // Status is what a node knows of its cluster.
@@ -25,9 +26,13 @@ type Status struct {
 	Ready bool `json:"ready"`
 	// Committed is the index of the last entry that this node knows to be committed, Last
 	// that of the last one in its log.
-	Committed uint64   `json:"committed"`
-	Last      uint64   `json:"last"`
-	Members   []Member `json:"members"` // by name
+	Committed uint64 `json:"committed"`
+	Last      uint64 `json:"last"`
+	// Received and ReceiveBytes are how much of the leader's data has arrived, and how much it is;
+	// 0: this node has its own.
+	Received     int64    `json:"received,omitempty"`
+	ReceiveBytes int64    `json:"receive_bytes,omitempty"`
+	Members      []Member `json:"members"` // by name
 }
 
 // Member is a node of the cluster as another one knows it.
@@ -64,6 +69,9 @@ func (n *Node) Status() (s Status) {
 			s.Members = append(s.Members, member)
 		}
 	})
+	if of := n.snapshots.of.Load(); of > 0 {
+		s.Role, s.Received, s.ReceiveBytes = Receiving, min(n.snapshots.done.Load(), of), of
+	}
 	n.mu.Lock()
 	s.Committed = n.committed
 	n.mu.Unlock()

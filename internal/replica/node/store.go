@@ -1,11 +1,14 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 )
@@ -57,16 +60,24 @@ func (s *storing) setTables(index uint64, long func()) {
 // store is the storer's loop: it alone writes to the log.
 func (n *Node) store() {
 	defer n.guard("the node's log")
-	var asked uint64 // tables were asked for when they ended here
+	var asked uint64          // tables were asked for when they ended here,
+	var askedAt time.Duration // and at this time, by now
+	var looked time.Duration  // at the free space, by now
 	for {
 		select {
 		case <-n.ending.Done():
 			return
 		case <-n.storing.wake:
 		}
+		if now := n.now(); looked == 0 || now-looked > spacePause {
+			looked = now
+			n.lookAtSpace()
+		}
 		messages, tables, long := n.storing.take()
 		n.storing.since.Store(int64(n.now()))
-		if err := n.storeAll(messages); err != nil {
+		if err := n.storeAll(messages); errors.Is(err, ErrStopped) {
+			return
+		} else if err != nil {
 			n.fail(fmt.Errorf("entries or votes could not be written: %w", err))
 			return
 		}
@@ -78,26 +89,82 @@ func (n *Node) store() {
 				return
 			}
 		}
-		if n.log.Bytes() <= n.o.LogKeep {
-			continue
-		}
-		if err := n.log.Compact(n.log.Before(n.o.LogKeep/2, tables)); err != nil {
+		if err := n.trim(tables); err != nil {
 			n.fail(fmt.Errorf("the log could not be trimmed: %w", err))
 			return
 		}
-		if n.log.Bytes() > n.o.LogKeep && long != nil && asked != tables+1 {
-			asked = tables + 1
+		if unwritten := n.log.Bytes() - n.log.Droppable(tables); unwritten > n.o.LogKeep/2 && long != nil && (asked != tables+1 || n.now()-askedAt > tablesPause) {
+			asked, askedAt = tables+1, n.now()
 			long()
 		}
 	}
+}
+
+// tablesPause is when tables are asked for again that have not been written: the rows may not
+// have been in the database yet.
+const tablesPause = 200 * time.Millisecond
+
+// spacePause is how often the storer looks at the free space.
+const spacePause = 250 * time.Millisecond
+
+// lookAtSpace notes whether the disk has room for a leader's entries: a quarter of the reserve
+// that a server keeps, below which it accepts no write that makes its data grow, is left for
+// tables and for what this node has to store itself.
+func (n *Node) lookAtSpace() {
+	usage, err := n.o.FS.GetDiskUsage(n.o.Dir)
+	if err != nil {
+		return
+	}
+	reserve, _ := datadir.NewSpace(n.o.FS, n.o.Dir, 0, n.o.Logger).Reserve()
+	full := usage.AvailBytes < uint64(reserve)/4
+	if n.full.Swap(full) == full {
+		return
+	}
+	if full {
+		n.o.Logger.Error("the disk is full: this node takes nothing more from the leader until there is room", "node", n.o.Name, "dir", n.o.Dir, "free_bytes", usage.AvailBytes)
+	} else {
+		n.o.Logger.Info("the disk has room again", "node", n.o.Name, "dir", n.o.Dir, "free_bytes", usage.AvailBytes)
+	}
+}
+
+// trimShare of Options.LogKeep is what is trimmed at once at least: each time costs an fsync.
+const trimShare = 16
+
+// trim drops the entries that tables have, the last of which is tables, and that need not be
+// kept for others: more than half of LogKeep only if a node that answers lacks them, and more
+// than LogKeep only while a node gets a snapshot, and then goes on from there.
+func (n *Node) trim(tables uint64) error {
+	keep, most := n.o.LogKeep, n.o.LogKeep
+	if n.generous.Load() {
+		most *= logWhileSending
+	}
+	before := max(n.log.Before(keep/2, min(tables, n.needed.Load())), n.log.Before(most, tables))
+	if n.log.Droppable(before) < keep/trimShare {
+		return nil
+	}
+	return n.log.Compact(before)
+}
+
+// makeRoom releases the room that is kept on the disk, because the log found none. True: there
+// was some.
+func (n *Node) makeRoom() bool {
+	n.mu.Lock()
+	ofJournal := n.noRoom
+	n.mu.Unlock()
+	if ofJournal != nil {
+		return ofJournal()
+	}
+	return datadir.NewSpace(n.o.FS, n.o.Dir, 0, n.o.Logger).ReleaseBallast("the node's log found no room on the disk: going on in the room that was kept")
 }
 
 // storeAll makes what messages say durable, with one fsync.
 func (n *Node) storeAll(messages []*raftpb.Message) error {
 	var sync bool
 	for _, m := range messages {
-		if _, at, isSnapshot := consensus.SnapshotOf(n.log, m); isSnapshot {
-			return fmt.Errorf("this node was away for too long: the leader has dropped the entries up to %d, and this version cannot send a node all data, so the node stays out of the cluster; a larger --cluster-log-keep on all nodes lets nodes be away for longer", at.Index)
+		if s, at, isSnapshot := consensus.SnapshotOf(n.log, m); isSnapshot {
+			if err := n.install(s, at, m.GetSnapshot().GetMetadata().GetConfState()); err != nil {
+				return err
+			}
 		}
 		wrote, err := consensus.Store(n.log, m)
 		if err != nil {

@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Patience is how long one side waits for the other by default: for a chunk to be taken, or for
+// an answer.
+const Patience = 30 * time.Second
+
+// Sending is what Send needs.
+type Sending struct {
+	FS       vfs.FS
+	Offer    Offer
+	Patience time.Duration // 0: the default
+	// Make makes a copy of the database in a directory, and returns it with its header, whose
+	// files Send sets. It is called when the other node is ready. Send does not remove it.
+	Make func() (dir string, h Header, err error)
+	// Sent is called with the bytes that were sent since it was last called.
+	Sent func(bytes int64)
+}
+
+// Send sends a snapshot, and returns when the other node has it on the disk and has passed the
+// header's message on. It fails with ErrRefused, ctx's error, or with what Make, the disk or the
+// network say. It does not close the connection.
+func Send(ctx context.Context, conn net.Conn, s Sending) error {
+	if s.Patience == 0 {
+		s.Patience = Patience
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	err := s.send(newLink(conn, s.Patience))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (s *Sending) send(l *link) error {
+	if err := l.writeJSON(kindOffer, s.Offer); err != nil {
+		return err
+	}
+	if _, err := l.await(); err != nil {
+		return err
+	}
+	dir, h, err := s.Make()
+	if err != nil {
+		return fmt.Errorf("the copy of the database: %w", err)
+	}
+	if h.Files, err = listFiles(s.FS, dir); err != nil {
+		return err
+	}
+	if err := l.writeJSON(kindHeader, h); err != nil {
+		return err
+	}
+	a, err := l.await()
+	if err != nil {
+		return err
+	}
+	chunk := make([]byte, chunkBytes)
+	for _, f := range h.Files {
+		if err := s.sendFile(l, dir, f, a.Have, chunk); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	_, err = l.await()
+	return err
+}
+
+// sendFile sends a file, or that the receiver is to keep the one that it has.
+func (s *Sending) sendFile(l *link, dir string, file File, have []File, chunk []byte) error {
+	if i := slices.IndexFunc(have, func(h File) bool { return h.Name == file.Name && h.Size == file.Size }); i >= 0 {
+		sum, err := sumFile(s.FS, s.FS.PathJoin(dir, file.Name))
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(sum, have[i].Sum) {
+			return l.write(kindKeep, nil)
+		}
+	}
+	f, err := s.FS.Open(s.FS.PathJoin(dir, file.Name), vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	for rest := file.Size; rest > 0; {
+		b := chunk[:min(int64(len(chunk)), rest)]
+		if _, err := io.ReadFull(f, b); err != nil {
+			return err
+		}
+		_, _ = h.Write(b)
+		if err := l.write(kindChunk, b); err != nil {
+			return err
+		}
+		rest -= int64(len(b))
+		if s.Sent != nil {
+			s.Sent(int64(len(b)))
+		}
+	}
+	return l.write(kindEnd, h.Sum(nil))
+}
+
+// listFiles lists the database in a directory.
+func listFiles(fsys vfs.FS, dir string) (files []File, err error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !isDatabase(name) {
+			continue
+		}
+		info, err := fsys.Stat(fsys.PathJoin(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Name: name, Size: info.Size()})
+	}
+	return files, nil
+}
+
+// isDatabase says whether a file of a data directory is one of the database.
+func isDatabase(name string) bool {
+	if strings.ContainsAny(name, "/\\:") || len(name) > 255 {
+		return false
+	}
+	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", "CURRENT", "temporary."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	for _, suffix := range []string{".sst", ".blob", ".log"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+func sumFile(fsys vfs.FS, path string) ([]byte, error) {
+	f, err := fsys.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return h.Sum(nil), errors.Join(err, f.Close())
+}
