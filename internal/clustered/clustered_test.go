@@ -3,7 +3,9 @@ package clustered_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -83,7 +85,7 @@ func (c *cluster) run(names ...string) {
 	all := make(chan started)
 	for _, name := range names {
 		cfg := server.Default()
-		cfg.Listen, cfg.DataDir = []string{c.addrs[name]}, c.dirs[name]
+		cfg.Listen, cfg.DataDir, cfg.Admin = []string{c.addrs[name]}, c.dirs[name], "127.0.0.1:0"
 		cfg.Cluster = settings.Settings{Node: name, Peers: c.peers, Election: election}
 		cfg.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("at", name)
 		go func() {
@@ -253,6 +255,29 @@ func TestStatusOfACluster(t *testing.T) {
 	}
 	if err := control.Transfer(ctx, c.dirs[others[1]], ""); err == nil {
 		t.Error("without a leader the leadership was given away")
+	}
+}
+
+// The metrics of the server that leads have those of its node.
+func TestMetricsOfANode(t *testing.T) {
+	t.Parallel()
+	c := start(t, "a")
+	leader, _ := c.leader()
+	answer, err := http.Get("http://" + c.nodes[leader].Server().AdminAddr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`holdfast_cluster_log_bytes `, `holdfast_cluster_log_memory_bytes `, `holdfast_cluster_snapshots_total{`, `holdfast_cluster_snapshot_bytes_total{`,
+	} {
+		if !strings.Contains(string(text), "\n"+line) {
+			t.Errorf("%s is not in the metrics", line)
+		}
 	}
 }
 
