@@ -166,9 +166,12 @@ func TestMosquittoBridge(t *testing.T) {
 	back := here.subscribe(t, "%q %t %p", "-c", "-i", absent, "-q", "2", "-t", prefix+"/out/f")
 	back.mustGet(t, "after a kill of the server", prefix+"/out/f", lines(many))
 
-	// And the bridge never had to begin anew for the sake of what was under way.
-	if text := b.output.String(); strings.Contains(text, "rotocol error") {
-		t.Errorf("Mosquitto speaks of a protocol error")
+	// And the bridge never had to begin anew for the sake of what was under way. (Over TLS
+	// Mosquitto calls a connection that is reset by a kill a protocol error, too: EPROTO.)
+	for line := range strings.Lines(b.output.String()) {
+		if strings.Contains(line, "rotocol error") && !s.tls() {
+			t.Errorf("Mosquitto says %s", line)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
+	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 )
 
@@ -26,6 +27,14 @@ func provoke(cfg *Config, lock string) {
 		cfg.May = limited{}
 	case lock == "audit.file.mu":
 		cfg.AuditLog = cfg.DataDir + ".audit"
+	case lock == "bridge.output.mu":
+		far := Default()
+		far.Listen, far.DataDir = []string{"127.0.0.1:0"}, cfg.DataDir+".far"
+		other, err := Start(far)
+		if err != nil {
+			panic(err)
+		}
+		cfg.Bridges = []bridge.Config{{Name: "far", URL: "mqtt://" + other.Addrs()[0].String(), Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}}}}
 	case strings.HasPrefix(lock, "throttle."):
 		cfg.Login.PasswordFile, cfg.Login.LoginBurst, cfg.AllowAnonymous = cfg.DataDir+".users", 1e6, true
 		if err := passwd.Set(cfg.Login.PasswordFile, "alice", []byte("secret"), passwd.MinIterations); err != nil {
