@@ -11,6 +11,32 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
+// answering is the URL of a broker that answers each CONNECT with these bytes, and then does
+// something with the connection before it closes it.
+func answering(t *testing.T, says string, then func(net.Conn)) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				_, _ = nc.Read(make([]byte, 1000)) // the CONNECT
+				_, _ = nc.Write([]byte(says))
+				then(nc)
+			}()
+		}
+	}()
+	return "mqtt://" + l.Addr().String()
+}
+
 // A broker at the other end that breaks the protocol loses its connection, and costs this
 // broker nothing but a line in the log.
 func TestBrokerThatBreaksTheProtocol(t *testing.T) {
@@ -38,28 +64,12 @@ func TestBrokerThatBreaksTheProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			go func() {
-				for {
-					nc, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer nc.Close()
-						_, _ = nc.Read(make([]byte, 1000)) // the CONNECT
-						_, _ = nc.Write([]byte(test.says))
-						if test.says != "" {
-							_, _ = nc.Read(make([]byte, 1000)) // until the bridge has read it
-						}
-					}()
+			url := answering(t, test.says, func(nc net.Conn) {
+				if test.says != "" {
+					_, _ = nc.Read(make([]byte, 1000)) // until the bridge has read it
 				}
-			}()
-			near, log := start(t, bridge.Config{Name: "plant", URL: "mqtt://" + l.Addr().String(), Topics: []bridge.Topic{{Filter: "#", In: true, QoS: 2}}})
+			})
+			near, log := start(t, bridge.Config{Name: "plant", URL: url, Topics: []bridge.Topic{{Filter: "#", In: true, QoS: 2}}})
 			awaitLog(t, log, test.log)
 			mqtttest.Connect(t, near.Addr).Ping()
 		})
@@ -70,22 +80,9 @@ func TestBrokerThatBreaksTheProtocol(t *testing.T) {
 // at QoS 0 are dropped beyond it, and others wait in their queue.
 func TestBrokerThatReadsNothing(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		nc, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = nc.Read(make([]byte, 1000)) // the CONNECT
-		_, _ = nc.Write(mqtt.AppendConnack(nil, mqtt.V5, &mqtt.Connack{}))
-		<-t.Context().Done()
-		_ = nc.Close()
-	}()
-	near, log := start(t, bridge.Config{Name: "plant", URL: "mqtt://" + l.Addr().String(), Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}}})
+	connack := mqtt.AppendConnack(nil, mqtt.V5, &mqtt.Connack{})
+	url := answering(t, string(connack), func(net.Conn) { <-t.Context().Done() })
+	near, log := start(t, bridge.Config{Name: "plant", URL: url, Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}}})
 	awaitConnected(t, near.Addr, "plant")
 	c := mqtttest.Connect(t, near.Addr)
 	payload := strings.Repeat("x", 1<<20)

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func alone(dir, address string) server.Config {
 func TestBeDefective(t *testing.T) {
 	dir, address := os.Getenv(defectiveDir), os.Getenv(defectiveCluster)
 	if dir == "" {
-		t.Skip("only for the tests of defects")
+		t.Skip("this is no test by itself: those of planted defects run it as a process of their own")
 	}
 	n, err := clustered.Start(t.Context(), alone(dir, address))
 	if err != nil {
@@ -100,20 +99,11 @@ func TestADefectUnderEachLockOfANode(t *testing.T) {
 
 func aDefectUnder(t *testing.T, lock string) {
 	dir, between := t.TempDir(), address(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBeDefective$", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), defectiveDir+"="+dir, defectiveLock+"="+lock, defectiveCluster+"="+between, "TMPDIR="+t.TempDir())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := process.Start(cmd, listening)
+	p, in, err := process.StartTest("TestBeDefective", listening, defectiveDir+"="+dir, defectiveLock+"="+lock, defectiveCluster+"="+between, "TMPDIR="+t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Kill() })
-	if err := p.AwaitReady(); err != nil {
-		t.Fatal(err)
-	}
 	at := listening.FindStringSubmatch(p.Output())[1]
 
 	// Given keys that were acknowledged, while others are written and connections come,

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -143,7 +142,7 @@ func (f faultyFile) SyncData() error {
 func TestBeDefective(t *testing.T) {
 	dir, defect := os.Getenv(defectiveDir), os.Getenv(defectiveDefect)
 	if dir == "" {
-		t.Skip("only for the tests of defects")
+		t.Skip("this is no test by itself: those of planted defects run it as a process of their own")
 	}
 	cfg := Default()
 	authority := certstest.New(t)
@@ -190,20 +189,11 @@ var listening = regexp.MustCompile(`(?m)^listening (\S+)`)
 
 func startDefective(t *testing.T, dir, defect string) *defective {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBeDefective$", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), defectiveDir+"="+dir, defectiveDefect+"="+defect, "TMPDIR="+t.TempDir())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := process.Start(cmd, listening)
+	p, in, err := process.StartTest("TestBeDefective", listening, defectiveDir+"="+dir, defectiveDefect+"="+defect, "TMPDIR="+t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Kill() })
-	if err := p.AwaitReady(); err != nil {
-		t.Fatal(err)
-	}
 	return &defective{p, in, listening.FindStringSubmatch(p.Output())[1]}
 }
 

@@ -67,6 +67,25 @@ func Start(cmd *exec.Cmd, ready *regexp.Regexp) (*Process, error) {
 	return p, nil
 }
 
+// StartTest runs one test of the running test program in a process of its own, with these
+// variables added to the environment, and waits until a line of its output matches. in is its
+// standard input.
+func StartTest(name string, ready *regexp.Regexp, environment ...string) (p *Process, in io.WriteCloser, err error) {
+	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), environment...)
+	if in, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, err
+	}
+	if p, err = Start(cmd, ready); err != nil {
+		return nil, nil, err
+	}
+	if err := p.AwaitReady(); err != nil {
+		p.Kill()
+		return nil, nil, err
+	}
+	return p, in, nil
+}
+
 // read reads the program's output until it has ended.
 func (p *Process) read(r io.Reader, ready *regexp.Regexp) {
 	defer close(p.ended)
