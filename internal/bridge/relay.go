@@ -25,7 +25,7 @@ const ViaProperty = "holdfast-via"
 // maxVia is how many bridges a message may have passed.
 const maxVia = 16
 
-// path is one direction of a link. The goroutine that reads from owns it, but for lowered.
+// path is one direction of a link. It belongs to the goroutine that reads from the connection from.
 type path struct {
 	from, to *side
 	back     *path // the other direction
@@ -50,7 +50,7 @@ type Limits struct {
 	TopicLevels    int
 }
 
-// Errors that end the connections of a link.
+// errRefusedForNow ends the connections of a link.
 var errRefusedForNow = errors.New("the message is sent again on the next connection")
 
 // run passes packets on until a connection fails.
