@@ -3,8 +3,10 @@ package bridge_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +218,10 @@ func TestOtherBrokerComesLater(t *testing.T) {
 		if ack.Code == mqtt.Success {
 			break
 		}
+	}
+	list, err := exec.Command(testserver.Binary(), "session", "list", "--data", near.Config.DataDir).CombinedOutput()
+	if err != nil || !regexp.MustCompile(`(?m)^bridge/plant .* never$`).Match(list) {
+		t.Errorf("%v: the bridge's session expires, or there is none:\n%s", err, list)
 	}
 	far := testserver.Run(t, "--listen", farAddr)
 	awaitConnected(t, near.Addr, "plant")

@@ -152,7 +152,7 @@ func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
 		ack.HasServerKeepAlive = true
 		ack.ServerKeepAlive = uint16(l.MaxKeepAlive / time.Second)
 	}
-	if granted := c.b.grantExpiry(p.SessionExpiry); granted != p.SessionExpiry {
+	if granted := c.b.grantExpiry(p.SessionExpiry); granted != p.SessionExpiry && c.origin.Inside == nil {
 		p.SessionExpiry = granted
 		ack.HasSessionExpiry, ack.SessionExpiry = true, granted
 	}
