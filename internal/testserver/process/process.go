@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -218,12 +219,10 @@ func Reserve(addr string) bool {
 	if err != nil {
 		return false
 	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
+	if !free(addr) {
 		_ = reservation.Close()
 		return false
 	}
-	_ = l.Close()
 	reservedMu.Lock()
 	defer reservedMu.Unlock()
 	if len(reserved) == maxReserved {
@@ -231,6 +230,22 @@ func Reserve(addr string) bool {
 		reserved = append(reserved[:0], reserved[1:]...)
 	}
 	reserved = append(reserved, reservation)
+	return true
+}
+
+// free reports whether nothing listens at an address. On Linux no process is forked while it
+// listens there itself: the child would hold a copy of the socket until it executes its
+// program, and the address would be in use for that long after free has closed its own.
+func free(addr string) bool {
+	if runtime.GOOS == "linux" { // elsewhere package net takes this lock itself, and it does not nest
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
 	return true
 }
 

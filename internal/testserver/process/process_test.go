@@ -82,3 +82,32 @@ func TestFreeAddressIsGivenOnce(t *testing.T) {
 	}
 	_ = l.Close()
 }
+
+// A process that is forked while FreeAddress tries an address must not keep it in use.
+func TestFreeAddressIsFreeWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = exec.Command("true").Run()
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	for range 300 {
+		addr, err := UnusedAddress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	}
+}
