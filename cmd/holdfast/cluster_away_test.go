@@ -97,6 +97,16 @@ func TestNodeThatWasAwayGetsAllData(t *testing.T) {
 		away = "b"
 	}
 
+	// An operator who asks a node that does not lead for a trace is told which one does.
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // another one may be elected meanwhile
+		got := start(t, exec.Command(binary, "trace", "--client", "x", "--for", "1ms", "--data", c.dirs[away]), nil)
+		if want := fmt.Sprintf("node %s does not lead its cluster: run this command on node ", away); strings.Contains(got.err, want) {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("a trace on node %s: %+v, want %q", away, got, want)
+		}
+	}
+
 	// Given a node that is killed, while much is written:
 	c.running[away].Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
@@ -53,6 +54,7 @@ type Options struct {
 	Handler   Handler              // nil: every publish is routed
 	Handled   []string             // topics whose publishes go to Handler; no client may subscribe to them
 	Protected []string             // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+	Tracer    *trace.Tracer        // nil: nothing is ever traced
 	AwaitRead func() bool          // called after each read of a socket: waits until what was read may be answered from memory; false: never, the server is ending. nil: it always may
 }
 
@@ -99,7 +101,7 @@ func New(o Options) (*Broker, error) {
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	env.Background = b.background
-	b.peers = peer.Env{Memory: env.Memory, Accounts: env.Accounts, Stats: &env.Counters, Log: env.Log, MaxAliasBytes: l.MaxAliasBytes, TakeoverWait: l.TakeoverWait}
+	b.peers = peer.Env{Memory: env.Memory, Accounts: env.Accounts, Stats: &env.Counters, Log: env.Log, Tracer: o.Tracer, MaxAliasBytes: l.MaxAliasBytes, TakeoverWait: l.TakeoverWait}
 	if o.Handler != nil {
 		b.reservedTopics.Handlers = o.Handled
 	}

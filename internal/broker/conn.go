@@ -248,6 +248,9 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 			}
 		}
 		c.decoding = true // until the packet's handler has decoded it
+		if traces := c.Env.Tracer.Packets(); traces != nil {
+			c.Traced(traces, c.Transport.Buffered()[:n], c.aliases.Topic)
+		}
 		t.PacketsIn++
 		c.handled++
 		t.Worked += 1 + (n-int(c.counted))/session.BytesPerUnit
@@ -380,7 +383,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	if c.Stopping.Load() {
 		return errStopping
 	}
-	t.ClientWaits = t.ClientWaits || asks(typ, header)
+	t.ClientWaits = t.ClientWaits || mqtt.Asks(header)
 	switch typ {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
@@ -411,9 +414,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
 		}
 		c.decoding = false
-		c.Transport.Lock()
-		c.Transport.SetOut(mqtt.AppendPingresp(c.Transport.Out()))
-		c.Transport.Unlock()
+		c.Append("", func(dst []byte, _ string) []byte { return mqtt.AppendPingresp(dst) })
 		return nil
 	case mqtt.DISCONNECT:
 		p := mqtt.Disconnect{Bounds: c.b.Bounds}
@@ -435,20 +436,6 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a packet that only servers send"}
 	}
 }
-
-// asks says whether the client awaits an answer to a packet: an acknowledgement or PINGRESP.
-func asks(typ mqtt.Type, header byte) bool {
-	switch typ {
-	case mqtt.PUBLISH:
-		return header&qosBits != 0
-	case mqtt.SUBSCRIBE, mqtt.UNSUBSCRIBE, mqtt.PINGREQ:
-		return true
-	}
-	return false
-}
-
-// qosBits are those of the QoS in the header of a PUBLISH.
-const qosBits = 0x06
 
 // handleAck handles the client's PUBACK, PUBREC, PUBREL or PUBCOMP.
 func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, a *mqtt.Ack) {

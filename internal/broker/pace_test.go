@@ -77,12 +77,12 @@ func TestAcknowledgementsAskForNothing(t *testing.T) {
 		mqtt.SUBSCRIBE: true, mqtt.UNSUBSCRIBE: true, mqtt.PINGREQ: true, mqtt.PUBLISH: false, // at QoS 0
 		mqtt.PUBACK: false, mqtt.PUBREC: false, mqtt.PUBREL: false, mqtt.PUBCOMP: false, mqtt.DISCONNECT: false,
 	} {
-		if got := asks(typ, byte(typ)<<4); got != want {
+		if got := mqtt.Asks(byte(typ) << 4); got != want {
 			t.Errorf("%v asks: %v", typ, got)
 		}
 	}
 	for qos := byte(1); qos <= 2; qos++ {
-		if !asks(mqtt.PUBLISH, byte(mqtt.PUBLISH)<<4|qos<<1) {
+		if !mqtt.Asks(byte(mqtt.PUBLISH)<<4 | qos<<1) {
 			t.Errorf("a PUBLISH at QoS %d asks for nothing", qos)
 		}
 	}

@@ -59,6 +59,17 @@ func (t Type) String() string {
 // TypeOf returns the type that a packet's first byte says.
 func TypeOf(header byte) Type { return Type(header >> 4) }
 
+// Asks reports whether the client that sends a packet with this first byte waits for an
+// acknowledgement, or for the PINGRESP.
+func Asks(header byte) bool {
+	switch t := TypeOf(header); t {
+	case PUBLISH:
+		return header&0x06 != 0 // the bits of its QoS
+	default:
+		return t == SUBSCRIBE || t == UNSUBSCRIBE || t == PINGREQ
+	}
+}
+
 // header returns the first byte of every packet of type t but PUBLISH, whose flags vary.
 func (t Type) header() byte {
 	switch t {

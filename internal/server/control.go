@@ -16,12 +16,13 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
+	"github.com/holdfast-mqtt/holdfast/internal/trace/stream"
 )
 
 // Operators reach a running server through a Unix socket in its data directory, which
 // only the directory's owner may use. It takes a few HTTP requests: for a backup, for
-// the list of sessions, to end sessions (sessions.go), whether the server is ready (health.go), and what is wrong with it
-// and its machine (doctor.go).
+// the list of sessions, to end sessions (sessions.go), whether the server is ready (health.go), what is wrong with it
+// and its machine (doctor.go), and what a client sends and gets (package stream).
 
 // controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
 // answer is one backupLine per line, the last one with Done or Error.
@@ -53,6 +54,7 @@ func (s *Server) listenControl() {
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
 	mux.HandleFunc("GET "+healthPath, s.serveHealth)
 	mux.HandleFunc("GET "+doctorPath, s.serveDoctor)
+	mux.Handle("GET "+stream.Path, &stream.Server{Tracer: &s.tracer, Connected: s.connected, Stop: s.stop, Log: s.log})
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
 	s.control = &http.Server{
@@ -160,6 +162,24 @@ func askControl(ctx context.Context, dataDir, method, target string, body io.Rea
 		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
 	return answer, nil
+}
+
+// Trace traces a client or keys of the server that runs on dataDir, and calls each with what
+// the trace has to say, the last time with Done. The error is ErrNotRunning if no server can
+// be reached, ctx's, or what each returns.
+func Trace(ctx context.Context, dataDir string, q stream.Request, each func(stream.Line) error) error {
+	body, err := askControl(ctx, dataDir, http.MethodGet, q.Target(), nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return errors.Join(stream.Read(body, each), ctx.Err())
+}
+
+// connected says whether a client is, for a trace of it.
+func (s *Server) connected(clientID string) bool {
+	info, known := s.broker.Sessions.Info(clientID)
+	return known && info.Connected
 }
 
 // Restore copies a backup into a data directory that doesn't exist yet, or is

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
+	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
@@ -58,6 +59,7 @@ type Server struct {
 	admin      *admin.Server                // nil: there is none
 	phase      atomic.Pointer[string]       // what the server does besides serving clients; empty: it serves them
 	metrics    atomic.Pointer[http.Handler] // nil: there are none yet
+	tracer     trace.Tracer
 	serving    sync.WaitGroup
 	stop       chan struct{}
 	lost       lost
@@ -153,10 +155,10 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	}
 	s.setPhase("sessions are being read")
 	s.engine.FollowClock() // which may have been set while it was waited for
-	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Await: s.journal.Await})
+	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Tracer: &s.tracer, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: alsoInside(cfg.Auth), Audit: s.audit, May: cfg.May,
-		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, AwaitRead: s.awaitRead(),
+		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(),
 	})
 	if err != nil {
 		return err

@@ -126,6 +126,9 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	}
 	wait := ep.session.Do(call)
 	reply := call.Reply()
+	if traces := ep.sv.tracer.Commands(); traces != nil {
+		ep.traced(traces, cmd, reply)
+	}
 	ep.conn.AnswerWhenDurable(t, p, wait.Batch, wait.Asked, ep.response(&q, cmd.Verb, reply))
 	ep.count(t, cmd.Verb, reply, wait.Batch)
 	call.Clear()

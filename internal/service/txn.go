@@ -57,6 +57,7 @@ func (ep *endpoint) run(t *broker.Turn, p *mqtt.Publish, q *request, x *transact
 	if refused.Fault != statestore.None {
 		ep.sv.stats.TxnRefused.Add(1)
 		reply := statestore.Reply{Kind: statestore.Error, Op: refused.Op, Fault: refused.Fault, Bound: refused.Bound}
+		ep.tracedTxn(&x.Transaction, &reply)
 		ep.conn.Answer(t, p, mqtt.Success, "", ep.response(q, statestore.Txn, &reply))
 		ep.count(t, statestore.Txn, &reply, 0)
 		return
@@ -68,6 +69,7 @@ func (ep *endpoint) run(t *broker.Turn, p *mqtt.Publish, q *request, x *transact
 		reply.Ended = c.ended()
 	}
 	ep.countTxn(reply)
+	ep.tracedTxn(&x.Transaction, reply)
 	ep.fit(q, reply)
 	ep.conn.AnswerWhenBothDurable(t, p, wait.Batch, wait.Asked, wait.Then, ep.response(q, statestore.Txn, reply))
 	ep.count(t, statestore.Txn, reply, max(wait.Batch, wait.Then))

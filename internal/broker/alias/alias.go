@@ -55,6 +55,14 @@ func (a *Topics) Resolve(p *mqtt.Publish, l *limits.Limits, pool *memory.Pool) e
 	return nil
 }
 
+// Topic returns the topic that an alias stands for, empty if there is none.
+func (a *Topics) Topic(n uint16) string {
+	if n == 0 || int(n) > len(a.topics) {
+		return ""
+	}
+	return a.topics[n-1]
+}
+
 // Release forgets all.
 func (a *Topics) Release(pool *memory.Pool) {
 	pool.Credit(memory.Subscriptions, int64(a.bytes))

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
-
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -47,6 +47,7 @@ type Env struct {
 	Accounts *message.Accounts
 	Stats    *stats.Counters
 	Log      *slog.Logger
+	Tracer   *trace.Tracer // nil: nothing is ever traced
 
 	MaxAliasBytes int           // see Limits
 	TakeoverWait  time.Duration // see Limits
@@ -65,6 +66,7 @@ func (p *Peer) Deliver(d *mqtt.Delivery, m *message.Message) bool {
 	default:
 		d.Rest, payload, d.Payload = len(d.Payload), d.Payload, nil
 	}
+	topic := d.Topic
 	p.Transport.Lock()
 	if p.AliasOutMax > 0 {
 		p.alias(d)
@@ -77,7 +79,13 @@ func (p *Peer) Deliver(d *mqtt.Delivery, m *message.Message) bool {
 	if n := len(d.Topic) + len(d.Props) + len(d.Payload); n > sureRoom {
 		p.Transport.Grow(n + maxOverhead + 5*len(d.SubscriptionIDs))
 	}
-	p.Transport.SetOut(mqtt.AppendDelivery(p.Transport.Out(), p.Protocol, d))
+	out := p.Transport.Out()
+	before := len(out)
+	out = mqtt.AppendDelivery(out, p.Protocol, d)
+	if traces := p.Env.Tracer.Packets(); traces != nil {
+		p.traceDelivery(traces, out[before:], topic, payload, m)
+	}
+	p.Transport.SetOut(out)
 	if shared {
 		m.Keep()
 		p.Env.Accounts.Charge(m, memory.Output)
@@ -157,6 +165,9 @@ func (p *Peer) Append(reason string, encode func(dst []byte, reason string) []by
 	}
 	if p.MaxPacket > 0 && len(out)-before > int(p.MaxPacket) {
 		out = out[:before] // the refusal of a CONNECT whose client takes next to nothing
+	}
+	if traces := p.Env.Tracer.Packets(); traces != nil && len(out) > before {
+		p.traceOut(traces, trace.Packet{Bytes: out[before:]})
 	}
 	p.Transport.SetOut(out)
 }

@@ -147,9 +147,7 @@ func (r *Registry) begin(t *session.Turn, s *session.Session, c *Connection) err
 	c.Transport.Connected()
 	c.Begin(s)
 	c.Connected.Store(true)
-	c.Transport.Lock()
-	c.Transport.SetOut(mqtt.AppendConnack(c.Transport.Out(), c.Protocol, c.Ack))
-	c.Transport.Unlock()
+	c.Append("", func(dst []byte, _ string) []byte { return mqtt.AppendConnack(dst, c.Protocol, c.Ack) })
 	s.Resume(t, c.Peer)
 	return nil
 }
