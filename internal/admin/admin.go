@@ -1,9 +1,9 @@
-// Package admin serves health, metrics and profiles of a server over HTTP. The server
+// Package admin serves health, metrics, profiles and the HTTP API of a server over HTTP. The server
 // package makes it before the data is opened, so that a start which takes long can be
 // watched. It knows nothing of what it serves.
 //
 // On a loopback address it speaks HTTP, and answers each program of the machine, except
-// that profiles are for administrators where clients have to prove who they are. Beyond
+// that profiles and the API are for administrators where clients have to prove who they are. Beyond
 // loopback it speaks HTTPS, and all but /healthz and /readyz are for administrators: those
 // whose quota in the policy has the reserve.
 package admin
@@ -11,6 +11,7 @@ package admin
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,7 +47,14 @@ type Options struct {
 	May     access.Permissions                                         // nil: every client may do everything
 	Ready   func() []string                                            // why the server is not ready; empty: it is
 	Metrics http.Handler                                               // needed
+	API     Served                                                     // paths that begin with apiPrefix; nil: there are none
 }
+
+// Served answers a request; by is who has made it, nil if clients are not asked.
+type Served func(w http.ResponseWriter, r *http.Request, by *access.Identity)
+
+// apiPrefix begins the paths of the API, of which refusals are JSON as well.
+const apiPrefix = "/api/"
 
 // Server is the listener and what it serves.
 type Server struct {
@@ -135,9 +143,17 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", s.guard(!s.loopback, s.o.Metrics))
-	mux.Handle("GET /debug/pprof/", s.guard(true, http.HandlerFunc(profile)))
+	mux.Handle("GET /metrics", s.guard(!s.loopback, without(s.o.Metrics.ServeHTTP)))
+	mux.Handle("GET /debug/pprof/", s.guard(true, without(profile)))
+	if s.o.API != nil {
+		mux.Handle(apiPrefix, s.guard(true, s.o.API))
+	}
 	return s.sameOrigin(mux)
+}
+
+// without is what is served to each administrator alike.
+func without(f http.HandlerFunc) Served {
+	return func(w http.ResponseWriter, r *http.Request, _ *access.Identity) { f(w, r) }
 }
 
 // profile serves the profiles that change nothing, by their names.
@@ -176,11 +192,23 @@ func answer(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text + "\n"))
 }
 
+// refuse is answer for a request that is refused.
+func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if !strings.HasPrefix(r.URL.Path, apiPrefix) {
+		answer(w, status, text)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+}
+
 // guard lets administrators pass. Where clients are not asked who they are, every one that
 // reaches the listener, on this machine, is one.
-func (s *Server) guard(ask bool, next http.Handler) http.Handler {
+func (s *Server) guard(ask bool, next Served) http.Handler {
 	if !ask || s.o.Who == nil {
-		return next
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r, nil) })
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, reason := s.o.Who(r)
@@ -188,12 +216,12 @@ func (s *Server) guard(ask bool, next http.Handler) http.Handler {
 		case id == nil:
 			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "reason", reason)
 			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
-			answer(w, http.StatusUnauthorized, "an administrator's password, token or certificate is needed")
+			refuse(w, r, http.StatusUnauthorized, "an administrator's password, token or certificate is needed")
 		case !access.QuotaOf(s.o.May, id).Reserve:
 			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "client", id.Name(), "reason", "its quota has no reserve")
-			answer(w, http.StatusForbidden, "this is for administrators: for principals of a group of the policy with the quota reserve")
+			refuse(w, r, http.StatusForbidden, "this is for administrators: for principals of a group of the policy with the quota reserve")
 		default:
-			next.ServeHTTP(w, r)
+			next(w, r, id)
 		}
 	})
 }
@@ -209,9 +237,9 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 		}
 		switch {
 		case r.Header.Get("Origin") != "":
-			answer(w, http.StatusForbidden, "web pages are not served")
+			refuse(w, r, http.StatusForbidden, "web pages are not served")
 		case s.loopback && !isLoopback(host):
-			answer(w, http.StatusMisdirectedRequest, "the Host of the request is not this machine: use localhost, or the address of --admin")
+			refuse(w, r, http.StatusMisdirectedRequest, "the Host of the request is not this machine: use localhost, or the address of --admin")
 		default:
 			next.ServeHTTP(w, r)
 		}

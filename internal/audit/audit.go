@@ -261,6 +261,32 @@ func (l *Log) Backup(dir string, files, bytes int64, err error) {
 	l.write(l.other, "backup", slog.String("to", dir), slog.Int64("files", files), slog.Int64("bytes", bytes))
 }
 
+// Request is one request to the HTTP API.
+type Request struct {
+	By     string // the administrator's principal; empty: the server does not ask who it is
+	Remote string // address
+	Method string
+	Target string // path and query
+	Detail string // what was changed, as far as the target does not say it; may be empty
+	Status int    // of the answer
+}
+
+// Requested says that an administrator has made a request to the HTTP API, and how it was
+// answered.
+func (l *Log) Requested(r Request) {
+	if l == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("remote", r.Remote), slog.String("method", r.Method), slog.String("target", cut(r.Target)), slog.Int("status", r.Status)}
+	if r.By != "" {
+		attrs = append(attrs, slog.String("owner", cut(r.By)))
+	}
+	if r.Detail != "" {
+		attrs = append(attrs, slog.String("detail", cut(r.Detail)))
+	}
+	l.write(l.other, "request", attrs...)
+}
+
 // Operated says that an operator has ended a client's connection, or its session.
 func (l *Log) Operated(client string, session bool) {
 	if l == nil {

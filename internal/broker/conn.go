@@ -53,8 +53,6 @@ type Conn struct {
 	counted  int32        // reader: how many bytes of the unfinished packet are in its debt already
 	debt     int32        // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
-	keepAlive uint16 // seconds; 0: none
-
 	bridge   bool // the client is a broker that connects as a bridge
 	graceful bool // reader: the client sent DISCONNECT with reason code 0, so its will is not published
 	decoding bool // reader: it decodes a packet for which it has not changed anything yet; a panic then ends the connection only

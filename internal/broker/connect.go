@@ -146,9 +146,9 @@ func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
 		c.ReceiveMax = int32(min(int(c.ReceiveMax), l.MaxInflightV3))
 	}
 	c.AliasOutMax = int32(min(int(p.TopicAliasMaximum), l.TopicAliasMaximum))
-	c.keepAlive = p.KeepAlive
-	if most := uint16(l.MaxKeepAlive / time.Second); most > 0 && (c.keepAlive == 0 || c.keepAlive > most) && p.Version == mqtt.V5 {
-		c.keepAlive = most
+	c.KeepAlive = p.KeepAlive
+	if most := uint16(l.MaxKeepAlive / time.Second); most > 0 && (c.KeepAlive == 0 || c.KeepAlive > most) && p.Version == mqtt.V5 {
+		c.KeepAlive = most
 		ack.HasServerKeepAlive = true
 		ack.ServerKeepAlive = uint16(l.MaxKeepAlive / time.Second)
 	}

@@ -60,7 +60,7 @@ func (c *Conn) checkSilence(now int64) {
 		if silent > c.b.Limits.ConnectTimeout {
 			c.Disconnect(mqtt.KeepAliveTimeout, "")
 		}
-	case c.keepAlive > 0 && silent > time.Duration(c.keepAlive)*time.Second*3/2:
+	case c.KeepAlive > 0 && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
 	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.Limits.PacketTimeout && c.unfinishedSeen != 0:

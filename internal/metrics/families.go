@@ -67,6 +67,15 @@ var families = []family{
 			emit(float64(c.Busy.Load()), "busy")
 		}},
 
+	{name: "holdfast_api_requests_total", kind: counter, labels: []string{"status"}, help: "requests to the HTTP API, by the first digit of the answer's status",
+		values: func(m *moment, emit func(float64, ...string)) {
+			if a := m.api(); a != nil {
+				emit(float64(a.Answers(2)), "2xx")
+				emit(float64(a.Answers(4)), "4xx")
+				emit(float64(a.Answers(5)), "5xx")
+			}
+		}},
+
 	// Messages.
 	{name: "holdfast_packets_received_total", kind: counter, help: "packets of all types from clients", values: one(func(m *moment) int64 { return m.stats.PacketsIn.Load() })},
 	{name: "holdfast_messages_received_total", kind: counter, labels: []string{"qos"}, help: "PUBLISH packets from clients, requests to the state store included", azure: "aio_broker_publishes_received",

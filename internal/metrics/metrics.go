@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
@@ -36,6 +37,7 @@ type Sources struct {
 	Memory  *memory.Pool        // nil: the machine does not say how much there is
 	Login   *auth.Authenticator // nil: clients are not asked who they are
 	Bridges []*bridge.Link
+	API     func() *httpapi.API // gives nil while there is none
 
 	Version     string
 	Started     time.Time
@@ -177,3 +179,11 @@ func Handler(s Sources) http.Handler {
 
 // qos are the labels of MQTT's qualities of service.
 var qos = [...]string{"0", "1", "2"}
+
+// api gives the HTTP API; nil: there is none.
+func (m *moment) api() *httpapi.API {
+	if m.API == nil {
+		return nil
+	}
+	return m.API()
+}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"strings"
@@ -9,8 +10,11 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
+	"github.com/holdfast-mqtt/holdfast/internal/service"
 )
 
 // openAdmin begins to serve health and metrics, if that is wanted: before the data is
@@ -21,7 +25,7 @@ func (s *Server) openAdmin() (err error) {
 	}
 	o := admin.Options{
 		Addr: s.config.Admin, TLS: s.config.TLS, Log: s.log, May: s.config.May, Ready: s.unready,
-		Bound: func(l net.Listener) net.Listener { return s.withinDescriptors(l, true) }, Metrics: http.HandlerFunc(s.serveMetrics),
+		Bound: func(l net.Listener) net.Listener { return s.withinDescriptors(l, true) }, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI,
 	}
 	if s.login != nil {
 		o.Who = s.whoAsks
@@ -77,6 +81,28 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "there are no metrics yet: "+strings.Join(s.unready(), "; "), http.StatusServiceUnavailable)
 }
 
+// serveAPI serves the HTTP API from the moment on at which clients are served.
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, by *access.Identity) {
+	if a := s.api.Load(); a != nil {
+		a.Serve(w, r, by)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(httpapi.Failure{Error: "the server is not ready: " + strings.Join(s.unready(), "; ")})
+}
+
+// openAPI has the HTTP API be served.
+func (s *Server) openAPI() {
+	if s.admin == nil {
+		return
+	}
+	s.api.Store(httpapi.New(httpapi.Options{
+		Sessions: s.broker.Sessions, Reserved: reserved.Topics{Handlers: service.Topics(), Servers: service.Protected()},
+		May: s.config.May, Audit: s.audit, Log: s.log,
+	}))
+}
+
 // openMetrics has metrics be served of what is open now.
 func (s *Server) openMetrics() {
 	if s.admin == nil {
@@ -91,6 +117,7 @@ func (s *Server) sources() metrics.Sources {
 	sources := metrics.Sources{
 		Broker: s.broker, Engine: s.engine, Service: s.service, Journal: s.journal, Memory: s.memory, Login: s.login, Bridges: s.bridges,
 		Version: orDefault(s.config.Version, "development build"), Started: s.started, Maximum: s.maximum, Descriptors: s.descriptors.limit,
+		API:        s.api.Load,
 		Handshakes: func() (under, ended int64) { return int64(s.handshakes.Under()), s.handshakes.Ended() },
 		TurnedAway: func() int64 {
 			if s.descriptors.bounds == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -60,6 +61,7 @@ type Server struct {
 	phase      atomic.Pointer[string]       // what the server does besides serving clients; empty: it serves them
 	metrics    atomic.Pointer[http.Handler] // nil: there are none yet
 	tracer     trace.Tracer
+	api        atomic.Pointer[httpapi.API] // nil: there is none, or not yet
 	serving    sync.WaitGroup
 	stop       chan struct{}
 	lost       lost
@@ -170,6 +172,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.listenControl()
 	s.startBridges()
 	s.openMetrics()
+	s.openAPI()
 	s.startReloading()
 	s.publishSys()
 	s.serving.Add(1)

@@ -38,7 +38,8 @@ type Peer struct {
 	Replaced    atomic.Bool // the client has another connection now: this one ends with what has come
 	Stopping    atomic.Bool // Disconnect was called
 	Protocol    mqtt.Version
-	ProblemInfo bool // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	ProblemInfo bool   // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	KeepAlive   uint16 // seconds; 0: none
 }
 
 // Env is what the peers of a broker share.

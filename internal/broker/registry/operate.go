@@ -22,6 +22,16 @@ type Info struct {
 	Queued        int   // messages waiting or inflight
 	QueuedBytes   int64 // their bytes
 	Expiry        int64 // seconds after its connection; 0: ends with it; -1: never ends
+	Link          *Link `json:",omitempty"` // nil: the client is away
+}
+
+// Link is what an operator wants to know of a connection.
+type Link struct {
+	Protocol          mqtt.Version
+	KeepAlive         uint16 // seconds; 0: none
+	ReceiveMaximum    int32
+	MaximumPacketSize uint32 // bytes; 0: any
+	Output            int    // bytes that its socket has not taken yet
 }
 
 // ClientIDs are those of All, in order.
@@ -56,6 +66,7 @@ func (r *Registry) Info(clientID string) (info Info, ok bool) {
 	}
 	if c := s.Peer; c != nil {
 		info.Connected, info.Since, info.Address = true, time.UnixMilli(c.Since), c.Transport.RemoteAddr().String()
+		info.Link = &Link{Protocol: c.Protocol, KeepAlive: c.KeepAlive, ReceiveMaximum: c.ReceiveMax, MaximumPacketSize: c.MaxPacket, Output: c.Transport.Size()}
 	}
 	return info, true
 }

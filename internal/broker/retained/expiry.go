@@ -109,16 +109,16 @@ func (r *Store) Expire(now int64, most int) (any bool) {
 		stripe := r.LockOf(m.Topic())
 		stripe.Lock()
 		if kept, found := r.names.Get(m.Topic()); found && kept == m { // or it has been replaced meanwhile
-			r.RemoveExpired(m)
+			r.Remove(m)
 		}
 		stripe.Unlock()
 	}
 	return any
 }
 
-// RemoveExpired removes an expired message from the store and from the disk. The lock
+// Remove removes a message that is stored from the store and from the disk. The lock
 // of its topic's stripe is held.
-func (r *Store) RemoveExpired(m *message.Message) {
+func (r *Store) Remove(m *message.Message) {
 	r.names.Delete(m.Topic())
 	r.note(m, -1)
 	a := r.o.Journal.Begin()

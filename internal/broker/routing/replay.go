@@ -164,7 +164,7 @@ func (rt *Router) replayOne(t *session.Turn, s *session.Session, r *session.Repl
 		return passed, 0
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= rt.Now() {
-		rt.Retained.RemoveExpired(m)
+		rt.Retained.Remove(m)
 		return passed, 0
 	}
 	s.Mu.Lock()

@@ -77,7 +77,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Word(&cfg.TLS.MinVersion, "1.2", "1.3"), "tls-min-version", "oldest version of TLS: 1.2 or 1.3 (default 1.2)")
 	f.IntVar(&cfg.MaxHandshakes, "max-handshakes", 0, "TLS and WebSocket handshakes under way; beyond, the oldest of the address that has most is ended (default 1000, or fewer with little memory)")
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
-	f.StringVar(&cfg.Admin, "admin", "", "`HOST:PORT` for /healthz, /readyz, /metrics (Prometheus) and profiles over HTTP; beyond loopback over HTTPS with --tls-cert, and for administrators: principals with the quota reserve (default none)")
+	f.StringVar(&cfg.Admin, "admin", "", "`HOST:PORT` for /healthz, /readyz, /metrics (Prometheus), the HTTP API and profiles over HTTP; beyond loopback over HTTPS with --tls-cert, and for administrators: principals with the quota reserve (default none)")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.Var(flags.Bytes(&cfg.DiskReserve), "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
