@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,10 +19,10 @@ import (
 const deadline = time.Minute
 
 // serving is a server of traces, and a channel that ends it.
-func serving(t *testing.T, patience time.Duration) (s *Server, url string, stop chan struct{}) {
+func serving(t *testing.T) (s *Server, url string, stop chan struct{}) {
 	t.Helper()
 	stop = make(chan struct{})
-	s = &Server{Tracer: new(trace.Tracer), Connected: func(id string) bool { return id == "here" }, Stop: stop, Log: slog.New(slog.DiscardHandler), Patience: patience}
+	s = &Server{Tracer: new(trace.Tracer), Connected: func(id string) bool { return id == "here" }, Stop: stop, Log: slog.New(slog.DiscardHandler)}
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return s, h.URL, stop
@@ -48,7 +49,7 @@ func show(s *Server, client string) {
 func TestTraceEndsWithItsTimeAndWithTheServer(t *testing.T) {
 	t.Parallel()
 	for _, byTime := range []bool{true, false} {
-		s, url, stop := serving(t, 0)
+		s, url, stop := serving(t)
 		q := Request{Filter: trace.Filter{Client: "here", Rate: 2}, For: time.Hour}
 		if byTime {
 			q.For = time.Millisecond
@@ -85,7 +86,7 @@ func TestTraceEndsWithItsTimeAndWithTheServer(t *testing.T) {
 
 func TestTraceSaysThatItsClientIsAway(t *testing.T) {
 	t.Parallel()
-	_, url, _ := serving(t, 0)
+	_, url, _ := serving(t)
 	body := get(t, url, Request{Filter: trace.Filter{Client: "away", Rate: 1}, For: time.Hour})
 	gone := errors.New("gone")
 	if err := Read(body, func(l Line) error {
@@ -101,12 +102,31 @@ func TestTraceSaysThatItsClientIsAway(t *testing.T) {
 // The trace of a reader that takes nothing ends, and those that give it lines never wait.
 func TestTraceWhoseReaderStandsStillEnds(t *testing.T) {
 	t.Parallel()
-	s, url, _ := serving(t, time.Millisecond)
-	get(t, url, Request{Filter: trace.Filter{Client: "here", Rate: trace.MaxRate}, For: time.Hour})
-	topic := []byte(strings.Repeat("t", 10_000))
-	packet := mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{Topic: topic})
-	for end := time.Now().Add(deadline); s.Tracer.Packets() != nil; {
-		s.Tracer.Packets().Packet(&trace.Packet{Client: "here", Version: mqtt.V5, Bytes: packet})
+	s := &Server{Tracer: new(trace.Tracer), Connected: func(string) bool { return true }, Stop: t.Context().Done(), Log: slog.New(slog.DiscardHandler), Patience: time.Millisecond}
+	ended := make(chan struct{})
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(h.Close)
+	conn, err := net.Dial("tcp", h.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	q := Request{Filter: trace.Filter{Client: "here", Rate: trace.MaxRate}, For: time.Hour}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", q.Target())
+	packet := mqtt.AppendPublish(nil, mqtt.V5, &mqtt.Publish{Topic: []byte(strings.Repeat("t", 10_000))})
+	for end := time.Now().Add(deadline); ; {
+		select {
+		case <-ended:
+			if s.Tracer.Packets() != nil {
+				t.Error("the trace has packets after its end")
+			}
+			return
+		default:
+			s.Tracer.Packets().Packet(&trace.Packet{Client: "here", Version: mqtt.V5, Bytes: packet})
+		}
 		if time.Now().After(end) {
 			t.Fatal("the trace goes on")
 		}
@@ -115,7 +135,7 @@ func TestTraceWhoseReaderStandsStillEnds(t *testing.T) {
 
 func TestRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	s, url, stop := serving(t, 0)
+	s, url, stop := serving(t)
 	defer close(stop)
 	refused := func(target, part string) {
 		t.Helper()
