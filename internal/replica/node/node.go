@@ -387,6 +387,10 @@ func readRow(db *pebble.DB, key []byte) ([]byte, error) {
 	return append([]byte{}, v...), closer.Close()
 }
 
+// unacknowledged election timeouts without a sign of the other node end a connection: by then
+// the nodes have given each other up, and the messages on their way are old.
+const unacknowledged = 2
+
 // start starts the consensus and the goroutines.
 func (n *Node) start() (err error) {
 	self := n.self.Load()
@@ -402,7 +406,7 @@ func (n *Node) start() (err error) {
 			case <-n.ending.Done():
 			}
 		},
-		Unreachable: n.unreachable,
+		Unreachable: n.unreachable, Unacknowledged: unacknowledged * n.o.Election,
 	})
 	if err != nil {
 		return err

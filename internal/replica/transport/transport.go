@@ -43,7 +43,10 @@ type Options struct {
 	// default. A message without data is taken beyond that, and so is one that finds the
 	// queue empty, whatever its size; 4,096 messages are taken at the most.
 	QueueBytes int64
-	Logger     *slog.Logger // nil: slog.Default
+	// Unacknowledged bounds how long what was sent to a node may be on its way: then the connection is
+	// made anew, on Linux. 0: as long as the system tries.
+	Unacknowledged time.Duration
+	Logger         *slog.Logger // nil: slog.Default
 }
 
 // Transport sends and receives. Its methods are safe for concurrent use.
@@ -198,6 +201,9 @@ func (t *Transport) connect(p *peer) (net.Conn, error) {
 	conn, err := t.o.Port.Dial(t.ending, p.address, magic)
 	if err != nil {
 		return nil, err
+	}
+	if err := boundUnacknowledged(conn, t.o.Unacknowledged); err != nil {
+		t.o.Logger.Warn("after a cut of the network the connection to a node may be of no use for long", "address", p.address, "error", err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	if _, err = conn.Write(appendHello(nil, hello{t.o.Cluster, t.o.ID, p.id})); err != nil {
