@@ -130,7 +130,7 @@ func (r *run) liveCluster(ctx context.Context, settle bool, f Fault, acks, arriv
 	l := r.beginLife(settle, acks, arrivals)
 	l.Doors = lives.NewEntrances(r.actorRand())
 	for _, n := range r.Cluster.Nodes() {
-		l.Doors.Open(n.Name, n.Addr)
+		l.Doors.Open(n.Name, n.Dial)
 	}
 	a.life = l
 	var faults []messages.Faults
@@ -283,7 +283,7 @@ func (a *act) apply(f Fault) error {
 			if err := a.start(follower); err != nil {
 				return err
 			}
-			doors.Open(follower.Name, follower.Addr)
+			doors.Open(follower.Name, follower.Dial)
 			a.wait(maxAbsence)
 		}
 		a.kill(leader)

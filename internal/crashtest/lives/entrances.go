@@ -1,9 +1,11 @@
 package lives
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -24,11 +26,15 @@ type Entrances struct {
 	over    bool                // guarded by mu: no new connections
 }
 
+// Dialer connects to a broker until ctx ends.
+type Dialer func(ctx context.Context) (net.Conn, error)
+
 // entrance is one node.
 type entrance struct {
-	name, addr string
-	open       bool // it runs, as far as the run knows
-	followed   bool // it was killed or paused in this life while another node led
+	name     string
+	dial     Dialer
+	open     bool // it runs, as far as the run knows
+	followed bool // it was killed or paused in this life while another node led
 }
 
 // NewEntrances are those of a life that begins. Nodes are added with Open.
@@ -46,7 +52,7 @@ func (e *Entrances) find(name string) *entrance {
 }
 
 // Open has actors connect to a node from now on.
-func (e *Entrances) Open(name, addr string) {
+func (e *Entrances) Open(name string, dial Dialer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.find(name)
@@ -54,7 +60,7 @@ func (e *Entrances) Open(name, addr string) {
 		n = &entrance{name: name}
 		e.nodes = append(e.nodes, n)
 	}
-	n.addr, n.open = addr, true
+	n.dial, n.open = dial, true
 }
 
 // Fell is called before the run kills or pauses a node that does not lead.
@@ -107,7 +113,7 @@ func (e *Entrances) Drop() {
 var errOver = errors.New("the life is over")
 
 // choose gives a node to connect to.
-func (e *Entrances) choose() (*entrance, string, error) {
+func (e *Entrances) choose() (*entrance, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var open []*entrance
@@ -118,12 +124,11 @@ func (e *Entrances) choose() (*entrance, string, error) {
 	}
 	switch {
 	case e.over:
-		return nil, "", errOver
+		return nil, errOver
 	case len(open) == 0:
-		return nil, "", lost{at: &entrance{name: "none"}, err: errors.New("no node runs")}
+		return nil, lost{at: &entrance{name: "none"}, err: errors.New("no node runs")}
 	}
-	n := open[e.rng.IntN(len(open))]
-	return n, n.addr, nil
+	return open[e.rng.IntN(len(open))], nil
 }
 
 // enter notes a connection that was accepted. It fails if the life is over.

@@ -1,6 +1,7 @@
 package lives
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -44,13 +45,15 @@ var errRefused = errors.New("connection refused or ended by the broker")
 // CONNACK says that there is a session.
 func Dial(l *Life, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
 	if l.Doors == nil {
-		return dial(l.Addr, nil, c)
+		return dial(nil, func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr)
+		}, c)
 	}
-	at, addr, err := l.Doors.choose()
+	at, err := l.Doors.choose()
 	if err != nil {
 		return nil, nil, err
 	}
-	k, ack, err := dial(addr, at, c)
+	k, ack, err := dial(at, at.dial, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,9 +64,11 @@ func Dial(l *Life, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
 	return k, ack, nil
 }
 
-// dial connects to an address, which is that of a node or, with nil, of one server.
-func dial(addr string, at *entrance, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
-	nc, err := net.DialTimeout("tcp", addr, harness.Patience)
+// dial connects to a node or, with nil, to one server.
+func dial(at *entrance, connect Dialer, c mqtt.Connect) (*Link, *mqtt.Connack, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	nc, err := connect(ctx)
 	if err != nil {
 		return nil, nil, at.ended(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,35 +36,79 @@ type Node struct {
 	Data string
 
 	args    []string
+	host    Host
 	cluster *Cluster
 	process *process.Process // guarded by the cluster's mu; nil: never started
 	paused  bool             // guarded by the cluster's mu
 }
 
+// Host is a machine that a node runs on, as far as a test has several.
+type Host interface {
+	// Start starts a program, as process.Start does.
+	Start(cmd *exec.Cmd, ready *regexp.Regexp) (*process.Process, error)
+	// Dial connects from there to an address.
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// local is the machine that the test runs on.
+type local struct{}
+
+func (local) Start(cmd *exec.Cmd, ready *regexp.Regexp) (*process.Process, error) {
+	return process.Start(cmd, ready)
+}
+
+func (local) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}
+
+// Place is where a node of a cluster is.
+type Place struct {
+	Name    string
+	Clients string // HOST:PORT for clients
+	Between string // HOST:PORT for the other nodes
+	Data    string // its directory
+	Flags   []string
+	Host    Host // nil: the machine that the test runs on
+}
+
 // ready is the line of a node that listens for clients.
-var ready = regexp.MustCompile(`listening on 127\.0\.0\.1:\d+`)
+var ready = regexp.MustCompile(`listening on [0-9.]+:\d+`)
 
 // New plans a cluster whose nodes have these names and keep their data below dir. None of
 // them runs yet. Flags are given to holdfast serve for each node besides its own.
 func New(binary, dir string, names []string, flags ...string) (*Cluster, error) {
+	var places []Place
+	for _, name := range names {
+		p := Place{Name: name, Data: filepath.Join(dir, name)}
+		var err error
+		if p.Clients, err = process.UnusedAddress(); err != nil {
+			return nil, err
+		}
+		if p.Between, err = process.UnusedAddress(); err != nil {
+			return nil, err
+		}
+		places = append(places, p)
+	}
+	return At(binary, places, flags...), nil
+}
+
+// At is New for nodes at given places.
+func At(binary string, places []Place, flags ...string) *Cluster {
 	c := &Cluster{}
 	var peers []string
-	for _, name := range names {
-		clients, err := process.UnusedAddress()
-		if err != nil {
-			return nil, err
-		}
-		between, err := process.UnusedAddress()
-		if err != nil {
-			return nil, err
-		}
-		peers = append(peers, name+"="+between)
-		c.nodes = append(c.nodes, &Node{Name: name, Addr: clients, Data: filepath.Join(dir, name), cluster: c})
+	for _, p := range places {
+		peers = append(peers, p.Name+"="+p.Between)
 	}
-	for _, n := range c.nodes {
+	for _, p := range places {
+		n := &Node{Name: p.Name, Addr: p.Clients, Data: p.Data, cluster: c, host: p.Host}
+		if n.host == nil {
+			n.host = local{}
+		}
 		n.args = append([]string{binary, "serve", "--node", n.Name, "--listen", n.Addr, "--data", n.Data, "--cluster-peers", strings.Join(peers, ",")}, flags...)
+		n.args = append(n.args, p.Flags...)
+		c.nodes = append(c.nodes, n)
 	}
-	return c, nil
+	return c
 }
 
 // Nodes are all nodes, in the order of their names in New.
@@ -89,7 +134,7 @@ func (c *Cluster) Start(nodes ...*Node) error {
 
 // Launch starts a node, and does not wait.
 func (n *Node) Launch() error {
-	p, err := process.Start(exec.Command(n.args[0], n.args[1:]...), ready)
+	p, err := n.host.Start(exec.Command(n.args[0], n.args[1:]...), ready)
 	if err != nil {
 		return err
 	}
@@ -154,6 +199,9 @@ func (n *Node) Works() bool {
 	return n.process != nil && n.process.Running() && !n.paused
 }
 
+// Dial connects to a node, from the host that it runs on.
+func (n *Node) Dial(ctx context.Context) (net.Conn, error) { return n.host.Dial(ctx, n.Addr) }
+
 // ID is the process identifier of the node's last start.
 func (n *Node) ID() int { return n.run().ID() }
 
@@ -201,8 +249,11 @@ type View struct {
 }
 
 // Look asks a node that works. It takes some seconds if one of the others is paused.
-func (c *Cluster) Look(ctx context.Context) (v View) {
-	for _, n := range c.Working() {
+func (c *Cluster) Look(ctx context.Context) (v View) { return c.LookFrom(ctx, c.Working()...) }
+
+// LookFrom asks the first of some nodes that knows a leader.
+func (c *Cluster) LookFrom(ctx context.Context, nodes ...*Node) (v View) {
+	for _, n := range nodes {
 		report, err := control.Status(ctx, n.Data)
 		if err != nil {
 			continue
@@ -236,8 +287,13 @@ const lookEvery = 10 * time.Millisecond
 
 // AwaitLeader waits until a node leads in a term higher than after.
 func (c *Cluster) AwaitLeader(ctx context.Context, after uint64) (View, error) {
+	return c.AwaitLeaderOf(ctx, after, c.Working)
+}
+
+// AwaitLeaderOf is AwaitLeader for what some nodes say.
+func (c *Cluster) AwaitLeaderOf(ctx context.Context, after uint64, nodes func() []*Node) (View, error) {
 	for {
-		v := c.Look(ctx)
+		v := c.LookFrom(ctx, nodes()...)
 		if v.Leader != nil && v.Term > after {
 			return v, nil
 		}
@@ -254,8 +310,8 @@ func (c *Cluster) Transfer(ctx context.Context, to *Node) error {
 	return control.Transfer(ctx, to.Data, to.Name)
 }
 
-// probeKey is a key that only Probe sets.
-const probeKey = "harness/probe"
+// ProbeKey is a key that only Probe sets.
+const ProbeKey = "harness/probe"
 
 // Probe sets a key through a node: it returns when the leader has committed that.
 func (n *Node) Probe(ctx context.Context) error {
@@ -278,12 +334,12 @@ const probeTimeout = 10 * time.Second
 func (n *Node) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	c, err := client.Dial(ctx, n.Addr)
+	c, err := client.Dial(ctx, n.Addr, client.WithDialer(n.Dial))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = c.Set(ctx, probeKey, []byte(n.Name))
+	_, err = c.Set(ctx, ProbeKey, []byte(n.Name))
 	return err
 }
 

@@ -1,0 +1,5 @@
+//go:build holdfast_reads_unchecked
+
+package node
+
+const readsUnchecked = true
