@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/events"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
@@ -55,6 +56,7 @@ type Options struct {
 	Handled   []string             // topics whose publishes go to Handler; no client may subscribe to them
 	Protected []string             // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
 	Tracer    *trace.Tracer        // nil: nothing is ever traced
+	Events    int                  // events of clients that are published in a second at most (package events); 0: none
 	AwaitRead func() bool          // called after each read of a socket: waits until what was read may be answered from memory; false: never, the server is ending. nil: it always may
 }
 
@@ -111,34 +113,30 @@ func New(o Options) (*Broker, error) {
 		b.flushers.Close()
 		return nil, err
 	}
-	b.loops.Add(5)
-	go func() {
-		defer failstop.End(b.Log, "the relief of memory")
-		relief.Serve(b.Memory, (*memorySource)(b), b.stop)
-		b.loops.Done()
-	}()
-	go func() {
-		defer failstop.End(b.Log, "the expiry of retained messages")
-		b.Retained.Sweep(sweepInterval, b.stop)
-		b.loops.Done()
-	}()
-	go func() {
-		defer failstop.End(b.Log, "the broker's timers")
-		b.Sessions.Serve(b.stop)
-		b.loops.Done()
-	}()
-	go func() {
-		defer failstop.End(b.Log, "messages that are published later")
-		b.Timers.Serve(b.stop)
-		b.loops.Done()
-	}()
-	go func() {
-		defer failstop.End(b.Log, "the look at keep-alives")
-		b.sweep()
-		b.loops.Done()
-	}()
+	b.loop("the relief of memory", func() { relief.Serve(b.Memory, (*memorySource)(b), b.stop) })
+	b.loop("the expiry of retained messages", func() { b.Retained.Sweep(sweepInterval, b.stop) })
+	b.loop("the broker's timers", func() { b.Sessions.Serve(b.stop) })
+	b.loop("messages that are published later", func() { b.Timers.Serve(b.stop) })
+	b.loop("the look at keep-alives", b.sweep)
+	if o.Events > 0 {
+		b.peers.Events = events.New(events.Options{PerSecond: o.Events, Wanted: b.Subscribed, Publish: b.PublishEvent})
+		b.loop("events of clients", func() { b.peers.Events.Serve(b.stop) })
+	}
 	return b, nil
 }
+
+// loop does something on a goroutine of its own until the broker stops.
+func (b *Broker) loop(what string, do func()) {
+	b.loops.Add(1)
+	go func() {
+		defer failstop.End(b.Log, what)
+		do()
+		b.loops.Done()
+	}()
+}
+
+// Events publishes events of clients; nil: it does not.
+func (b *Broker) Events() *events.Publisher { return b.peers.Events }
 
 // SetBounds puts in force what l, without zero fields, says of connections, of sessions and
 // of retained messages. What there is beyond a bound stays.

@@ -515,7 +515,7 @@ func (c *Conn) leaveSession() {
 	}
 	c.b.Do(func(t *session.Turn) {
 		c.b.Sessions.Detach(t, c.session, &c.Peer, c.graceful)
-		c.LogEnded()
+		c.LogEnded(c.Identity())
 		c.acks.Close(t, (*ackOutput)(c))
 		c.b.Sessions.Detached(c.session, &c.Peer)
 	})

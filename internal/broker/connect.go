@@ -56,7 +56,7 @@ func (c *Conn) begin(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) error 
 		c.endDenied(t, ended)
 	}
 	c.b.Counters.Connects.Add(1)
-	c.LogConnected(p, ack.SessionPresent, c.b.auth != nil, c.Identity().OwnedBy())
+	c.LogConnected(p, ack.SessionPresent, c.b.auth != nil, c.Identity())
 	if c.b.audit != nil {
 		c.b.audit.Connected(c.audited(), ack.SessionPresent, connection.TookOver)
 	}
@@ -90,6 +90,7 @@ func (c *Conn) refuse(t *session.Turn, code mqtt.ReasonCode, reason string) erro
 		}
 		c.b.audit.Refused(client, byte(code), reason)
 	}
+	c.TellRefused(&t.Connect, c.Identity(), code, reason)
 	c.Append(reason, func(dst []byte, reason string) []byte {
 		return mqtt.AppendConnack(dst, c.Protocol, &mqtt.Connack{Code: code, ReasonString: reason})
 	})

@@ -67,6 +67,8 @@ var families = []family{
 			emit(float64(c.Busy.Load()), "busy")
 		}},
 
+	{name: "holdfast_client_events_total", kind: counter, help: "events of clients that were published on $SYS (--client-events)", values: one(func(m *moment) int64 { return m.Broker.Events().Sent() })},
+	{name: "holdfast_client_events_dropped_total", kind: counter, help: "events of clients that were not published: there were more in a second than --client-events, or too many waited", values: one(func(m *moment) int64 { return m.Broker.Events().Dropped() })},
 	{name: "holdfast_api_requests_total", kind: counter, labels: []string{"status"}, help: "requests to the HTTP API, by the first digit of the answer's status",
 		values: func(m *moment, emit func(float64, ...string)) {
 			if a := m.api(); a != nil {

@@ -36,6 +36,8 @@ type Config struct {
 	Login          auth.Config        // how clients prove who they are; Certificates follows the listeners
 	AuditLog       string             // file for the audit log, or - for standard output; empty: none
 
+	ClientEvents int // events of clients on $SYS that are published in a second at most (package broker/events); 0: none
+
 	Admin string // HOST:PORT for health and metrics over HTTP, beyond loopback over HTTPS (package admin); empty: none
 
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)

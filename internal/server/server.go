@@ -160,7 +160,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Tracer: &s.tracer, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: alsoInside(cfg.Auth), Audit: s.audit, May: cfg.May,
-		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(),
+		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(), Events: cfg.ClientEvents,
 	})
 	if err != nil {
 		return err

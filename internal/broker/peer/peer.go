@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/broker/events"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -48,7 +49,8 @@ type Env struct {
 	Accounts *message.Accounts
 	Stats    *stats.Counters
 	Log      *slog.Logger
-	Tracer   *trace.Tracer // nil: nothing is ever traced
+	Tracer   *trace.Tracer     // nil: nothing is ever traced
+	Events   *events.Publisher // nil: none are published
 
 	MaxAliasBytes int           // see Limits
 	TakeoverWait  time.Duration // see Limits

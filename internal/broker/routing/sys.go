@@ -19,3 +19,15 @@ func (rt *Router) PublishSys(name, value string) {
 		o.Done()
 	})
 }
+
+// Subscribed says whether a subscription matches the topic. It does not keep the topic.
+func (rt *Router) Subscribed(topic []byte) bool { return len(rt.Filters.Match(topic, nil)) > 0 }
+
+// PublishEvent publishes what has happened on a topic of $SYS, at QoS 0.
+func (rt *Router) PublishEvent(topic, payload []byte) {
+	rt.Do(func(t *session.Turn) {
+		o := message.Outgoing{Topic: topic, Payload: payload}
+		rt.Publish(t, &o, &message.PublishRows{})
+		o.Done()
+	})
+}

@@ -78,6 +78,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&cfg.MaxHandshakes, "max-handshakes", 0, "TLS and WebSocket handshakes under way; beyond, the oldest of the address that has most is ended (default 1000, or fewer with little memory)")
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
 	f.StringVar(&cfg.Admin, "admin", "", "`HOST:PORT` for /healthz, /readyz, /metrics (Prometheus), the HTTP API and profiles over HTTP; beyond loopback over HTTPS with --tls-cert, and for administrators: principals with the quota reserve (default none)")
+	f.IntVar(&cfg.ClientEvents, "client-events", 0, "events of clients (connected, disconnected, refused, taken over) that are published in a second at most, on $SYS/brokers/holdfast/clients/ID/EVENT; who may read $SYS learns names and addresses of clients (default 0: none)")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.Var(flags.Bytes(&cfg.DiskReserve), "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
