@@ -39,10 +39,18 @@ const (
 
 // Options of Open.
 type Options struct {
-	Addr    string                                                     // HOST:PORT
-	TLS     certs.Files                                                // beyond loopback; needed there
-	Bound   func(l net.Listener) net.Listener                          // wraps the TCP listener; nil: it stays as it is
-	Log     *slog.Logger                                               // needed
+	Addr  string                            // HOST:PORT
+	TLS   certs.Files                       // beyond loopback; needed there
+	Bound func(l net.Listener) net.Listener // wraps the TCP listener; nil: it stays as it is
+	Log   *slog.Logger                      // needed
+	// Later says that Part comes with Use: until then Ready and Metrics are answered as Part has
+	// them, and beyond loopback no client is an administrator.
+	Later bool
+	Part
+}
+
+// Part is what is served, and to which clients.
+type Part struct {
 	Who     func(r *http.Request) (id *access.Identity, reason string) // says who has made a request, or why that is not known; nil: clients are not asked
 	May     access.Permissions                                         // nil: every client may do everything
 	Ready   func() []string                                            // why the server is not ready; empty: it is
@@ -59,6 +67,7 @@ const apiPrefix = "/api/"
 // Server is the listener and what it serves.
 type Server struct {
 	o        Options
+	part     atomic.Pointer[Part]
 	listener net.Listener
 	http     *http.Server
 	certs    *certs.Server // nil: no TLS
@@ -72,6 +81,7 @@ func Open(o Options) (*Server, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	s.part.Store(&s.o.Part)
 	tcp, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("--admin: cannot listen on %s: %w", o.Addr, err)
@@ -103,14 +113,31 @@ func (s *Server) check() (err error) {
 	switch {
 	case o.TLS.Cert == "" || o.TLS.Key == "":
 		return fmt.Errorf("--admin %s is beyond loopback and needs a certificate: give --tls-cert and --tls-key, or listen on 127.0.0.1", o.Addr)
-	case o.Who == nil || o.May == nil:
-		return fmt.Errorf("--admin %s is beyond loopback and is for administrators: give --password-file, --jwt-keys or --tls-client-ca, and a --policy with a group that has the quota reserve, or listen on 127.0.0.1", o.Addr)
+	case !o.Later && !o.Part.protected():
+		return s.unprotected()
 	}
 	files := o.TLS
 	files.ClientAuth = certs.Optional // a probe shows none
 	if s.certs, err = certs.NewServer(files, true); err != nil {
 		return fmt.Errorf("--admin %s: %w", o.Addr, err)
 	}
+	return nil
+}
+
+// protected says whether administrators are told from other clients.
+func (p *Part) protected() bool { return p.Who != nil && p.May != nil }
+
+func (s *Server) unprotected() error {
+	return fmt.Errorf("--admin %s is beyond loopback and is for administrators: give --password-file, --jwt-keys or --tls-client-ca, and a --policy with a group that has the quota reserve, or listen on 127.0.0.1", s.o.Addr)
+}
+
+// Use has the listener serve p from now on: on a node of a cluster, where one server comes after
+// the other. It fails beyond loopback if p does not tell administrators from other clients.
+func (s *Server) Use(p Part) error {
+	if !s.loopback && !p.protected() {
+		return s.unprotected()
+	}
+	s.part.Store(&p)
 	return nil
 }
 
@@ -143,17 +170,24 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", s.guard(!s.loopback, without(s.o.Metrics.ServeHTTP)))
+	mux.Handle("GET /metrics", s.guard(!s.loopback, without(func(w http.ResponseWriter, r *http.Request) { s.part.Load().Metrics.ServeHTTP(w, r) })))
 	mux.Handle("GET /debug/pprof/", s.guard(true, without(profile)))
-	if s.o.API != nil {
-		mux.Handle(apiPrefix, s.guard(true, s.o.API))
-	}
+	mux.Handle(apiPrefix, s.guard(true, s.serveAPI))
 	return s.sameOrigin(mux)
 }
 
 // without is what is served to each administrator alike.
 func without(f http.HandlerFunc) Served {
 	return func(w http.ResponseWriter, r *http.Request, _ *access.Identity) { f(w, r) }
+}
+
+// serveAPI serves the API, where there is one.
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, by *access.Identity) {
+	if api := s.part.Load().API; api != nil {
+		api(w, r, by)
+		return
+	}
+	http.NotFound(w, r)
 }
 
 // profile serves the profiles that change nothing, by their names.
@@ -174,7 +208,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 
 // ready says whether the server serves clients, and to those that may know why not.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	reasons := s.o.Ready()
+	reasons := s.part.Load().Ready()
 	switch {
 	case len(reasons) == 0:
 		answer(w, http.StatusOK, "ready")
@@ -207,17 +241,23 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 // guard lets administrators pass. Where clients are not asked who they are, every one that
 // reaches the listener, on this machine, is one.
 func (s *Server) guard(ask bool, next Served) http.Handler {
-	if !ask || s.o.Who == nil {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r, nil) })
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, reason := s.o.Who(r)
+		p := s.part.Load()
+		switch {
+		case p.Who == nil && !s.loopback:
+			refuse(w, r, http.StatusServiceUnavailable, "the server is starting, and does not know yet who is an administrator")
+			return
+		case !ask || p.Who == nil:
+			next(w, r, nil)
+			return
+		}
+		id, reason := p.Who(r)
 		switch {
 		case id == nil:
 			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "reason", reason)
 			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
 			refuse(w, r, http.StatusUnauthorized, "an administrator's password, token or certificate is needed")
-		case !access.QuotaOf(s.o.May, id).Reserve:
+		case !access.QuotaOf(p.May, id).Reserve:
 			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "client", id.Name(), "reason", "its quota has no reserve")
 			refuse(w, r, http.StatusForbidden, "this is for administrators: for principals of a group of the policy with the quota reserve")
 		default:

@@ -16,9 +16,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/admin"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/metrics"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/clients"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
@@ -44,12 +46,16 @@ type Node struct {
 	config  server.Config
 	log     *slog.Logger
 	node    *node.Node
+	opened  atomic.Pointer[node.Node] // the same, for other goroutines; nil: it is not open yet
 	clients *clients.Clients
-	stop    func() // of the socket for operators
+	stop    func()          // of the socket for operators
+	admin   *admin.Server   // nil: there is none
+	figures metrics.Cluster // what metrics are read from
 	serving atomic.Pointer[server.Server]
 	urls    []listen.URL
 
-	running sync.WaitGroup
+	running sync.WaitGroup // but for the listener of --admin
+	asked   sync.WaitGroup // the listener of --admin
 	ending  context.Context
 	end     context.CancelFunc
 	grace   atomic.Pointer[context.Context] // of Shutdown
@@ -92,7 +98,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	o := clients.Options{Listeners: listeners, TLS: secured, Logger: n.log}
+	o := clients.Options{Listeners: listeners, MaxBuffered: s.RelayMemory, TLS: secured, Logger: n.log}
 	n.divide(&o)
 	if n.clients, err = clients.Open(o); err != nil {
 		return err
@@ -102,8 +108,11 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		u.Host = address.String()
 		n.urls = append(n.urls, u)
 	}
-	var opened atomic.Pointer[node.Node]
-	streams := control.Streams(opened.Load)
+	n.figures = metrics.Cluster{Status: n.Status, Figures: n.nodeFigures, Relay: n.clients.Figures}
+	if err := n.openAdmin(); err != nil {
+		return err
+	}
+	streams := control.Streams(n.opened.Load)
 	streams[clients.Magic] = n.clients.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
@@ -115,9 +124,9 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	if n.node, err = node.Open(ctx, options); err != nil {
 		return err
 	}
-	opened.Store(n.node)
+	n.opened.Store(n.node)
 	n.clients.Follow(n.node)
-	if n.stop, err = control.Serve(n.config.DataDir, n.node, n.log); err != nil {
+	if n.stop, err = control.Serve(n.config.DataDir, n.node, n.health, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
 	}
 	return nil
@@ -155,7 +164,7 @@ func (n *Node) run() {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {
@@ -256,8 +265,14 @@ func lost(o *node.Office) bool {
 // Server is the server that serves clients now; nil: this node does not lead.
 func (n *Node) Server() *server.Server { return n.serving.Load() }
 
-// Status is what the node knows of its cluster.
-func (n *Node) Status() node.Status { return n.node.Status() }
+// Status is what the node knows of its cluster. One that waits for the others of a cluster that is
+// to be founded knows its own name.
+func (n *Node) Status() node.Status {
+	if open := n.opened.Load(); open != nil {
+		return open.Status()
+	}
+	return node.Status{Name: n.config.Cluster.Node, Role: node.Candidate}
+}
 
 // URLs are those of the listeners, with the ports that they listen on.
 func (n *Node) URLs() []listen.URL { return n.urls }
@@ -291,6 +306,12 @@ func (n *Node) close() error {
 		n.stop()
 	}
 	var errs []error
+	if n.admin != nil {
+		grace, cancel := context.WithTimeout(context.Background(), lossGrace)
+		errs = append(errs, n.admin.Close(grace))
+		cancel()
+		n.asked.Wait()
+	}
 	if n.clients != nil {
 		errs = append(errs, n.clients.Close())
 	}

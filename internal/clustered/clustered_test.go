@@ -3,9 +3,7 @@ package clustered_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -255,29 +253,6 @@ func TestStatusOfACluster(t *testing.T) {
 	}
 	if err := control.Transfer(ctx, c.dirs[others[1]], ""); err == nil {
 		t.Error("without a leader the leadership was given away")
-	}
-}
-
-// The metrics of the server that leads have those of its node.
-func TestMetricsOfANode(t *testing.T) {
-	t.Parallel()
-	c := start(t, "a")
-	leader, _ := c.leader()
-	answer, err := http.Get("http://" + c.nodes[leader].Server().AdminAddr().String() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{
-		`holdfast_cluster_log_bytes `, `holdfast_cluster_log_memory_bytes `, `holdfast_cluster_snapshots_total{`, `holdfast_cluster_snapshot_bytes_total{`,
-	} {
-		if !strings.Contains(string(text), "\n"+line) {
-			t.Errorf("%s is not in the metrics", line)
-		}
 	}
 }
 

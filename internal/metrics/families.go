@@ -7,14 +7,13 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
-// families are all metrics of the server, in the order of docs/metrics.md. Those of a
-// bound stand beside what it bounds, and end in _max.
-var families = []family{
+// ofServer are the metrics of a server, in the order of docs/metrics.md. Those of a bound stand
+// beside what it bounds, and end in _max.
+var ofServer = []family{
 	{name: "holdfast_build_info", kind: gauge, labels: []string{"version", "go"}, help: "1; the labels say which program runs",
 		values: func(m *moment, emit func(float64, ...string)) { emit(1, m.Version, runtime.Version()) }},
 	{name: "holdfast_uptime_seconds", kind: gauge, help: "time since the start",
@@ -253,23 +252,6 @@ var families = []family{
 				return 1
 			}
 			return 0
-		})},
-
-	// The node of a cluster.
-	{name: "holdfast_cluster_log_bytes", kind: gauge, help: "bytes on disk of the entries in the log of a node of a cluster (--cluster-log-keep)",
-		values: ofNode(func(f node.Figures, emit func(int64, ...string)) { emit(f.LogBytes) })},
-	{name: "holdfast_cluster_log_memory_bytes", kind: gauge, help: "bytes of these entries that are in memory, too",
-		values: ofNode(func(f node.Figures, emit func(int64, ...string)) { emit(f.LogMemoryBytes) })},
-	{name: "holdfast_cluster_snapshots_total", kind: counter, labels: []string{"event"}, help: "snapshots: sent whole to a node that was away for too long; installed by this node; failed, of both",
-		values: ofNode(func(f node.Figures, emit func(int64, ...string)) {
-			emit(f.SnapshotsSent, "sent")
-			emit(f.SnapshotsTaken, "installed")
-			emit(f.SnapshotsFailed, "failed")
-		})},
-	{name: "holdfast_cluster_snapshot_bytes_total", kind: counter, labels: []string{"direction"}, help: "bytes of snapshots",
-		values: ofNode(func(f node.Figures, emit func(int64, ...string)) {
-			emit(f.SnapshotBytesSent, "sent")
-			emit(f.SnapshotBytesReceived, "received")
 		})},
 
 	// The process.

@@ -7,6 +7,7 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 )
 
@@ -45,18 +45,7 @@ type Sources struct {
 	Descriptors int   // that the process may have open; 0: unknown
 	Handshakes  func() (under, ended int64)
 	TurnedAway  func() int64 // connections closed for lack of descriptors
-	// Node gives the figures of the node of a cluster that the server runs on; nil: it is by
-	// itself.
-	Node func() node.Figures
-}
-
-// ofNode is for a family of a cluster, which a server by itself does not have.
-func ofNode(values func(f node.Figures, emit func(v int64, labels ...string))) func(*moment, func(float64, ...string)) {
-	return func(m *moment, emit func(float64, ...string)) {
-		if m.Node != nil {
-			values(m.Node(), func(v int64, labels ...string) { emit(float64(v), labels...) })
-		}
-	}
+	Cluster     *Cluster     // the node of a cluster that the server runs on; nil: it is by itself
 }
 
 // moment is what is read once for an answer.
@@ -68,6 +57,7 @@ type moment struct {
 	stats   *broker.Stats
 	queued  [2]int64 // bounds of bytes: of one queue, of all
 	journal journal.Figures
+	cluster *clusterMoment // nil: the server is by itself
 }
 
 // family is one metric with all its labels.
@@ -88,6 +78,9 @@ const (
 	gauge   = prometheus.GaugeValue
 )
 
+// families are all metrics, in the order of docs/metrics.md.
+var families = slices.Concat(ofServer, ofNode)
+
 // one is for a family without labels.
 func one(value func(m *moment) int64) func(*moment, func(float64, ...string)) {
 	return func(m *moment, emit func(float64, ...string)) { emit(float64(value(m))) }
@@ -95,14 +88,23 @@ func one(value func(m *moment) int64) func(*moment, func(float64, ...string)) {
 
 // Collector gives the metrics to a prometheus.Registry.
 type Collector struct {
-	sources Sources
-	descs   []*prometheus.Desc
+	now      func() *moment
+	families []family
+	descs    []*prometheus.Desc
 }
 
 // New makes a Collector.
 func New(s Sources) *Collector {
-	c := &Collector{sources: s}
-	for _, f := range families {
+	all := ofServer
+	if s.Cluster != nil {
+		all = families
+	}
+	return collect(all, func() *moment { return now(&s) })
+}
+
+func collect(all []family, now func() *moment) *Collector {
+	c := &Collector{now: now, families: all}
+	for _, f := range all {
 		c.descs = append(c.descs, prometheus.NewDesc(f.name, f.help, f.labels, nil))
 	}
 	return c
@@ -117,9 +119,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	m := now(&c.sources)
-	for i := range families {
-		f, desc := &families[i], c.descs[i]
+	m := c.now()
+	for i := range c.families {
+		f, desc := &c.families[i], c.descs[i]
 		if f.histograms != nil {
 			f.histograms(m, func(h histogram.Snapshot, unit float64, labels ...string) {
 				out <- prometheus.MustNewConstHistogram(desc, uint64(h.Count), float64(h.Sum)/unit, bucketsOf(h, unit), labels...)
@@ -136,6 +138,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 func now(s *Sources) *moment {
 	m := &moment{Sources: s, levels: s.Broker.Levels(), held: s.Broker.Sessions.Principals.Figures(), store: s.Engine.Stats(), stats: s.Broker.Stats(), journal: s.Journal.Figures()}
 	m.queued[0], m.queued[1] = s.Broker.QueueBounds()
+	if s.Cluster != nil {
+		m.cluster = s.Cluster.now()
+	}
 	return m
 }
 
@@ -143,12 +148,12 @@ func now(s *Sources) *moment {
 // it says, in the order of the metrics. It leaves out what has no bound.
 func Fill[Judged any](s Sources, judge func(help string, used, bound float64) Judged) (all []Judged) {
 	m, single := now(&s), map[string]float64{}
-	for _, f := range families {
+	for _, f := range ofServer {
 		if f.values != nil && len(f.labels) == 0 {
 			f.values(m, func(v float64, _ ...string) { single[f.name] = v })
 		}
 	}
-	for _, f := range families {
+	for _, f := range ofServer {
 		stem, bytes := strings.CutSuffix(f.name, "_bytes")
 		for _, name := range []string{f.name + "_max", stem + "_max_bytes"} {
 			if bound := single[name]; bound > 0 && (bytes || name == f.name+"_max") {
@@ -171,9 +176,11 @@ func bucketsOf(h histogram.Snapshot, unit float64) map[float64]uint64 {
 const maxScrapes = 4
 
 // Handler serves the metrics, with those of the process and of Go's runtime.
-func Handler(s Sources) http.Handler {
+func Handler(s Sources) http.Handler { return serve(New(s)) }
+
+func serve(c *Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(New(s), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: maxScrapes})
 }
 

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -23,18 +25,25 @@ func (s *Server) openAdmin() (err error) {
 	if s.config.Admin == "" {
 		return nil
 	}
-	o := admin.Options{
-		Addr: s.config.Admin, TLS: s.config.TLS, Log: s.log, May: s.config.May, Ready: s.unready,
-		Bound: func(l net.Listener) net.Listener { return s.withinDescriptors(l, true) }, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI,
-	}
+	s.serveNodeMetrics()
+	part := admin.Part{May: s.config.May, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI}
 	if s.login != nil {
-		o.Who = s.whoAsks
+		part.Who = s.whoAsks
 	}
-	if s.admin, err = admin.Open(o); err != nil {
+	if r := s.config.Replicated; r != nil && r.Admin != nil {
+		s.admin = r.Admin
+		err = s.admin.Use(part)
+	} else {
+		s.admin, err = admin.Open(s.config.AdminOptions(part, s.log, func(l net.Listener) net.Listener { return s.withinDescriptors(l, true) }))
+	}
+	if err != nil {
 		return err
 	}
 	if certificates := s.admin.Certs(); certificates != nil {
 		s.addReloader(Reloader{Name: "TLS configuration of --admin", Files: certificates.Files, Reload: certificates.Reload})
+	}
+	if !s.ownsAdmin() {
+		return nil
 	}
 	s.serving.Add(1)
 	go func() {
@@ -46,6 +55,16 @@ func (s *Server) openAdmin() (err error) {
 	return nil
 }
 
+// ownsAdmin says whether the listener is the server's, and not one of its node.
+func (s *Server) ownsAdmin() bool {
+	return s.admin != nil && (s.config.Replicated == nil || s.config.Replicated.Admin == nil)
+}
+
+// AdminOptions are those of the listener of --admin, but for the rest of its Part.
+func (c *Config) AdminOptions(part admin.Part, log *slog.Logger, bound func(net.Listener) net.Listener) admin.Options {
+	return admin.Options{Addr: c.Admin, TLS: c.TLS, Bound: bound, Log: log, Part: part}
+}
+
 // AdminAddr is the address of --admin; nil: there is none.
 func (s *Server) AdminAddr() net.Addr {
 	if s.admin == nil {
@@ -55,7 +74,9 @@ func (s *Server) AdminAddr() net.Addr {
 }
 
 func (s *Server) closeAdmin(ctx context.Context) error {
-	if s.admin == nil {
+	if !s.ownsAdmin() {
+		s.serveNodeMetrics()
+		s.api.Store(nil)
 		return nil
 	}
 	return s.admin.Close(ctx)
@@ -64,8 +85,12 @@ func (s *Server) closeAdmin(ctx context.Context) error {
 // setPhase notes what the server does besides serving clients; empty: it serves them.
 func (s *Server) setPhase(phase string) { s.phase.Store(&phase) }
 
-// unready are the reasons why the server does not serve clients.
+// unready are the reasons why the server does not serve clients. That of a node which follows
+// is as ready as the node.
 func (s *Server) unready() (reasons []string) {
+	if r := s.config.Replicated; r != nil && r.Unready != nil && s.phase.Load() != nil {
+		return r.Unready(*s.phase.Load())
+	}
 	if phase := s.phase.Load(); phase != nil && *phase != "" {
 		reasons = append(reasons, *phase)
 	}
@@ -89,7 +114,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, by *access.Ide
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(httpapi.Failure{Error: "the server is not ready: " + strings.Join(s.unready(), "; ")})
+	_ = json.NewEncoder(w).Encode(httpapi.Failure{Error: "the server is not ready: " + cmp.Or(strings.Join(s.unready(), "; "), *s.phase.Load())})
 }
 
 // openAPI has the HTTP API be served.
@@ -101,6 +126,14 @@ func (s *Server) openAPI() {
 		Sessions: s.broker.Sessions, Reserved: reserved.Topics{Handlers: service.Topics(), Servers: service.Protected()},
 		May: s.config.May, Audit: s.audit, Log: s.log,
 	}))
+}
+
+// serveNodeMetrics has the metrics of the node be served, before there are others and after.
+func (s *Server) serveNodeMetrics() {
+	if r := s.config.Replicated; r != nil && r.Cluster != nil {
+		h := metrics.NodeHandler(*r.Cluster)
+		s.metrics.Store(&h)
+	}
 }
 
 // openMetrics has metrics be served of what is open now.
@@ -127,7 +160,7 @@ func (s *Server) sources() metrics.Sources {
 		},
 	}
 	if r := s.config.Replicated; r != nil {
-		sources.Node = r.Log.Figures
+		sources.Cluster = r.Cluster
 	}
 	return sources
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
@@ -28,6 +29,7 @@ func (c Config) WithDefaults() Config {
 	c.Cluster.Reads = cmp.Or(c.Cluster.Reads, settings.Lease)
 	c.Cluster.Election = cmp.Or(c.Cluster.Election, node.DefaultElection)
 	c.Cluster.LogKeep = cmp.Or(c.Cluster.LogKeep, node.DefaultLogKeep)
+	c.Cluster.RelayMemory = cmp.Or(c.Cluster.RelayMemory, relay.DefaultMaxBuffered)
 	c.MaxKeySize = cmp.Or(c.MaxKeySize, protocol.DefaultMaxKey)
 	c.MaxKeys = cmp.Or(c.MaxKeys, engine.DefaultMaxKeys)
 	c.MaxStoreBytes = cmp.Or(c.MaxStoreBytes, engine.DefaultMaxBytes)

@@ -19,6 +19,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(healthAnswer{Unready: s.unready()})
 }
 
+// Unready are the reasons why the server does not serve clients; empty: it does.
+func (s *Server) Unready() []string { return s.unready() }
+
 // Health asks the server that runs on dataDir why it does not serve clients, for the reasons
 // that /readyz of --admin gives; none: it serves them. The error is ErrNotRunning if no
 // server can be reached, which is so until a starting server has read its data.

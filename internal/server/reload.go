@@ -177,6 +177,22 @@ func (s *Server) lookAtFiles() {
 	}
 }
 
+// readChanged reads again what has changed since the server was started, which on a node that
+// has followed for long may be weeks ago: before clients are served. What cannot be read stays as
+// it was, as when it changes later.
+func (s *Server) readChanged() {
+	if s.config.Replicated == nil {
+		return
+	}
+	s.reloading.mu.Lock()
+	defer s.reloading.mu.Unlock()
+	for _, w := range s.reloading.watch {
+		if !slices.EqualFunc(stateOf(w.Files()), w.read, sameState) {
+			_ = s.reload(w) // it is in the log
+		}
+	}
+}
+
 // startReloading begins to watch the files of the configuration, which were read when
 // they looked as s.reloading has noted.
 func (s *Server) startReloading() {

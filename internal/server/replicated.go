@@ -9,8 +9,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/holdfast-mqtt/holdfast/internal/admin"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/metrics"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
@@ -22,7 +24,17 @@ type Replicated struct {
 	Log *node.Log
 	// Listen opens the listener with this place among Config.ListenConfigs. nil: listen.Open does.
 	Listen func(place int, c listen.Config, o listen.Options) (*listen.Listener, error)
+	// Admin is the node's listener for health and metrics, which the server uses as long as it runs;
+	// nil: it opens its own, if Config.Admin says so.
+	Admin *admin.Server
+	// Unready are the reasons why the node serves no clients and passes none on, given what the
+	// server does besides serving clients; nil: that is the reason.
+	Unready func(phase string) []string
+	Cluster *metrics.Cluster // the node's figures; nil: none
 }
+
+// Following is what a server does, as Replicated.Unready is told, until its node leads.
+const Following = "this node follows the leader of its cluster"
 
 var (
 	// ErrClockBehind: the machine's clock is behind the last version that the store has issued,
@@ -53,7 +65,7 @@ func (s *Server) replicate(o *journal.Options) error {
 	if r == nil {
 		return s.refuseClusterData()
 	}
-	s.setPhase("this node follows the leader of its cluster")
+	s.setPhase(Following)
 	o.Log, o.Row = r.Log.Open, r.Log.Row
 	o.Fatal = func(err error) {
 		if !errors.Is(err, journal.ErrLost) {

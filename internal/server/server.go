@@ -166,6 +166,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	flush.Store(s.broker)
+	s.readChanged()
 	if err := s.listen(); err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ it is to outlive this one, with any program that copies files.
 A list of all files with their SHA-256 is part of the backup (BACKUP); holdfast
 check --data DIR and holdfast restore verify it. No server starts on a backup.
 
-The data of a stopped server can be copied like any directory.`,
+The data of a stopped server can be copied like any directory. In a cluster, the node
+that leads makes backups; another one says which node that is.`,
 		Example: `  holdfast backup /backups/today
   holdfast backup --data /var/lib/holdfast /backups/today`,
 		Args: flags.Args("directory"),
@@ -36,7 +37,7 @@ The data of a stopped server can be copied like any directory.`,
 			done, err := server.Backup(cmd.Context(), data, args[0], copies, shower(bar, "copied"))
 			bar.End()
 			if err != nil {
-				return err
+				return leaderOf(cmd.Context(), data, err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s\n", args[0], done.Files, units.FormatBytes(done.Bytes))
 			return nil

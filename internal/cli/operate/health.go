@@ -28,6 +28,9 @@ func NewHealthCommand() *cobra.Command {
 reaches the server through a socket in its data directory, needs no other program and
 no port.
 
+A node of a cluster that does not lead is ready if it knows the leader, to which it
+passes clients on, and has nearly all that the leader has.
+
 Exit status: 0 it serves clients, 1 it does not (the reason is on standard error),
 2 no server can be reached, which is so while a server reads its data.`,
 		Example: `  holdfast health --data /var/lib/holdfast`,
@@ -35,7 +38,7 @@ Exit status: 0 it serves clients, 1 it does not (the reason is on standard error
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			unready, err := server.Health(ctx, data)
+			unready, err := health(ctx, data)
 			switch {
 			case errors.Is(err, context.DeadlineExceeded):
 				return fmt.Errorf("the server has not answered within %v", timeout)

@@ -29,7 +29,8 @@ func NewSessionCommand() *cobra.Command {
 		Long: `List the sessions of a running server, disconnect clients, and end sessions.
 
 The commands reach the server through a socket in its data directory, which only
-the directory's owner may use: also when the server takes no more connections.`,
+the directory's owner may use: also when the server takes no more connections. In a
+cluster, the node that leads has the sessions; another one says which node that is.`,
 		Example: `  holdfast session list
   holdfast session kick sensor-7
   holdfast session list --ids --away | holdfast session delete --stdin`,
@@ -83,7 +84,7 @@ the client is connected from, or for - while it is away.`,
 			for s, err := range server.Sessions(cmd.Context(), *data) {
 				if err != nil {
 					_ = w.Flush() // the sessions that were read
-					return err
+					return leaderOf(cmd.Context(), *data, err)
 				}
 				if l.away && s.Connected || l.connected && !s.Connected {
 					continue
@@ -160,7 +161,7 @@ Exit status: 0 done, 1 done but for client IDs that were ` + missing + `, 2 erro
 			first, count := "", 0
 			for acted, err := range server.ActOnSessions(cmd.Context(), *data, action, ids) {
 				if err != nil {
-					return err
+					return leaderOf(cmd.Context(), *data, err)
 				}
 				if !acted.Found {
 					if count++; count == 1 {

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/trace/stream"
@@ -95,7 +94,7 @@ func runTrace(cmd *cobra.Command, data string, q stream.Request) error {
 	})
 	switch {
 	case errors.Is(err, server.ErrNotRunning):
-		return elsewhere(cmd.Context(), data, err)
+		return leaderOf(cmd.Context(), data, err)
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err
 	case shown == 0 && seen == 0 && q.Key != "":
@@ -104,17 +103,4 @@ func runTrace(cmd *cobra.Command, data string, q stream.Request) error {
 		return exit.Negative("there was no packet of the client " + strconv.Quote(q.Client))
 	}
 	return nil
-}
-
-// elsewhere names the node that leads, if the data directory is that of another node of a
-// cluster: it has no server.
-func elsewhere(ctx context.Context, data string, err error) error {
-	report, notANode := control.Status(ctx, data)
-	switch {
-	case notANode != nil:
-		return err
-	case report.Leader == "":
-		return fmt.Errorf("node %s does not lead its cluster, and no leader is known: wait for one", report.Node)
-	}
-	return fmt.Errorf("node %s does not lead its cluster: run this command on node %s, which does", report.Node, report.Leader)
 }

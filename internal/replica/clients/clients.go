@@ -37,6 +37,7 @@ type Options struct {
 	// Bound wraps the TCP listeners, as in listen.Options. nil: they stay as they are.
 	Bound          func(l net.Listener, loopback bool) net.Listener
 	MaxConnections int         // that are held or passed on; 0: the relay's default
+	MaxBuffered    int64       // bytes of the large buffers of what is passed on; 0: the relay's default
 	TLS            *tls.Config // of the nodes; nil: none
 	Logger         *slog.Logger
 }
@@ -65,7 +66,7 @@ func Open(o Options) (*Clients, error) {
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return port.Dial(ctx, o.TLS, address, Magic)
 		},
-		MaxConnections: o.MaxConnections, Logger: o.Logger,
+		MaxConnections: o.MaxConnections, MaxBuffered: o.MaxBuffered, Logger: o.Logger,
 	})
 	for i := range o.Listeners {
 		l := &o.Listeners[i]

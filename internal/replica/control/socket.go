@@ -20,13 +20,15 @@ const (
 	socketName   = "node.sock" // in the node's directory
 	statusPath   = "/v1/status"
 	transferPath = "/v1/transfer"
+	healthPath   = "/v1/health"
 )
 
 // SocketPath is that of the socket of the node with this data directory.
 func SocketPath(dataDir string) string { return filepath.Join(dataDir, node.Dir, socketName) }
 
-// Serve answers at the socket of a node until the function that it returns is called.
-func Serve(dataDir string, n *node.Node, log *slog.Logger) (stop func(), err error) {
+// Serve answers at the socket of a node until the function that it returns is called. unready says
+// why the node is not ready, for Health.
+func Serve(dataDir string, n *node.Node, unready func() []string, log *slog.Logger) (stop func(), err error) {
 	path := SocketPath(dataDir)
 	l, err := opsocket.Listen(path)
 	if err != nil {
@@ -44,6 +46,9 @@ func Serve(dataDir string, n *node.Node, log *slog.Logger) (stop func(), err err
 		}
 		_ = json.NewEncoder(w).Encode(a)
 	})
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(health{unready()})
+	})
 	s := &http.Server{Handler: failstop.Handler(log, mux), ReadHeaderTimeout: askTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan struct{})
 	go func() {
@@ -56,6 +61,19 @@ func Serve(dataDir string, n *node.Node, log *slog.Logger) (stop func(), err err
 		_ = s.Close()
 		<-ended
 	}, nil
+}
+
+// health is the answer of healthPath.
+type health struct {
+	Unready []string `json:"unready"`
+}
+
+// Health asks the node that runs on a data directory why it serves no clients and passes none on;
+// none: it does.
+func Health(ctx context.Context, dataDir string) (unready []string, err error) {
+	var h health
+	err = ask(ctx, dataDir, http.MethodGet, healthPath, &h)
+	return h.Unready, err
 }
 
 // ErrNotRunning: no node runs on the data directory, or none that can be reached.

@@ -69,7 +69,7 @@ func (m *member) open(ctx context.Context, name string, peers []node.Peer) (err 
 		return err
 	}
 	itself.Store(m.Node)
-	stop, err := Serve(m.dir, m.Node, log)
+	stop, err := Serve(m.dir, m.Node, func() []string { return []string{name + " rests"} }, log)
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
@@ -120,6 +120,9 @@ func TestAnyNodeAnswersForTheCluster(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, "a", "b", "c")
 	asked := nodes["a"]
+	if why, err := Health(t.Context(), asked.dir); err != nil || !slices.Equal(why, []string{"a rests"}) {
+		t.Errorf("health: %q, %v", why, err)
+	}
 	leader := asked.await(t, "an election", func(r *Report) bool { return r.Leader != "" && r.Explain() == "" }).Leader
 	for _, to := range []string{"a", "b", "c", "a"} {
 		if to == leader {

@@ -90,6 +90,12 @@ func (l *Lease) Revoke() {
 // Valid says whether the lease is valid at a time.
 func (l *Lease) Valid(now time.Duration) bool { return int64(now) < l.until.Load() }
 
+// Remaining is for how much longer the lease is valid, at a time; 0: it is not.
+func (l *Lease) Remaining(now time.Duration) time.Duration {
+	until := l.until.Load() // which may be never, from which nothing can be subtracted
+	return time.Duration(max(until, int64(now))) - now
+}
+
 // Promise is what a node owes a leader that it has answered. One goroutine uses it.
 type Promise struct {
 	lasts time.Duration

@@ -85,3 +85,21 @@ func TestPromiseOutlastsTheLease(t *testing.T) {
 		t.Error("the promise binds for longer than one election timeout")
 	}
 }
+
+func TestRemaining(t *testing.T) {
+	t.Parallel()
+	l := New(1000)
+	if r := l.Remaining(5); r != 0 {
+		t.Errorf("before the first round: %d", r)
+	}
+	l.Confirm(l.Begin(100))
+	for now, want := range map[time.Duration]time.Duration{100: 720, 819: 1, 820: 0, 5000: 0} {
+		if r := l.Remaining(now); r != want {
+			t.Errorf("at %d: %d, want %d", now, r, want)
+		}
+	}
+	l.Revoke()
+	if r := l.Remaining(100); r != 0 {
+		t.Errorf("after it was given up: %d", r)
+	}
+}

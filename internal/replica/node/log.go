@@ -58,6 +58,7 @@ func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
 	l.n.mu.Lock()
 	l.n.noRoom = o.NoRoom
 	l.n.mu.Unlock()
+	l.n.given.Store(l.next - 1)
 	l.n.storing.setTables(0, l.long)
 	return l, nil
 }
@@ -109,6 +110,7 @@ func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
 				return err
 			}
 			l.next = e.GetIndex() + 1
+			n.given.Store(e.GetIndex())
 		}
 	}
 }

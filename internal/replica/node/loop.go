@@ -25,6 +25,7 @@ func (n *Node) run() {
 			n.lookAtDisk()
 			n.lookAtFollowers()
 		case m := <-n.received:
+			n.behind.Heard(m)
 			if n.hasRoomFor(m) {
 				n.core.Step(m, n.now())
 			}
@@ -144,6 +145,9 @@ func (n *Node) publish() {
 	}
 	if next.Ready && n.office == nil {
 		n.office = &Office{n: n, term: next.Term, from: n.committed, lease: n.core.Lease(), lost: make(chan struct{})}
+	}
+	if next.Leader != 0 && (next.Leader != before.Leader || next.Term != before.Term) {
+		n.leaders.Add(1)
 	}
 	if next.Leader != before.Leader || next.Leads != before.Leads {
 		switch {

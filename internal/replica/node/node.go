@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/lag"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/snapshot"
@@ -100,6 +101,9 @@ type Node struct {
 	ended    chan struct{} // closed when the loop has ended
 	lost     atomic.Pointer[[]uint64]
 	needed   atomic.Uint64 // nodes that answer have the entries up to this one; the loop writes it
+	behind   lag.Meter     // the loop's, but for Behind
+	given    atomic.Uint64 // Replay has given the journal the entries up to this one
+	leaders  atomic.Int64  // how many leaders this node has learned of
 	full     atomic.Bool   // the disk has no room for a leader's entries; the storer writes it
 	generous atomic.Bool   // a node gets a snapshot, or has just got one; the loop writes it
 
@@ -415,6 +419,7 @@ func (n *Node) start() (err error) {
 	for magic, h := range n.o.Streams {
 		n.port.Handle(magic, h)
 	}
+	n.port.Complete()
 	n.running.Go(n.run)
 	n.running.Go(n.store)
 	return nil

@@ -432,6 +432,7 @@ type Figures struct {
 	SnapshotsFailed               int64 // of both
 	SnapshotBytesSent             int64
 	SnapshotBytesReceived         int64
+	Leaders                       int64 // that it has learned of: elections, as far as it was there
 }
 
 // Figures gives them.
@@ -441,5 +442,6 @@ func (n *Node) Figures() Figures {
 		LogBytes: n.log.Bytes(), LogMemoryBytes: n.log.MemoryBytes(),
 		SnapshotsSent: s.sent.Load(), SnapshotsTaken: s.received.Load(), SnapshotsFailed: s.failed.Load(),
 		SnapshotBytesSent: s.sentBytes.Load(), SnapshotBytesReceived: s.receivedBytes.Load(),
+		Leaders: n.leaders.Load(),
 	}
 }

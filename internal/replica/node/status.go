@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Roles of nodes.
@@ -30,9 +31,16 @@ type Status struct {
 	Last      uint64 `json:"last"`
 	// Received and ReceiveBytes are how much of the leader's data has arrived, and how much it is;
 	// 0: this node has its own.
-	Received     int64    `json:"received,omitempty"`
-	ReceiveBytes int64    `json:"receive_bytes,omitempty"`
-	Members      []Member `json:"members"` // by name
+	Received     int64 `json:"received,omitempty"`
+	ReceiveBytes int64 `json:"receive_bytes,omitempty"`
+	// Lag is how many entries this node lacks of those that it knows to be committed, in its log or
+	// in its database; LagKnown: a leader has said what there is.
+	Lag      uint64 `json:"lag"`
+	LagKnown bool   `json:"lag_known"`
+	// Lease is for how much longer a leader may answer reads from memory; 0: it may not.
+	Lease    time.Duration `json:"lease"`
+	DiskFull bool          `json:"disk_full"` // this node takes no entries of a leader
+	Members  []Member      `json:"members"`   // by name
 }
 
 // Member is a node of the cluster as another one knows it.
@@ -55,7 +63,7 @@ func (n *Node) Status() (s Status) {
 		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready
 		switch {
 		case view.Leads:
-			s.Role = Leader
+			s.Role, s.LagKnown, s.Lease = Leader, true, n.core.Lease().Remaining(n.now())
 		case view.Leader != 0:
 			s.Role = Follower
 		}
@@ -75,6 +83,12 @@ func (n *Node) Status() (s Status) {
 	n.mu.Lock()
 	s.Committed = n.committed
 	n.mu.Unlock()
+	s.DiskFull = n.full.Load()
+	if s.Role != Leader {
+		given := n.given.Load()
+		s.Lag, s.LagKnown = n.behind.Behind(given)
+		s.Lag = max(s.Lag, s.Committed-min(given, s.Committed))
+	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }

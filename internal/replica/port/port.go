@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
@@ -38,6 +39,9 @@ const (
 // ErrNeedsTLS: the address is not one of the loopback interface, and there is no mutual TLS.
 var ErrNeedsTLS = errors.New("nodes must prove themselves by certificates, unless they all run on one machine: give a certificate, its key and the CA of the nodes, or use loopback addresses")
 
+// errEarly: this node is still starting, and does not take the connection yet.
+var errEarly = errors.New("this node is still starting")
+
 // Options of Listen.
 type Options struct {
 	Address string // HOST:PORT
@@ -55,6 +59,7 @@ type Port struct {
 	patience  time.Duration // with strangers
 	handlers  sync.Map      // func(net.Conn) by magic
 	strangers chan struct{}
+	complete  atomic.Bool // every handler is there
 	ending    context.Context
 	end       context.CancelFunc
 	running   sync.WaitGroup
@@ -109,12 +114,17 @@ func (p *Port) Addr() net.Addr { return p.listener.Addr() }
 
 // Handle has h called, on a goroutine of its own, with each connection that begins with magic,
 // which has been read and has MagicSize bytes. h closes the connection; it must return soon
-// after Close, which closes it, too. A connection that comes before its Handle is closed.
+// after Close, which closes it, too. A connection that comes before its Handle is closed, and its
+// node tries again.
 func (p *Port) Handle(magic string, h func(net.Conn)) {
 	if _, taken := p.handlers.LoadOrStore(magic, h); taken || len(magic) != MagicSize {
 		panic(fmt.Sprintf("port: %q cannot say what a connection is about", magic))
 	}
 }
+
+// Complete says that every handler is there: from now on a connection that begins with something
+// else is worth a line in the log. Before, it may be one of another node that was faster.
+func (p *Port) Complete() { p.complete.Store(true) }
 
 // Serve begins to accept connections.
 func (p *Port) Serve() { p.running.Go(p.accept) }
@@ -143,7 +153,7 @@ func (p *Port) accept() {
 			h, secured, err := p.greet(conn)
 			<-p.strangers
 			if err != nil {
-				if p.ending.Err() == nil && !errors.Is(err, io.EOF) {
+				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) {
 					p.o.Logger.Warn("a connection to the cluster's port was closed", "address", conn.RemoteAddr().String(), "error", err)
 				}
 				_ = conn.Close()
@@ -166,7 +176,11 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
 		return nil, nil, settings.Explain(err)
 	}
+	complete := p.complete.Load() // before the handler is looked for
 	h, known := p.handlers.Load(string(magic[:]))
+	if !known && !complete {
+		return nil, nil, errEarly
+	}
 	if !known {
 		return nil, nil, fmt.Errorf("it begins with %q, which this program does not know: is it a node of a newer version, or a client that wants the other port?", magic[:])
 	}

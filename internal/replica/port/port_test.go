@@ -7,8 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 const patience = time.Minute
@@ -95,5 +99,39 @@ func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
 		if !isLoopback(address) {
 			t.Errorf("%s is not taken for a loopback address", address)
 		}
+	}
+}
+
+// While a node starts, others may know already what it does not take yet: that is no reason to
+// warn of another program.
+func TestOthersAreFasterWhileANodeStarts(t *testing.T) {
+	t.Parallel()
+	text := &logs.Text{}
+	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(text, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Serve()
+	connect := func() {
+		t.Helper()
+		c, err := p.Dial(context.Background(), p.Addr().String(), "holdfast nodes 9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	}
+	connect()
+	if lines := text.Take(); len(lines) > 0 {
+		t.Errorf("while it starts: %q", lines)
+	}
+	p.Complete()
+	connect()
+	if lines := text.Take(); len(lines) != 1 || !strings.Contains(lines[0], "which this program does not know") {
+		t.Errorf("then: %q", lines)
 	}
 }

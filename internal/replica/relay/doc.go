@@ -32,7 +32,9 @@
 // # Bounds
 //
 // Options.MaxConnections bounds the connections that are held or passed on; each of the latter
-// takes two descriptors. An idle connection has no buffer, and splice(2) is not used: it would
+// takes two descriptors. Beyond, a client gets the CONNACK "quota exceeded" (0x97), as at the
+// leader's own bound, and some are disconnected without one: at most 64 are told at a time, for a
+// second each. A connection that is held takes 8 KiB at the most. An idle connection has no buffer, and splice(2) is not used: it would
 // take a pipe, so two descriptors and 64 KiB of the kernel's, for each direction of each
 // connection. A client that does not read makes the leader wait, and the other way round;
 // meanwhile the connection keeps its buffer. Options.MaxBuffered bounds these buffers in bytes:

@@ -9,5 +9,8 @@ func (s *supply) readSome(src net.Conn, more bool) (*buffer, error) { return s.r
 // peek sees nothing on this system.
 func peek(net.Conn) []byte { return nil }
 
+// awaitBytes sees nothing on this system.
+func awaitBytes(net.Conn) {}
+
 // gone is not known on this system.
 func gone(net.Conn) bool { return false }

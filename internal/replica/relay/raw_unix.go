@@ -59,6 +59,20 @@ func peek(c net.Conn) []byte {
 	return b[:max(n, 0)]
 }
 
+// awaitBytes waits until there is something to read, the peer has closed the connection, or its
+// deadline has come.
+func awaitBytes(c net.Conn) {
+	raw := sockets.Raw(c)
+	if raw == nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return err != syscall.EAGAIN && err != syscall.EINTR
+	})
+}
+
 // goneByPeek says whether the peer has closed the connection, if nothing waits to be read.
 func goneByPeek(raw syscall.RawConn) (closed bool) {
 	err := raw.Control(func(fd uintptr) {

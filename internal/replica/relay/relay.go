@@ -37,6 +37,8 @@ type Options struct {
 	// Hold is how long a client waits for a leader. 0: DefaultHold.
 	Hold   time.Duration
 	Logger *slog.Logger // nil: slog.Default
+
+	farewell time.Duration // 0: the default
 }
 
 // Leader is the node that leads, as this node knows it. The zero value: none is known.
@@ -53,6 +55,10 @@ type Relay struct {
 	running sync.WaitGroup
 	dials   chan struct{} // a place for each client that the leader is asked to take
 	buffers supply
+
+	began     time.Time
+	farewells chan struct{} // a place for each client that is told why it is turned away
+	said      atomic.Int64  // when the log last said that clients are turned away, since began
 
 	mu      lockrank.Mutex[lockrank.Relay]
 	leader  Leader               // mu
@@ -75,6 +81,8 @@ type Figures struct {
 	Refused  uint64 // connections that no leader has taken in time
 	Beyond   uint64 // connections that were closed because of MaxConnections
 	Vanished uint64 // connections whose client had gone before a leader took it
+
+	MaxConnections, MaxBuffered int64 // those of Options
 }
 
 // New makes a Relay that knows no leader.
@@ -85,13 +93,16 @@ func New(o Options) *Relay {
 	if o.Hold <= 0 {
 		o.Hold = DefaultHold
 	}
+	if o.farewell <= 0 {
+		o.farewell = farewell
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	if o.MaxBuffered <= 0 {
 		o.MaxBuffered = DefaultMaxBuffered
 	}
-	r := &Relay{o: o, buffers: supply{most: o.MaxBuffered}, passed: map[*passed]struct{}{}, dials: make(chan struct{}, maxDials)}
+	r := &Relay{o: o, buffers: supply{most: o.MaxBuffered}, passed: map[*passed]struct{}{}, dials: make(chan struct{}, maxDials), began: time.Now(), farewells: make(chan struct{}, maxFarewells)}
 	r.ending, r.end = context.WithCancel(context.Background())
 	r.current, r.change = context.WithCancel(r.ending)
 	return r
@@ -102,6 +113,7 @@ func (r *Relay) Figures() Figures {
 	return Figures{
 		Held: r.held.Load(), Passing: r.passing.Load(), Buffered: r.buffers.used.Load(), Passed: r.total.Load(),
 		Refused: r.refused.Load(), Beyond: r.beyond.Load(), Vanished: r.vanished.Load(),
+		MaxConnections: int64(r.o.MaxConnections), MaxBuffered: r.o.MaxBuffered,
 	}
 }
 

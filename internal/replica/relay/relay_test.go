@@ -553,7 +553,7 @@ func TestLead(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 10
-	f, n := newFollower(t, "127.0.0.1:1883", func(o *Options) { o.MaxConnections = most }), newNode(t)
+	f, n := newFollower(t, "127.0.0.1:1883", func(o *Options) { o.MaxConnections, o.farewell = most, time.Millisecond }), newNode(t)
 	for i := range most {
 		send(t, f.dial(), "x")
 		await(t, "it is held", func() bool { return f.Figures().Held == int64(i+1) })
@@ -565,6 +565,52 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	expectEnd(t, f.dial())
 	if s := f.Figures(); s.Beyond != 2 || s.Passing != most || s.Held != 0 {
+		t.Errorf("figures: %+v", s)
+	}
+}
+
+// At the bound of connections a newcomer is held, one above it is told the reason that the leader
+// would give. Clients that say nothing have no more than the places for farewells.
+func TestNewcomersBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	one := func(patience time.Duration) func(*Options) {
+		return func(o *Options) { o.MaxConnections, o.farewell = 1, patience }
+	}
+	for name, test := range map[string]struct {
+		url, sends, want string
+		patience         time.Duration
+	}{
+		"MQTT 5":         {"mqtt://127.0.0.1:1883", "\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc", "\x20\x03\x00\x97\x00", long},
+		"MQTT 3.1.1":     {"mqtt://127.0.0.1:1883", "\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc", "\x20\x02\x00\x03", long},
+		"another packet": {"mqtt://127.0.0.1:1883", "\xc0\x00", "", long},
+		"nothing":        {"mqtt://127.0.0.1:1883", "", "", time.Millisecond},
+		"over TLS":       {"mqtts://127.0.0.1:8883", "\x16\x03\x01", "", long},
+	} {
+		f := newFollower(t, test.url, one(test.patience))
+		at := f.dial()
+		await(t, "it is held", func() bool { return f.Figures().Held == 1 })
+		above := f.dial()
+		if test.sends != "" {
+			_, _ = io.WriteString(above, test.sends) // where it is closed already
+		}
+		got, err := io.ReadAll(above)
+		if string(got) != test.want || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: got % x, %v, want % x", name, got, err, test.want)
+		}
+		if s := f.Figures(); s.Held != 1 || s.Beyond != 1 || s.MaxConnections != 1 {
+			t.Errorf("%s: figures: %+v", name, s)
+		}
+		at.Close()
+	}
+	f := newFollower(t, "mqtt://127.0.0.1:1883", one(long))
+	f.dial()
+	await(t, "one is held", func() bool { return f.Figures().Held == 1 })
+	for i := range maxFarewells {
+		f.dial()
+		await(t, "it is turned away", func() bool { return len(f.farewells) == i+1 })
+	}
+	expectEnd(t, f.dial())
+	if s := f.Figures(); s.Held != 1 || s.Beyond != maxFarewells+1 {
 		t.Errorf("figures: %+v", s)
 	}
 }

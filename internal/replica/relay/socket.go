@@ -146,9 +146,7 @@ func (s *Socket) begin(c net.Conn) {
 	r := s.relay
 	if r.held.Add(1)+r.passing.Load() > int64(r.o.MaxConnections) {
 		r.held.Add(-1)
-		n := r.beyond.Add(1)
-		r.o.Logger.Warn("closing a new connection: this node holds and passes on as many as it may", "remote", c.RemoteAddr(), "maximum", r.o.MaxConnections, "closed", n)
-		_ = c.Close()
+		s.turnAway(c)
 		return
 	}
 	r.running.Go(func() {
@@ -227,7 +225,7 @@ func (s *Socket) look(c net.Conn) {
 		case <-again:
 		case <-late.C:
 			r.refused.Add(1)
-			refuse(c, !s.url.IsTLS() && !s.url.IsWebSocket())
+			r.refuse(c, !s.url.IsTLS() && !s.url.IsWebSocket(), serverUnavailable)
 			return
 		}
 		if r.ending.Err() != nil {

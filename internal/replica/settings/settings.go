@@ -37,8 +37,11 @@ type Settings struct {
 	Reads  string   // Lease (the default, also if empty) or Quorum
 	// LogKeep is how many bytes of its log the node keeps for others that are behind; 0: the
 	// node's default.
-	LogKeep  int64
-	Election time.Duration // without a leader before another one is elected; 0: the node's default
+	LogKeep int64
+	// RelayMemory bounds, in bytes, the large buffers of clients that the node passes on to the
+	// leader; 0: the relay's default.
+	RelayMemory int64
+	Election    time.Duration // without a leader before another one is elected; 0: the node's default
 }
 
 // Peer is a node as the settings name it.
