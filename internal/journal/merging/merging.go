@@ -5,9 +5,7 @@ package merging
 
 import (
 	"bytes"
-	"cmp"
 	"hash/maphash"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -16,7 +14,6 @@ import (
 // change is a row that waits, or its deletion.
 type change struct {
 	key, value []byte // views
-	place      int32  // among the changes
 	deleted    bool
 }
 
@@ -24,6 +21,7 @@ type change struct {
 type Merging struct {
 	into    *pebble.Batch
 	changes []change
+	order   []place          // of changes, by their keys
 	seen    map[uint64]int32 // by hash of the key, its place in changes
 }
 
@@ -60,7 +58,7 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 		_ = m.into.DeleteRange(key, value, nil)
 		return
 	}
-	c := change{key, value, int32(len(m.changes)), kind == pebble.InternalKeyKindDelete}
+	c := change{key, value, kind == pebble.InternalKeyKindDelete}
 	hash := maphash.Bytes(keySeed, key)
 	at, again := m.seen[hash]
 	switch {
@@ -68,10 +66,9 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 		if m.seen == nil {
 			m.seen = make(map[uint64]int32)
 		}
-		m.seen[hash] = c.place
+		m.seen[hash] = int32(len(m.changes))
 		m.changes = append(m.changes, c)
 	case bytes.Equal(m.changes[at].key, key):
-		c.place = at
 		m.changes[at] = c
 	default: // another key with the same hash: left to flush
 		m.changes = append(m.changes, c)
@@ -79,12 +76,14 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 }
 
 func (m *Merging) flush() {
-	slices.SortFunc(m.changes, func(a, b change) int {
-		return cmp.Or(bytes.Compare(a.key, b.key), int(a.place-b.place))
-	})
+	m.order = m.order[:0]
 	for i := range m.changes {
-		switch c := &m.changes[i]; {
-		case i+1 < len(m.changes) && bytes.Equal(c.key, m.changes[i+1].key):
+		m.order = append(m.order, place{at: int32(i)})
+	}
+	m.sort(m.order, 0)
+	for i, p := range m.order {
+		switch c := &m.changes[p.at]; {
+		case i+1 < len(m.order) && bytes.Equal(c.key, m.changes[m.order[i+1].at].key):
 		case c.deleted:
 			_ = m.into.Delete(c.key, nil)
 		default:
