@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/derived"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 )
@@ -38,6 +39,7 @@ type Context struct {
 	inVain   error  // what isNew has returned
 	end      end    // of the state
 	expiry   time.Duration
+	decoded  decoded.Value // of the state before, if it is at hand, and then of that behind
 }
 
 // end says what becomes of the state beside being stored.

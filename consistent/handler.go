@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
@@ -144,18 +145,13 @@ func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) s
 	if h == nil {
 		return nil, errors.New("the handler function is nil")
 	}
-	var messages Codec[M] = JSONCodec[M]{}
-	var states Codec[S] = JSONCodec[S]{}
-	var ok bool
-	if o.messageCodec != nil {
-		if messages, ok = o.messageCodec.(Codec[M]); !ok {
-			return nil, fmt.Errorf("WithMessageCodec(%T): the handler's message is a %v: give a Codec of that", o.messageCodec, reflect.TypeFor[M]())
-		}
+	messages, err := decoded.CodecOf(o.messageCodec, "WithMessageCodec", "message", JSONCodec[M]{})
+	if err != nil {
+		return nil, err
 	}
-	if o.stateCodec != nil {
-		if states, ok = o.stateCodec.(Codec[S]); !ok {
-			return nil, fmt.Errorf("WithStateCodec(%T): the handler's state is a %v: give a Codec of that", o.stateCodec, reflect.TypeFor[S]())
-		}
+	states, err := decoded.CodecOf(o.stateCodec, "WithStateCodec", "state", JSONCodec[S]{})
+	if err != nil {
+		return nil, err
 	}
 	r.decode = func(m *Message) (any, error) {
 		v, err := messages.Decode(m.Payload)
@@ -164,20 +160,18 @@ func newHandler[S, M any](p *Processor, filter string, key func(*Message, any) s
 		}
 		return v, nil
 	}
+	_, isJSON := states.(JSONCodec[S])
+	kept := decoded.New(states, isJSON)
 	r.run = func(c *Context, state []byte, m any) ([]byte, []Message, error) {
-		var s S
-		if state != nil {
-			var err error
-			if s, err = states.Decode(state); err != nil {
-				return nil, nil, fmt.Errorf("%w: %w", ErrStateUndecodable, err)
-			}
+		s, err := kept.Decode(state, c.decoded)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrStateUndecodable, err)
 		}
 		s, outputs, err := h(c, s, m.(M))
 		if err != nil {
 			return nil, nil, &handlerError{err}
 		}
-		state, err = states.Encode(s)
-		if err != nil {
+		if state, c.decoded, err = kept.Encode(s); err != nil {
 			return nil, nil, Terminal(fmt.Errorf("the state cannot be encoded: %w", err))
 		}
 		return state, outputs, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
@@ -85,9 +86,7 @@ func (p *Processor) process(ctx context.Context, f *task) error {
 	return p.transact(ctx, f)
 }
 
-func newConflictPause() lanes.Pause {
-	return lanes.Pause{Next: time.Millisecond, Longest: 100 * time.Millisecond}
-}
+var conflictPause = lanes.Pause{Next: time.Millisecond, Longest: 100 * time.Millisecond}
 
 func conflictError(f *task) error {
 	return fmt.Errorf("the state of key %q was changed by other instances %d times in a row", f.Key, conflictsBound)
@@ -128,7 +127,7 @@ func (p *Processor) isNew(ctx context.Context, f *task, key string, known *clien
 // store makes one attempt on the state-based path: load, handle, store, publish, confirm.
 func (p *Processor) store(ctx context.Context, f *task) error {
 	key := f.storeKey()
-	conflict := newConflictPause()
+	conflict := conflictPause
 	for range conflictsBound {
 		known, guessed, err := p.guessOrLoad(ctx, f, key)
 		if err != nil {
@@ -164,8 +163,9 @@ func (p *Processor) store(ctx context.Context, f *task) error {
 // true, because this message may be a duplicate; or what LOAD returns.
 func (p *Processor) guessOrLoad(ctx context.Context, f *task, key string) (known *client.LoadResult, guessed bool, err error) {
 	again := f.mustLoad // perhaps an earlier attempt has stored it
-	f.mustLoad = true
+	f.mustLoad, f.state = true, decoded.Value{}
 	if s, ok := p.states.Get(key); ok && !again && p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
+		f.state = s.Decoded
 		return &client.LoadResult{State: bytes.Clone(s.Value), Version: s.Version}, true, nil
 	}
 	p.count(f, CountLoaded)
@@ -201,7 +201,7 @@ func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess h
 // false afterwards if the store was asked whether the message is new.
 func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed *bool) (outputs []Message, stored client.StoreResult, err error) {
 	c := p.newContext(ctx, f)
-	c.now, c.version = p.now().UTC().Round(0), f.handler.version
+	c.now, c.version, c.decoded = p.now().UTC().Round(0), f.handler.version, f.state
 	if *guessed {
 		c.isNew = func() error { return p.checkGuess(ctx, f, key, known.Version) }
 	}
@@ -234,7 +234,7 @@ func (p *Processor) commitState(ctx context.Context, f *task, key string, known 
 	case c.end == deleted:
 		p.keepState(f, states.State{})
 	default:
-		p.keepState(f, states.State{Value: append([]byte{}, state...), Version: stored.Version})
+		p.keepState(f, states.State{Value: append([]byte{}, state...), Version: stored.Version, Decoded: c.decoded})
 	}
 	p.checkKeep(stored.Keep)
 	return outputs, stored, nil

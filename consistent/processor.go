@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
@@ -232,6 +233,7 @@ type task struct {
 	Incoming
 	decoded  any
 	digest   record.Digest // of the payload
+	state    decoded.Value // of the state at hand, on the state-based path
 	handled  bool          // the handler has seen decoded
 	refused  error         // the message becomes a dead letter, because of this
 	calls    int           // of the handler that have failed

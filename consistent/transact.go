@@ -45,7 +45,7 @@ const partBound = 2
 // extend handles a message on the state that the change leads to so far, and adds what comes of it.
 func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNew func() error) error {
 	c := p.newContext(ctx, f)
-	c.now, c.version, c.isNew = p.now().UTC().Round(0), f.handler.version, isNew
+	c.now, c.version, c.isNew, c.decoded = p.now().UTC().Round(0), f.handler.version, isNew, ch.Decoded
 	state, outputs, err := p.handle(c, f, ch.Request.State)
 	if err == nil {
 		err = c.inVain // which the handler need not have returned
@@ -53,7 +53,7 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 	if err != nil {
 		return err
 	}
-	next := commit.Next{Message: TxnMessage{ID: f.MessageID, Digest: f.digest.Confirmed()}, State: state, Delete: c.end == deleted, Outputs: outputs}
+	next := commit.Next{Message: TxnMessage{ID: f.MessageID, Digest: f.digest.Confirmed()}, State: state, Decoded: c.decoded, Delete: c.end == deleted, Outputs: outputs}
 	if c.end == expires {
 		next.Expiry = c.expiry
 	}
@@ -68,9 +68,9 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 	return nil
 }
 
-// request begins a change of the key of a message, on its state, which handlers get as a copy.
-func (p *Processor) request(f *task, s states.State) TxnRequest {
-	return TxnRequest{Key: f.storeKey(), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}
+// begin begins a change of the key of a message, on its state, which handlers get as a copy.
+func (p *Processor) begin(f *task, s states.State) commit.Change {
+	return commit.Change{Request: TxnRequest{Key: f.storeKey(), Version: s.Version, State: bytes.Clone(s.Value), Keep: p.remember}, Decoded: s.Decoded}
 }
 
 // commit sends the transaction of a message, and waits for what comes of it.
@@ -101,7 +101,7 @@ func (p *Processor) committed(f *task, ch *commit.Change, result *TxnResult, err
 	case result.Outcome == txn.Committed && ch.Request.Delete:
 		p.keepState(f, states.State{})
 	case result.Outcome == txn.Committed:
-		p.keepState(f, states.State{Value: ch.Request.State, Version: result.Version})
+		p.keepState(f, states.State{Value: ch.Request.State, Version: result.Version, Decoded: ch.Decoded})
 	case result.Outcome == txn.ConditionFailed:
 		p.count(f, CountConflict)
 		if result.State == nil && !result.Version.IsZero() {
@@ -124,7 +124,7 @@ func (p *Processor) keepState(f *task, s states.State) {
 // transact processes one message by a transaction.
 func (p *Processor) transact(ctx context.Context, f *task) error {
 	key := f.storeKey()
-	conflict := newConflictPause()
+	conflict := conflictPause
 	mustLoad := f.mustLoad || p.tooOld(f.Message) != nil // then it matters at once whether it is a duplicate
 	f.mustLoad = false
 	for range conflictsBound {
@@ -140,7 +140,8 @@ func (p *Processor) transact(ctx context.Context, f *task) error {
 			p.count(f, CountLoaded)
 			state = states.State{Value: known.State, Version: known.Version}
 		}
-		ch := &commit.Change{Request: p.request(f, state)}
+		change := p.begin(f, state)
+		ch := &change
 		var isNew func() error
 		if guessed {
 			isNew = func() error { return p.checkGuess(ctx, f, key, state.Version) }
@@ -193,7 +194,7 @@ func (p *Processor) startTogether(run *lanes.Run[*task]) (ended bool) {
 		first.alone = true // it loads the state
 		return true
 	}
-	ch := &change{Change: commit.Change{Request: p.request(first, state)}, p: p, run: run}
+	ch := &change{Change: p.begin(first, state), p: p, run: run}
 	for _, f := range run.Tasks {
 		n, before := ch.tasks, ch.Operations()
 		if n > 0 && (before+before/n > p.operations.Most() || partBound*ch.Size > int64(p.conn.MaxPacketSize()) && p.conn.MaxPacketSize() > 0) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
@@ -57,7 +58,8 @@ type Result struct {
 // Change is a request that grows.
 type Change struct {
 	Request
-	Size int64 // of the outputs, about, in bytes
+	Size    int64         // of the outputs, about, in bytes
+	Decoded decoded.Value // what State encodes; none: it is to be decoded
 	// For Messages and Settle, which are often one.
 	first  [1]Message
 	settle [1]client.Delivery
@@ -67,6 +69,7 @@ type Change struct {
 type Next struct {
 	Message Message
 	State   []byte
+	Decoded decoded.Value // of State
 	Delete  bool
 	Expiry  time.Duration
 	Outputs []client.Message
@@ -103,9 +106,9 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 	default:
 		c.Outputs = append(c.Outputs, n.Outputs...)
 	}
-	c.State, c.Delete, c.Expiry = append([]byte{}, n.State...), n.Delete, n.Expiry
+	c.State, c.Decoded, c.Delete, c.Expiry = append([]byte{}, n.State...), n.Decoded, n.Delete, n.Expiry
 	if n.Delete {
-		c.State = nil
+		c.State, c.Decoded = nil, decoded.Value{}
 	}
 	return nil
 }

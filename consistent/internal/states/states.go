@@ -6,6 +6,7 @@ import (
 	"container/list"
 	"sync"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -13,6 +14,7 @@ import (
 type State struct {
 	Value   []byte        // nil: there is no such key
 	Version hlc.Timestamp // zero: there is no such key
+	Decoded decoded.Value // what Value encodes; none: it is to be decoded
 }
 
 // entryBytes is what an entry takes beside its key and value, about.
@@ -37,7 +39,9 @@ type entry struct {
 // New makes a cache of up to most bytes; 0: it holds nothing.
 func New(most int64) *Cache { return &Cache{most: most, byKey: make(map[string]*list.Element)} }
 
-func (e *entry) bytes() int64 { return int64(len(e.key)) + int64(len(e.state.Value)) + entryBytes }
+func (e *entry) bytes() int64 {
+	return int64(len(e.key)) + int64(len(e.state.Value)) + e.state.Decoded.Bytes + entryBytes
+}
 
 // Get returns the state of a key, if it is at hand. It must not be changed.
 func (c *Cache) Get(key string) (s State, ok bool) {

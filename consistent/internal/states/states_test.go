@@ -3,6 +3,7 @@ package states
 import (
 	"testing"
 
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -34,6 +35,11 @@ func TestCacheAtItsBound(t *testing.T) {
 	}
 	if s, ok := c.Get("b"); !ok || string(s.Value) != "22" || s.Version.Wall != 1 {
 		t.Errorf("got %+v, %v", s, ok)
+	}
+	v := decoded.Value{Bytes: 7}
+	c.Put("d", State{Value: []byte("1"), Decoded: v})
+	if s, ok := c.Get("d"); !ok || s.Decoded != v || c.bytes != 2*one+8 {
+		t.Errorf("a state beside its value: %+v, %v, %d bytes", s, ok, c.bytes)
 	}
 	put("b", string(make([]byte, 3*one))) // it has no room by itself: what was known of it goes
 	if _, ok := c.Get("b"); ok {
