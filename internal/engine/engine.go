@@ -354,5 +354,5 @@ func (e *Local) Ready() error {
 // was appended to the journal is completed by the journal's Close.
 func (e *Local) Close() {
 	e.expiry.stop()
-	e.forgets.stop()
+	e.forgets.Stop()
 }

@@ -2,14 +2,14 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/engine/rounds"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
-	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 )
 
@@ -30,15 +30,15 @@ import (
 // make it late, until the next start, but never early: whether a message is due is
 // asked once more of its own row.
 type forgetting struct {
-	from  []byte // where the next round begins; the goroutine's, or the test's
-	done  chan struct{}
-	ended chan struct{}
-	once  sync.Once // stop
+	rounds.Rounds
+	from []byte // where the next round begins; the goroutine's, or the test's
 }
 
 const (
 	// forgetAtOnce is how many messages one round forgets.
 	forgetAtOnce = 500
+	// forgetBytes is how many bytes of the index one round reads, about.
+	forgetBytes = 1 << 20
 	// forgetEvery is how long after one look the next comes, forgetPause how long
 	// after a round that has found as many as it may.
 	forgetEvery = time.Second
@@ -46,33 +46,7 @@ const (
 )
 
 func (f *forgetting) start(e *Local) {
-	f.done = make(chan struct{})
-	f.ended = make(chan struct{})
-	go f.run(e)
-}
-
-func (f *forgetting) stop() {
-	f.once.Do(func() { close(f.done) })
-	<-f.ended
-}
-
-func (f *forgetting) run(e *Local) {
-	defer close(f.ended)
-	timer := time.NewTimer(forgetEvery)
-	defer timer.Stop()
-	defer failstop.End(e.o.Logger, "the clean-up of remembered messages")
-	for {
-		select {
-		case <-f.done:
-			return
-		case <-timer.C:
-		}
-		if e.ForgetDue() {
-			timer.Reset(forgetPause)
-		} else {
-			timer.Reset(forgetEvery)
-		}
-	}
+	f.Start(forgetEvery, forgetPause, e.ForgetDue, e.o.Logger, "the clean-up of remembered messages")
 }
 
 // ForgetDue forgets messages whose time has come, a bounded number. more says that
@@ -81,25 +55,25 @@ func (f *forgetting) run(e *Local) {
 func (e *Local) ForgetDue() (more bool) {
 	e.dropApplied(math.MaxInt) // those after which no other change came
 	e.sayNearlyFull()
-	due, err := e.dueMessages(min(e.nowMs(), e.clock.WallMs()))
-	for _, row := range due {
+	due, more, err := e.dueMessages(min(e.nowMs(), e.clock.WallMs()))
+	for i := range due {
 		e.journal.Admit()
-		isDue, err := e.forget(row)
+		isDue, err := e.forgetAll(&due[i])
 		if err != nil { // of this one; those behind it must not wait for it
-			e.o.Logger.Error("a remembered message cannot be forgotten", "row", fmt.Sprintf("%q", row), "error", err)
+			e.o.Logger.Error("a remembered message cannot be forgotten", "row", fmt.Sprintf("%q", due[i].Row), "error", err)
 		} else if !isDue {
 			return false
 		}
-		e.forgets.from = append(row, 0)
+		e.forgets.from = append(due[i].Row, 0)
 	}
 	if err != nil && !errors.Is(err, journal.ErrClosed) {
 		e.o.Logger.Error("messages whose time has come cannot be found", "error", err)
 	}
-	return len(due) == forgetAtOnce
+	return more
 }
 
-// dueMessages returns rows of the index with deadlines up to now.
-func (e *Local) dueMessages(now int64) (due [][]byte, err error) {
+// dueMessages returns rows of the index with deadlines up to now, and whether there may be more.
+func (e *Local) dueMessages(now int64) (due []rows.Index, more bool, err error) {
 	e.mu.Lock()
 	e.sweptMs = max(e.sweptMs, now+1)
 	e.mu.Unlock()
@@ -115,26 +89,47 @@ func (e *Local) dueMessages(now int64) (due [][]byte, err error) {
 	}
 	to := rows.AppendIndexRow(nil, now+1, []byte(rows.MemoPrefix))
 	if bytes.Compare(from, to) >= 0 {
-		return nil, nil
+		return nil, false, nil
 	}
-	err = e.journal.Iterate(from, to, func(row, _ []byte) bool {
-		due = append(due, bytes.Clone(row))
-		return len(due) < forgetAtOnce
-	})
-	return due, err
+	return rows.ReadIndex(e.journal, from, to, forgetAtOnce, forgetBytes)
 }
 
-// forget deletes the message that a row of the index names, if it is due by its
-// own row as well. If that one has another deadline by now, or is gone, only the
-// row of the index is left to delete.
-func (e *Local) forget(index []byte) (isDue bool, err error) {
-	diskMs, rest, key, err := rows.SplitIndexRow(index)
+// forgetAll forgets the messages that a row of the index names, and then the row. If one of them is
+// not due by its own row, it and those behind it stay, and the row; so does the row if one cannot be
+// read.
+func (e *Local) forgetAll(x *rows.Index) (isDue bool, err error) {
+	if x.Unreadable != nil {
+		return false, x.Unreadable
+	}
+	if !x.Shared {
+		return e.forget(x.Row, x.DiskMs, x.Names[0])
+	}
+	for _, name := range x.Names {
+		isDue, failed := e.forget(nil, x.DiskMs, name)
+		if failed == nil && !isDue {
+			return false, err
+		}
+		err = cmp.Or(err, failed)
+	}
+	if err == nil {
+		a := e.journal.Begin()
+		a.Delete(x.Row)
+		a.End(nil)
+	}
+	return true, err
+}
+
+// forget deletes a message that the index has with a deadline, if it is due by its own row as well,
+// and its row of the index; that is nil if others share it. If the message has another deadline by
+// now, or is gone, only the row of the index is left to delete.
+func (e *Local) forget(index []byte, diskMs int64, name []byte) (isDue bool, err error) {
+	key, err := rows.KeyOf(name)
 	if err != nil {
-		return false, fmt.Errorf("the row %q of the index cannot be read: %w", index, err)
+		return false, err
 	}
 	d := e.newDecision()
 	defer d.release()
-	d.memoRow = append(append(d.memoRow[:0], rows.MemoPrefix...), rest...)
+	d.memoRow = append(append(d.memoRow[:0], rows.MemoPrefix...), name...)
 	d.indexRow = append(d.indexRow[:0], index...)
 	st := e.stripe(key)
 	st.mu.Lock()
@@ -144,6 +139,9 @@ func (e *Local) forget(index []byte) (isDue bool, err error) {
 		return false, err
 	}
 	if found.Known() == nil || found.DiskMs != diskMs {
+		if index == nil {
+			return true, nil
+		}
 		a := e.journal.Begin()
 		a.Delete(d.indexRow)
 		a.End(nil)
@@ -153,7 +151,7 @@ func (e *Local) forget(index []byte) (isDue bool, err error) {
 		return false, nil
 	}
 	d.before = found.What
-	d.remember(st, 0)
+	d.remember(st, rows.Memo{})
 	e.mu.Lock()
 	d.countMemo()
 	e.forgotten++

@@ -188,6 +188,71 @@ func TestForgettingWithAStrayIndex(t *testing.T) {
 	}
 }
 
+// The messages of a transaction share a row of the index. Each is forgotten in time, whatever
+// becomes of the others.
+func TestForgettingTheMessagesOfATransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	c.wantTxn("committed 2", "ONCE a m KEEP 100 ONCE b m KEEP 100 ONCE b n KEEP 100 SET a 1 SET b 2")
+	c.wantTxn("committed 1", "ONCE c m KEEP 100 ONCE c n KEEP 200 SET c 1") // different deadlines
+	c.wantTxn("committed 1", "ONCE d m KEEP 100 SET d 1")
+	w.settle()
+	if messages, index := w.rows("r"), w.rows("x"); messages != 6 || index != 4 {
+		t.Errorf("%d messages, and %d rows of the index", messages, index)
+	}
+	c.want("2 nil nil", "LOAD b n")
+	w.restart()
+	c = w.client("c")
+	c.want("2 nil nil", "LOAD b n")
+	c.wantTxn("already done", "ONCE b n KEEP 100 SET b 9")
+	w.clock.advance(100)
+	c.wantTxn("committed 1", "ONCE b n KEEP 100 ONCE b o KEEP 100 SET b 3") // one is remembered again before it is forgotten
+	c.store("OK", "b", "4", "m", "KEEP=100")
+	w.settle()
+	w.wantRemembered(7)
+	w.forgetAll()
+	w.wantRemembered(4) // n of c, and of b all three
+	c.want("2 nil nil", "LOAD b n")
+	c.want("1 3 nil", "LOAD b m")
+	w.restart()
+	c = w.client("c")
+	c.want("2 nil nil", "LOAD b n")
+	w.clock.advance(100)
+	w.forgetAll()
+	w.wantRemembered(0)
+	if index := w.rows("x"); index != 0 {
+		t.Errorf("%d rows of the index are left", index)
+	}
+	c.want("4", "GET b")
+}
+
+// A row of the index that many messages share is forgotten in one round, and a round is bounded by
+// messages, not by rows.
+func TestForgettingTransactionsIsBoundedPerRound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	c := w.client("c")
+	const each, all = 100, 3 * forgetAtOnce / 100
+	for i := range all {
+		text := ""
+		for n := range each {
+			text += fmt.Sprintf("ONCE k%d m%d KEEP 100 ", i, n)
+		}
+		c.wantTxn("committed 0", text)
+	}
+	w.clock.advance(100)
+	for left := all*each - forgetAtOnce; left >= 0; left -= forgetAtOnce {
+		if !w.e.ForgetDue() {
+			t.Error("ForgetDue says that there is no more")
+		}
+		w.wantRemembered(left)
+	}
+	if w.e.ForgetDue() {
+		t.Error("ForgetDue says that there is more")
+	}
+}
+
 // STOREs of short-lived messages and DONEs against a clean-up that never rests:
 // nothing is left, nothing is counted twice.
 func TestForgettingUnderLoad(t *testing.T) {

@@ -130,9 +130,11 @@ func (s *session) store(st *stripe, c *Call, found *unapplied.Memo) (seen journa
 		return journal.Seq(r.Batch()), Wait{}
 	}
 	if d.before != nil {
-		d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
+		if !found.Shared { // otherwise the row stays until the others are due
+			d.indexRow = rows.AppendIndexRow(d.indexRow[:0], found.DiskMs, d.memoRow)
+		}
 	}
-	d.remember(st, d.indexMs)
+	d.remember(st, rows.Memo{DiskMs: d.indexMs})
 	return 0, d.carryOut(sh, cmd.Key, hash, r, s)
 }
 
@@ -151,7 +153,7 @@ func (d *decision) done(st *stripe, cmd *statestore.Command, found *unapplied.Me
 		d.e.sayFull(d.res.Reply.Bound)
 		return Wait{}
 	}
-	d.remember(st, found.DiskMs)
+	d.remember(st, found.Memo)
 	return Wait{Batch: d.carryOutMemo()}
 }
 
@@ -168,11 +170,11 @@ func (e *Local) recall(st *stripe, row []byte) (*unapplied.Memo, error) {
 	return unapplied.DecodeMemo(value, e.baseMs)
 }
 
-// remember puts what was decided into the overlay, before the change is appended: it may
-// be complete before the append returns. The stripe's mu is held.
-func (d *decision) remember(st *stripe, diskMs int64) {
+// remember puts what was decided into the overlay, with its place in the index, before the change
+// is appended: it may be complete before the append returns. The stripe's mu is held.
+func (d *decision) remember(st *stripe, place rows.Memo) {
 	d.res.Memo.Own() // not under the lock of all writers, and before the entry is written over
-	d.memo = &unapplied.Memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: diskMs}}
+	d.memo = &unapplied.Memo{Memo: rows.Memo{What: d.res.Memo, DiskMs: place.DiskMs, Shared: place.Shared}}
 	d.change = st.overlay.Add(string(d.memoRow), d.memo, d.e.o.Memory)
 }
 

@@ -297,6 +297,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		e.tally.Add(wait.Batch, x.once.Counts(i))
 		x.once.Append(a, i, &memos[i], e.baseMs)
 	}
+	x.once.AppendIndex(a, memos)
 	if hasRows {
 		x.Companion.Append(a)
 	}

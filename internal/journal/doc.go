@@ -27,6 +27,7 @@
 //	k|key      state store: an entry (version, fencing token, deadline, value)
 //	r|len|key|message     state store: a remembered message of a key
 //	x|deadline|len|key|message   state store: when it may be forgotten
+//	x|deadline|0|version         state store: when those of a transaction may be forgotten
 //	s|client   broker: a session and its number (sid)
 //	u|sid|filter      broker: a subscription
 //	q|sid|seq         broker: a message in a queue

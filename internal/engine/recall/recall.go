@@ -20,6 +20,8 @@ import (
 type Messages struct {
 	each    []message
 	rows    []byte   // of all
+	shared  bool     // all are in one row of the index
+	list    [][]byte // their rows
 	missing []int    // those that no overlay has
 	wanted  [][]byte // their rows
 }
@@ -39,7 +41,9 @@ const maxKeptRows = 64 << 10
 func (m *Messages) Reset() {
 	clear(m.each)
 	clear(m.wanted)
+	clear(m.list)
 	m.each, m.rows, m.missing, m.wanted = m.each[:0], m.rows[:0], m.missing[:0], m.wanted[:0]
+	m.list, m.shared = m.list[:0], false
 	if cap(m.rows) > maxKeptRows {
 		m.rows = nil
 	}
@@ -59,7 +63,10 @@ func (m *Messages) Find(t *txn.Transaction, overlay func(key int) *unapplied.Ove
 	m.rows = slices.Grow(m.rows[:0], size)
 	note := func(i int, known *unapplied.Memo) {
 		if one := &m.each[i]; known.Known() != nil {
-			one.before, one.oldIndex = known.Known(), rows.AppendIndexRow(nil, known.DiskMs, one.row)
+			one.before = known.Known()
+			if !known.Shared { // otherwise the row stays until the others are due
+				one.oldIndex = rows.AppendIndexRow(nil, known.DiskMs, one.row)
+			}
 		}
 		found(i, known)
 	}
@@ -117,6 +124,7 @@ func (m *Messages) Remember(t *txn.Transaction, memos []*statestore.Memo, overla
 		size += len(t.Once[i].Context)
 	}
 	contexts := make([]byte, 0, size)
+	m.shared = len(m.each) > 1 && !slices.ContainsFunc(m.each, func(one message) bool { return one.before != nil || one.indexMs != m.each[0].indexMs })
 	for i := range m.each {
 		one, what := &m.each[i], memos[i]
 		if what.Context != nil {
@@ -124,7 +132,7 @@ func (m *Messages) Remember(t *txn.Transaction, memos []*statestore.Memo, overla
 			contexts = append(contexts, what.Context...)
 			what.Context = contexts[start:len(contexts):len(contexts)]
 		}
-		known[i].Memo = rows.Memo{What: what, DiskMs: one.indexMs}
+		known[i].Memo = rows.Memo{What: what, DiskMs: one.indexMs, Shared: m.shared}
 		name := names[:len(one.row)]
 		names = names[len(one.row):]
 		changes[i] = overlay(t.Once[i].Key).Add(name, &known[i], pool)
@@ -132,7 +140,19 @@ func (m *Messages) Remember(t *txn.Transaction, memos []*statestore.Memo, overla
 	return known, changes
 }
 
-// Append appends the rows of a message.
+// AppendIndex appends the row of the index that all share, if there is one; known is what Remember
+// has returned.
+func (m *Messages) AppendIndex(a journal.Append, known []unapplied.Memo) {
+	if !m.shared {
+		return
+	}
+	for i := range m.each {
+		m.list = append(m.list, m.each[i].row)
+	}
+	rows.WriteSharedIndex(a, known[0].DiskMs, known[0].What.Version, m.list)
+}
+
+// Append appends the rows of a message but for an index row that it shares.
 func (m *Messages) Append(a journal.Append, i int, known *unapplied.Memo, baseMs int64) {
 	one := &m.each[i]
 	if len(one.oldIndex) > 0 {

@@ -55,6 +55,7 @@ func TestEncodingOfMessagesIsPinned(t *testing.T) {
 		{Memo{What: what, DiskMs: 5}, "\x01\x06\x01\x02\x01n\x05\x01sc"},
 		{Memo{What: what, DiskMs: 7}, "\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"},
 		{Memo{What: &statestore.Memo{Version: what.Version, Done: true, DeadlineMs: 5}, DiskMs: 5}, "\x01\x01\x01\x02\x01n\x05"},
+		{Memo{What: &statestore.Memo{Version: what.Version, Done: true, DeadlineMs: 5}, DiskMs: 5, Shared: true}, "\x01\x11\x01\x02\x01n\x05"},
 	} {
 		if got := AppendMemo(nil, &tc.m, 42); string(got) != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
@@ -68,8 +69,12 @@ func TestEncodingOfMessagesIsPinned(t *testing.T) {
 	if string(index) != "x|\x00\x00\x00\x00\x00\x00\x01\x02\x03keymessage" {
 		t.Errorf("%q", index)
 	}
-	if ms, rest, key, err := SplitIndexRow(index); ms != 258 || string(rest) != "\x03keymessage" || string(key) != "key" || err != nil {
-		t.Errorf("%d, %q, %q, %v", ms, rest, key, err)
+	x, err := DecodeIndex(index, nil)
+	if err != nil || x.DiskMs != 258 || x.Shared || len(x.Names) != 1 || string(x.Names[0]) != "\x03keymessage" {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if key, err := KeyOf(x.Names[0]); err != nil || string(key) != "key" {
+		t.Errorf("%q, %v", key, err)
 	}
 }
 
@@ -77,6 +82,7 @@ func FuzzDecodeMemo(f *testing.F) {
 	f.Add([]byte("\x01\x06\x01\x02\x01n\x05\x01sc"))
 	f.Add([]byte("\x01\x0e\x01\x02\x01n\x07\x2a\x04\x01sc"))
 	f.Add([]byte("\x01\x01\x01\x02\x01n\x05"))
+	f.Add([]byte("\x01\x11\x01\x02\x01n\x05"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeMemo(b, 42)
@@ -84,7 +90,7 @@ func FuzzDecodeMemo(f *testing.F) {
 			return
 		}
 		again, err := DecodeMemo(AppendMemo(nil, &m, 42), 42)
-		if err != nil || again.DiskMs != m.DiskMs || fmt.Sprintf("%#v", again.What) != fmt.Sprintf("%#v", m.What) {
+		if err != nil || again.DiskMs != m.DiskMs || again.Shared != m.Shared || fmt.Sprintf("%#v", again.What) != fmt.Sprintf("%#v", m.What) {
 			t.Fatalf("%q: %#v, written again %#v, %v", b, m.What, again, err)
 		}
 	})

@@ -11,15 +11,17 @@ import (
 
 // The meta record is
 //
-//	format      1 byte, 2
+//	format      1 byte, 3
 //	messages    how many are remembered (uvarint)
 //	bytes       of them (statestore.Memo.Size; uvarint)
 //	version     the text of the last version issued: the rest
 //
-// Format 1 has the version only. Without the two numbers a start would have to read every
+// Format 2 says that no messages share a row of the index, and format 1 has the version only.
+// Without the two numbers a start would have to read every
 // remembered message, of which there may be hundreds of millions.
 const (
-	metaFormat        = 2
+	metaFormat        = 3
+	metaBeforeSharing = 2
 	metaWithoutCounts = 1
 )
 
@@ -49,7 +51,7 @@ func DecodeMeta(b []byte) (m Meta, err error) {
 	rest := b[1:]
 	switch b[0] {
 	case metaWithoutCounts:
-	case metaFormat:
+	case metaFormat, metaBeforeSharing:
 		m.Counted = true
 		for _, n := range []*int64{&m.Remembered.Messages, &m.Remembered.Bytes} {
 			var v uint64

@@ -16,8 +16,8 @@ func TestEncodingOfMetaIsPinned(t *testing.T) {
 		want string
 	}{
 		{Meta{}, ""},
-		{Meta{Last: last, Counted: true}, "\x02\x00\x00" + text},
-		{Meta{Last: last, Remembered: statestore.Remembered{Messages: 3, Bytes: 300}, Counted: true}, "\x02\x03\xac\x02" + text},
+		{Meta{Last: last, Counted: true}, "\x03\x00\x00" + text},
+		{Meta{Last: last, Remembered: statestore.Remembered{Messages: 3, Bytes: 300}, Counted: true}, "\x03\x03\xac\x02" + text},
 	} {
 		b := AppendMeta(nil, tc.m)
 		if string(b) != tc.want {
@@ -30,10 +30,13 @@ func TestEncodingOfMetaIsPinned(t *testing.T) {
 	if got, err := DecodeMeta([]byte("\x01" + text)); err != nil || got != (Meta{Last: last}) {
 		t.Errorf("a record of format 1: %+v, %v", got, err)
 	}
+	if got, err := DecodeMeta([]byte("\x02\x03\xac\x02" + text)); err != nil || got != (Meta{Last: last, Remembered: statestore.Remembered{Messages: 3, Bytes: 300}, Counted: true}) {
+		t.Errorf("a record of format 2: %+v, %v", got, err)
+	}
 	const negative = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 	for name, b := range map[string]string{
-		"a later format": "\x03" + text, "no version": "\x01x", "no counts": "\x02", "one count": "\x02\x01",
-		"counts and no version": "\x02\x01\x01", "too many messages": "\x02" + negative + "\x01" + text, "too many bytes": "\x02\x01" + negative + text,
+		"a later format": "\x04" + text, "no version": "\x01x", "no counts": "\x03", "one count": "\x03\x01",
+		"counts and no version": "\x03\x01\x01", "too many messages": "\x03" + negative + "\x01" + text, "too many bytes": "\x03\x01" + negative + text,
 	} {
 		if m, err := DecodeMeta([]byte(b)); err == nil {
 			t.Errorf("%s: %+v", name, m)
@@ -44,6 +47,7 @@ func TestEncodingOfMetaIsPinned(t *testing.T) {
 func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte("\x027:2:n"))
 	f.Add([]byte("\x02\x03\xac\x027:2:n"))
+	f.Add([]byte("\x03\x03\xac\x027:2:n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeMeta(b)
 		if err != nil || !m.Counted {

@@ -53,9 +53,9 @@ func Repair(j *journal.Journal, report func(what string)) error {
 	err = j.Iterate([]byte(MemoPrefix), []byte(AfterMemos), func(row, value []byte) bool {
 		m, err := DecodeMemo(value, 0)
 		if err == nil {
-			index := AppendIndexRow(nil, m.DiskMs, row)
-			if _, _, _, err = SplitIndexRow(index); err == nil {
-				change(func(a journal.Append) { a.Set(index, nil) })
+			if _, err = KeyOf(row[len(MemoPrefix):]); err == nil {
+				m.Shared = false
+				change(func(a journal.Append) { WriteMemo(a, row, &m, m.DiskMs, 0) })
 				remembered.Add(statestore.MemoChange(nil, m.What, NameSize(row)))
 				seen(m.What.Version)
 			}

@@ -29,7 +29,8 @@ import (
 // (uvarint), the key and the message ID; its value is
 //
 //	format      1 byte, 1
-//	flags       1 byte: 1 done, 2 there was a value before, 4 there is a context, 8 stepped
+//	flags       1 byte: 1 done, 2 there was a value before, 4 there is a context, 8 stepped,
+//	            16 its deadline is in a row with those of others
 //	version     of the message, as above
 //	deadline    ms since the Unix epoch (uvarint)
 //	run, step   if stepped: see below (uvarint, varint)
@@ -37,7 +38,8 @@ import (
 //	context     the rest, if flagged
 //
 // and there is a row without a value, x|, the deadline (8 bytes, big-endian), and
-// what follows r| in the other: the index in which the clean-up finds what is due.
+// what follows r| in the other: the index in which the clean-up finds what is due. The messages
+// that one transaction remembers share a row of the index; see index.go.
 // The deadline is in the time of the wall clock, like a key's, but it is read again
 // by the server that wrote it. If that server's wall clock has been stepped since
 // its start, the row also has that start (run) and how far (step), and within the
@@ -62,7 +64,8 @@ const (
 	flagState       = 2
 	flagContext     = 4
 	flagStepped     = 8
-	knownMemoFlags  = flagDone | flagState | flagContext | flagStepped
+	flagShared      = 16
+	knownMemoFlags  = flagDone | flagState | flagContext | flagStepped | flagShared
 	memoFixedFields = 2
 )
 
@@ -70,6 +73,7 @@ const (
 type Memo struct {
 	What   *statestore.Memo // nil: forgotten
 	DiskMs int64            // the deadline by which the index has it
+	Shared bool             // the row of the index is one of several messages
 }
 
 var errTruncated = errors.New("it ends too early")
@@ -217,31 +221,6 @@ func AppendMemoRow(dst, key, message []byte) []byte {
 	return append(append(dst, key...), message...)
 }
 
-// AppendIndexRow appends the row of the index that goes with a memo's row.
-func AppendIndexRow(dst []byte, diskMs int64, memoRow []byte) []byte {
-	dst = append(dst, IndexPrefix...)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(diskMs))
-	return append(dst, memoRow[len(MemoPrefix):]...)
-}
-
-// SplitIndexRow returns the deadline and what follows r| in the memo's row, with
-// the key in it.
-func SplitIndexRow(row []byte) (diskMs int64, rest, key []byte, err error) {
-	if len(row) < indexHead {
-		return 0, nil, nil, errTruncated
-	}
-	ms := binary.BigEndian.Uint64(row[len(IndexPrefix):])
-	rest = row[indexHead:]
-	n, key, err := readUvarint(rest)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	if n > uint64(len(key)) || ms > math.MaxInt64 {
-		return 0, nil, nil, errTruncated
-	}
-	return int64(ms), rest, key[:n], nil
-}
-
 func (m *Memo) flags() (flags byte) {
 	if m.What.Done {
 		flags |= flagDone
@@ -254,6 +233,9 @@ func (m *Memo) flags() (flags byte) {
 	}
 	if m.step() != 0 {
 		flags |= flagStepped
+	}
+	if m.Shared {
+		flags |= flagShared
 	}
 	return flags
 }
@@ -294,13 +276,13 @@ func AppendMemo(dst []byte, m *Memo, run int64) []byte {
 	return append(dst, m.What.Context...)
 }
 
-// WriteMemo appends the row of a memo to the journal, and its row of the index unless indexMs is 0.
-// run is as for AppendMemo.
+// WriteMemo appends the row of a memo to the journal, and its row of the index unless indexMs is 0
+// or it shares one. run is as for AppendMemo.
 func WriteMemo(a journal.Append, row []byte, m *Memo, indexMs, run int64) {
 	k, v := a.SetDeferred(len(row), MemoSize(m, run))
 	copy(k, row)
 	AppendMemo(v[:0], m, run)
-	if indexMs != 0 {
+	if indexMs != 0 && !m.Shared {
 		k, _ = a.SetDeferred(indexHead+len(row)-len(MemoPrefix), 0)
 		AppendIndexRow(k[:0], m.DiskMs, row)
 	}
@@ -316,7 +298,7 @@ func DecodeMemo(b []byte, run int64) (m Memo, err error) {
 		return Memo{}, fmt.Errorf("format %d with flags %#x is not known to this version of the program", format, flags)
 	}
 	what := &statestore.Memo{Done: flags&flagDone != 0}
-	m.What = what
+	m.What, m.Shared = what, flags&flagShared != 0
 	if what.Version, b, err = readStamp(b[memoFixedFields:], nil); err != nil {
 		return Memo{}, err
 	}
