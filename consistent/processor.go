@@ -208,10 +208,10 @@ func (p *Processor) deliver(d Delivery) {
 	}
 	a := p.backlog.Add(d, max(1, len(wanted)))
 	if len(wanted) == 0 {
-		p.lanes.Add(p.refusedTask(&a.Delivery.Message, ErrNoHandler), a)
+		p.lanes.Add(p.refusedTask(&a.Deliveries()[0].Message, ErrNoHandler), a)
 	}
 	for _, h := range wanted {
-		p.lanes.Add(p.newTask(h, &a.Delivery.Message), a)
+		p.lanes.Add(p.newTask(h, &a.Deliveries()[0].Message), a)
 	}
 }
 

@@ -62,7 +62,7 @@ func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNe
 	}
 	for _, a := range p.lanes.Acks(f) {
 		if a := a.(*backlog.Entry); a.CanSettle() {
-			ch.Acknowledge(&a.Delivery)
+			ch.Acknowledge(a.Deliveries())
 		}
 	}
 	return nil

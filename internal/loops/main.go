@@ -6,7 +6,8 @@
 //	loops at-least-once ADDR   a subscriber that publishes, waits for PUBACK, and acknowledges
 //	loops load ADDR KEYS MESSAGES
 //
-// A loop prints "ready" when it gets messages, and works until SIGTERM. The load sends
+// A loop collects garbage when its heap is five times what is in use, unless GOGC says otherwise. It
+// prints "ready" when it gets messages, and works until SIGTERM. The load sends
 // messages and awaits the output of each, and prints how many seconds that took.
 package main
 
@@ -20,6 +21,7 @@ import (
 	_ "net/http/pprof" // served if LOOPS_PPROF names an address
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
@@ -58,6 +60,9 @@ func run(args []string) error {
 	}
 	if address := os.Getenv("LOOPS_PPROF"); address != "" {
 		go func() { _ = http.ListenAndServe(address, nil) }()
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // of all loops: docs/performance.md
 	}
 	switch args[0] {
 	case "transactions":

@@ -27,7 +27,7 @@ type Backlog struct {
 
 // Entry is a message that is not acknowledged. It implements lanes.Ack.
 type Entry struct {
-	Delivery client.Delivery
+	delivery [1]client.Delivery
 	of       *Backlog
 	shared   bool         // by several handlers
 	left     atomic.Int64 // handlers that are not done with it
@@ -35,7 +35,7 @@ type Entry struct {
 
 // Add counts a message, for so many handlers, at least 1.
 func (b *Backlog) Add(d client.Delivery, handlers int) *Entry {
-	e := &Entry{Delivery: d, of: b, shared: handlers > 1}
+	e := &Entry{delivery: [1]client.Delivery{d}, of: b, shared: handlers > 1}
 	e.left.Store(int64(handlers))
 	b.mu.Lock()
 	b.open++
@@ -52,13 +52,16 @@ func (b *Backlog) Add(d client.Delivery, handlers int) *Entry {
 func (e *Entry) Ack() {
 	if e.left.Add(-1) == 0 {
 		e.of.remove()
-		e.Delivery.Ack()
+		e.delivery[0].Ack()
 	}
 }
 
 // CanSettle tells whether a transaction could acknowledge the message at this moment: it is for
 // one handler.
-func (e *Entry) CanSettle() bool { return !e.shared && e.Delivery.CanSettle() }
+func (e *Entry) CanSettle() bool { return !e.shared && e.delivery[0].CanSettle() }
+
+// Deliveries is the message by itself. It must not be changed.
+func (e *Entry) Deliveries() []client.Delivery { return e.delivery[:] }
 
 // remove counts a message that is acknowledged.
 func (b *Backlog) remove() {

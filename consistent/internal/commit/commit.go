@@ -60,9 +60,7 @@ type Change struct {
 	Request
 	Size    int64         // of the outputs, about, in bytes
 	Decoded decoded.Value // what State encodes; none: it is to be decoded
-	// For Messages and Settle, which are often one.
-	first  [1]Message
-	settle [1]client.Delivery
+	first   [1]Message    // for Messages, which are often one
 }
 
 // Next is what one more message adds.
@@ -75,12 +73,14 @@ type Next struct {
 	Outputs []client.Message
 }
 
-// Acknowledge adds a message that the transaction acknowledges, as far as it can.
-func (c *Change) Acknowledge(d *client.Delivery) {
+// Acknowledge adds messages that the transaction acknowledges, as far as it can. They are not
+// copied if they are the first, and must not be changed.
+func (c *Change) Acknowledge(d []client.Delivery) {
 	if c.Settle == nil {
-		c.Settle = c.settle[:0]
+		c.Settle = slices.Clip(d)
+		return
 	}
-	c.Settle = append(c.Settle, *d)
+	c.Settle = append(c.Settle, d...)
 }
 
 // Extend adds a message, or nothing and says that the whole would be larger than limit, in bytes;
