@@ -23,6 +23,7 @@ type evidence struct {
 	unreadable []string
 	late       string   // what did not come in time
 	forgotten  []string // differences that the phase found in which messages are forgotten
+	overflowed []string // differences that the phase found in which a full store refuses attempts
 	path       Path
 	timers     []client.Timer // that wait at the end
 	different  int            // outputs, once each; filled by check
@@ -51,7 +52,7 @@ func (e *evidence) check() (differences []string) {
 	if len(e.published) == 0 {
 		say("nothing was published at all")
 	}
-	differences = append(differences, e.forgotten...)
+	differences = append(append(differences, e.overflowed...), e.forgotten...)
 	committed, booked := commits(shiftName, e.states, say), commits(ledgerName, e.booked, say)
 	first := e.same(say)
 	e.different = len(first)

@@ -41,6 +41,9 @@ func eachMessageOnce(t *testing.T, path Path) {
 		t.Fatalf("seed %d: %v", o.Seed, err)
 	}
 	t.Log(summary)
+	if summary.StoreRefused == 0 {
+		t.Error("a full store has refused nothing")
+	}
 	if summary.Failed() {
 		t.Errorf("promises broken; to run it again: go test ./internal/faultrun -run '%s' -seed %d", t.Name(), o.Seed)
 	}
@@ -169,6 +172,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"refused for no reason": {func(e *evidence) {
 			e.dead = append(e.dead, letter{"a", consistent.ErrTooOld.Error()})
 		}, "a dead letter that was not injected"},
+		"processed twice in a full store":  {func(e *evidence) { e.overflowed = []string{"1: message 3 of a full store"} }, "1: message 3 of a full store"},
 		"processed after it was forgotten": {func(e *evidence) { e.forgotten = []string{"KEEP: message 1"} }, "KEEP: message 1"},
 		"wrong result": {func(e *evidence) {
 			e.published[1].message.Payload = []byte(strings.Replace(string(e.published[1].message.Payload), `"N":1`, `"N":7`, 1))

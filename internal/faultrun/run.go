@@ -136,6 +136,9 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.overflow(ctx); err != nil {
+		return nil, err
+	}
 	if err := r.sendWithFaults(ctx); err != nil {
 		return nil, err
 	}
@@ -202,9 +205,8 @@ func (r *run) begin(ctx context.Context) (err error) {
 func (r *run) queueBound() int { return max(r.Window/2, 20) }
 
 // storeBytes is a bound of the store that all states need, and a little more: each message is in
-// the log of two states. On the state-based path two of its timers have marks besides. Processors
-// whose keys take less than a sixteenth of the bound are granted as much again, and are refused
-// nothing by a full store.
+// the log of two states. On the state-based path two of its timers have marks besides, and there is
+// so much room that instances are seldom refused anything; see overflow.
 func (r *run) storeBytes() int {
 	bound := 2*(9*r.Messages+120*r.Keys) + 200<<10
 	if r.Path != Transactions {
@@ -429,20 +431,25 @@ func (r *run) finish(ctx context.Context) error {
 func (r *run) states(ctx context.Context, c *client.Client, handler string) (map[string]shift, error) {
 	states := make(map[string]shift)
 	for k := range r.Keys {
-		v, found, err := c.Get(ctx, fmt.Sprintf("%s/%d", handler, k))
+		var s shift
+		found, err := stateOf(ctx, c, fmt.Sprintf("%s/%d", handler, k), &s)
 		if err != nil {
 			return nil, err
 		}
-		if !found {
-			continue
+		if found {
+			states[fmt.Sprint(k)] = s
 		}
-		var s shift
-		if err := json.Unmarshal(v.Bytes, &s); err != nil {
-			return nil, err
-		}
-		states[fmt.Sprint(k)] = s
 	}
 	return states, nil
+}
+
+// stateOf reads one state into what s points to.
+func stateOf(ctx context.Context, c *client.Client, key string, s any) (found bool, err error) {
+	v, found, err := c.Get(ctx, key)
+	if err != nil || !found {
+		return false, err
+	}
+	return true, json.Unmarshal(v.Bytes, s)
 }
 
 // watch records a message that the watcher has received: an output, a dead letter, an
