@@ -210,6 +210,16 @@ var ofServer = []family{
 				emit(float64(m.Service.Stats().Exceeded[b].Load()), b.String())
 			}
 		}},
+	{name: "holdfast_spans_total", kind: counter, labels: []string{"outcome"}, help: "spans of requests (--otlp-endpoint): sent to the collector; dropped, because their queue was full; failed, because the collector did not take them",
+		values: func(m *moment, emit func(float64, ...string)) {
+			if m.Spans == nil {
+				return
+			}
+			sent, dropped, failed := m.Spans()
+			emit(float64(sent), "sent")
+			emit(float64(dropped), "dropped")
+			emit(float64(failed), "failed")
+		}},
 	{name: "holdfast_store_notifications_total", kind: counter, help: "notifications of changed keys given to connections", azure: "aio_broker_state_store_notifications_sent", values: one(func(m *moment) int64 { return m.Service.Stats().Notices.Load() })},
 	{name: "holdfast_store_watches", kind: gauge, help: "keys that connections watch", values: one(func(m *moment) int64 { return m.store.Watches })},
 	{name: "holdfast_store_scans", kind: gauge, help: "SCANs that read at the moment", values: one(func(m *moment) int64 { return m.store.Scans })},

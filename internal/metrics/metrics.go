@@ -46,6 +46,9 @@ type Sources struct {
 	Handshakes  func() (under, ended int64)
 	TurnedAway  func() int64 // connections closed for lack of descriptors
 	Cluster     *Cluster     // the node of a cluster that the server runs on; nil: it is by itself
+	// Spans says how many spans the collector has taken, how many found no room in their queue,
+	// and how many the collector has not taken; nil: there are none.
+	Spans func() (sent, dropped, failed int64)
 }
 
 // moment is what is read once for an answer.

@@ -159,6 +159,9 @@ func (s *Server) sources() metrics.Sources {
 			return s.descriptors.bounds.TurnedAway()
 		},
 	}
+	if s.spans != nil {
+		sources.Spans = s.spans.Counts
+	}
 	if r := s.config.Replicated; r != nil {
 		sources.Cluster = r.Cluster
 	}

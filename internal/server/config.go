@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 )
 
 // Config says what a server is. Zero fields mean their default.
@@ -39,6 +40,8 @@ type Config struct {
 	ClientEvents int // events of clients on $SYS that are published in a second at most (package broker/events); 0: none
 
 	Admin string // HOST:PORT for health and metrics over HTTP, beyond loopback over HTTPS (package admin); empty: none
+
+	Spans spans.Options // of requests to the store, for a collector of OpenTelemetry; Version, Node and Logger are the server's
 
 	Wire   string        // "sdk" (default) or "documented" (protocol, section 6)
 	NodeID string        // of the store, in versions; default "StateStore"
@@ -113,6 +116,9 @@ func (c *Config) Check() error {
 	}
 	if c.MaxMemory != 0 && c.MaxMemory < memory.MinMaximum {
 		return fmt.Errorf("%d bytes of memory are not enough for the server: give it at least %d MiB", c.MaxMemory, memory.MinMaximum>>20)
+	}
+	if err := c.Spans.Check(); err != nil {
+		return err
 	}
 	_, err := c.login()
 	return err

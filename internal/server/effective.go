@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -30,6 +31,8 @@ func (c Config) WithDefaults() Config {
 	c.Cluster.Election = cmp.Or(c.Cluster.Election, node.DefaultElection)
 	c.Cluster.LogKeep = cmp.Or(c.Cluster.LogKeep, node.DefaultLogKeep)
 	c.Cluster.RelayMemory = cmp.Or(c.Cluster.RelayMemory, relay.DefaultMaxBuffered)
+	c.Spans.Queue = cmp.Or(c.Spans.Queue, spans.DefaultQueue)
+	c.Spans.Keys = cmp.Or(c.Spans.Keys, spans.HashedKey)
 	c.MaxKeySize = cmp.Or(c.MaxKeySize, protocol.DefaultMaxKey)
 	c.MaxKeys = cmp.Or(c.MaxKeys, engine.DefaultMaxKeys)
 	c.MaxStoreBytes = cmp.Or(c.MaxStoreBytes, engine.DefaultMaxBytes)

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 
@@ -61,6 +62,7 @@ type Server struct {
 	phase      atomic.Pointer[string]       // what the server does besides serving clients; empty: it serves them
 	metrics    atomic.Pointer[http.Handler] // nil: there are none yet
 	tracer     trace.Tracer
+	spans      *spans.Exporter             // nil: there are none
 	api        atomic.Pointer[httpapi.API] // nil: there is none, or not yet
 	serving    sync.WaitGroup
 	stop       chan struct{}
@@ -157,7 +159,10 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	}
 	s.setPhase("sessions are being read")
 	s.engine.FollowClock() // which may have been set while it was waited for
-	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Tracer: &s.tracer, Await: s.journal.Await})
+	if err := s.openSpans(); err != nil {
+		return err
+	}
+	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Tracer: &s.tracer, Spans: s.spans, Await: s.journal.Await})
 	s.broker, err = broker.New(broker.Options{
 		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: alsoInside(cfg.Auth), Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(), Events: cfg.ClientEvents,
@@ -331,6 +336,7 @@ func (s *Server) close(ctx context.Context) error {
 		l.Close()
 	}
 	errs = append(errs, s.closeControl(ctx), s.closeAdmin(ctx))
+	s.closeSpans(ctx)
 	s.serving.Wait()
 	if s.engine != nil {
 		s.engine.Close()

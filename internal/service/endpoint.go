@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
 
@@ -23,8 +24,9 @@ type endpoint struct {
 	session engine.Session
 	turn    *broker.Turn // of the SCAN under way
 
-	commands uint8     // executed; the reader's, as began
-	began    time.Time // the command at hand; zero: its time is not taken
+	commands uint8       // executed; the reader's, as began
+	began    time.Time   // the command at hand; zero: its time is not taken
+	span     *spans.Span // of the command at hand; nil: it has none
 }
 
 // Close implements broker.Endpoint.
@@ -96,6 +98,9 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	if p.Props.HasMessageExpiry {
 		q.expiresAt = ep.conn.Now() + int64(p.Props.MessageExpiry)*1000
 	}
+	if ep.sv.spans != nil {
+		ep.span = ep.beginSpan(p)
+	}
 	call := callOf(t)
 	cmd := &call.Command
 	ep.conn.BeginDecoding()
@@ -116,6 +121,7 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 		return
 	}
 	if !cmd.Verb.Writes() && ep.conn.Gone() {
+		ep.span = nil
 		return // the answer would be all that comes of it
 	}
 	cmd.Denied = !ep.permitted(cmd)
@@ -126,6 +132,9 @@ func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
 	}
 	wait := ep.session.Do(call)
 	reply := call.Reply()
+	if ep.span != nil {
+		ep.span.Describe(cmd.Verb.String(), ep.conn.Client, keyOf(cmd))
+	}
 	if traces := ep.sv.tracer.Commands(); traces != nil {
 		ep.traced(traces, cmd, reply)
 	}
@@ -141,6 +150,9 @@ func (ep *endpoint) count(t *broker.Turn, verb statestore.Verb, reply *statestor
 	if !ep.began.IsZero() {
 		sv.samples.take(ep.began, sv.stats.Latency[verb], batch, sv.await)
 		ep.began = time.Time{}
+	}
+	if ep.span != nil {
+		ep.endSpan(verb, reply, batch)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 	"github.com/holdfast-mqtt/holdfast/internal/trace"
 )
 
@@ -24,7 +25,8 @@ type Options struct {
 	MaxTxn int                // operations of a TXN; 0: protocol.DefaultMaxTxnOperations
 	May    access.Permissions // nil: every client may read and write every key
 	Logger *slog.Logger
-	Tracer *trace.Tracer // nil: nothing is ever traced
+	Tracer *trace.Tracer   // nil: nothing is ever traced
+	Spans  *spans.Exporter // nil: requests have no spans
 	// Await is journal.Journal's, for the times of writes; nil: they are not taken.
 	Await func(journal.Seq, journal.Waiter) bool
 }
@@ -38,7 +40,8 @@ type Service struct {
 	maxTxn int
 	may    access.Permissions // nil: every client may read and write every key
 	log    *slog.Logger
-	tracer *trace.Tracer // nil: nothing is ever traced
+	tracer *trace.Tracer   // nil: nothing is ever traced
+	spans  *spans.Exporter // nil: requests have no spans
 	stats  Stats
 
 	await   func(journal.Seq, journal.Waiter) bool // nil: times of writes are not taken
@@ -57,7 +60,7 @@ func Protected() []string { return []string{protocol.NotifyPrefix} }
 
 // New makes a Service.
 func New(o Options) *Service {
-	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), maxTxn: cmp.Or(o.MaxTxn, protocol.DefaultMaxTxnOperations), may: o.May, log: o.Logger, tracer: o.Tracer, await: o.Await}
+	sv := &Service{engine: o.Engine, wire: o.Wire, maxKey: cmp.Or(o.MaxKey, protocol.DefaultMaxKey), maxTxn: cmp.Or(o.MaxTxn, protocol.DefaultMaxTxnOperations), may: o.May, log: o.Logger, tracer: o.Tracer, spans: o.Spans, await: o.Await}
 	sv.samples.init()
 	for v := range sv.stats.Latency[1:] {
 		sv.stats.Latency[v+1] = histogram.New(1000)

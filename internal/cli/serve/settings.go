@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	replica "github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/spans"
 )
 
 // settings are what the flags of serve set, and where they have it from.
@@ -79,6 +80,11 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
 	f.StringVar(&cfg.Admin, "admin", "", "`HOST:PORT` for /healthz, /readyz, /metrics (Prometheus), the HTTP API and profiles over HTTP; beyond loopback over HTTPS with --tls-cert, and for administrators: principals with the quota reserve (default none)")
 	f.IntVar(&cfg.ClientEvents, "client-events", 0, "events of clients (connected, disconnected, refused, taken over) that are published in a second at most, on $SYS/brokers/holdfast/clients/ID/EVENT; who may read $SYS learns names and addresses of clients (default 0: none)")
+	o := &cfg.Spans
+	f.StringVar(&o.Endpoint, "otlp-endpoint", "", "`URL` of a collector of OpenTelemetry, such as http://127.0.0.1:4318, that gets a span for each request to the store whose user property traceparent says that it is sampled, by OTLP over HTTP (default none)")
+	f.Float64Var(&o.Ratio, "otlp-sample", 0, "`RATIO`, 0 to 1, of the requests without traceparent that have a span (default 0)")
+	f.IntVar(&o.Queue, "otlp-queue", 0, "spans that wait for the collector; more are dropped and counted (default 2048)")
+	f.Var(flags.Word(&o.Keys, spans.HashedKey, spans.PlainKey, spans.NoKey), "otlp-keys", "what a span says of the key: hash (of its SHA-256), plain or none (default hash)")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
 	f.Var(durabilityValue{&cfg.Durability}, "durability", "when a write is acknowledged: sync (after its fsync), interval=MS (when applied; fsync at that interval) or none (when applied)")
 	f.Var(flags.Bytes(&cfg.DiskReserve), "disk-reserve", "free space on the disk below which new data is refused (default the smaller of 256MiB and 5% of it)")
@@ -191,6 +197,7 @@ var serveSpans = map[string]flags.Span{
 	"cluster-election-timeout": flags.Between(int64(100*time.Millisecond), int64(time.Minute)),
 	"cluster-log-keep":         flags.Between(1<<20, math.MaxInt64),
 	"cluster-relay-memory":     flags.Between(64<<10, math.MaxInt64),
+	"otlp-queue":               flags.Between(1, spans.MaxQueue),
 	"log-burst":                flags.Between(0, math.MaxInt64),
 }
 
