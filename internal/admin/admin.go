@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -171,7 +170,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", s.guard(!s.loopback, without(func(w http.ResponseWriter, r *http.Request) { s.part.Load().Metrics.ServeHTTP(w, r) })))
-	mux.Handle("GET /debug/pprof/", s.guard(true, without(profile)))
+	mux.Handle("GET "+profilesPath, s.guard(true, without(profile)))
 	mux.Handle(apiPrefix, s.guard(true, s.serveAPI))
 	return s.sameOrigin(mux)
 }
@@ -188,22 +187,6 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, by *access.Ide
 		return
 	}
 	http.NotFound(w, r)
-}
-
-// profile serves the profiles that change nothing, by their names.
-func profile(w http.ResponseWriter, r *http.Request) {
-	switch name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/"); name {
-	case "profile":
-		pprof.Profile(w, r)
-	case "trace":
-		pprof.Trace(w, r)
-	case "":
-		pprof.Index(w, r)
-	case "heap", "allocs", "goroutine", "threadcreate", "block", "mutex":
-		pprof.Handler(name).ServeHTTP(w, r)
-	default:
-		http.NotFound(w, r)
-	}
 }
 
 // ready says whether the server serves clients, and to those that may know why not.
