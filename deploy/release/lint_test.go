@@ -19,6 +19,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
@@ -146,35 +147,103 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// manifests are the objects of deploy/kubernetes.
+// Each node of the compose file is one of the cluster's, has the health check of the image and
+// is reached on loopback only; the program accepts its settings, and makes the certificates.
+func TestComposeCluster(t *testing.T) {
+	t.Parallel()
+	options, err := cli.NewProjectOptions([]string{filepath.Join(checkout, "deploy", "compose-cluster.yaml")}, cli.WithConsistency(true), cli.WithInterpolation(true), cli.WithProfiles([]string{"certificates"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := cli.ProjectFromOptions(context.Background(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, names := readDockerfile(t), []string{"a", "b", "c"}
+	authority, err := project.GetService("authority")
+	if err != nil || len(authority.Volumes) != 1 || !slices.Contains(i.volumes, authority.Volumes[0].Target) {
+		t.Fatalf("the authority writes to %+v, which is no volume of the image, so its user cannot (%v)", authority.Volumes, err)
+	}
+	dir := t.TempDir()
+	in := func(path string) string { return strings.Replace(path, authority.Volumes[0].Target, dir, 1) }
+	run := func(environment []string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(testserver.Binary(), args...)
+		cmd.Env = append(os.Environ(), environment...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	run(nil, authority.Command[0], in(authority.Command[1]))
+	for _, name := range names {
+		s, err := project.GetService(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := []string(s.HealthCheck.Test); !slices.Equal(got, i.health) {
+			t.Errorf("%s: its health check is %q, that of the image %q", name, got, i.health)
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" || !slices.Contains(i.exposures, strconv.Itoa(int(p.Target))) {
+				t.Errorf("%s: port %d is published on %q", name, p.Target, p.HostIP)
+			}
+		}
+		run(nil, "cert", "node", name, "--ca", in("/data/nodes"), "--out", in("/data/"+name))
+		environment := []string{"HOLDFAST_LISTEN=0.0.0.0:1883"}
+		for key, value := range s.Environment {
+			environment = append(environment, key+"="+strings.ReplaceAll(*value, "/certs/", dir+"/"))
+		}
+		for _, key := range []string{"HOLDFAST_CLUSTER_CERT", "HOLDFAST_CLUSTER_KEY", "HOLDFAST_CLUSTER_CA"} {
+			file := strings.Replace(*s.Environment[key], "/certs/", dir+"/", 1)
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %s: %v", name, key, err)
+			}
+		}
+		if s.Hostname != name || !strings.Contains(*s.Environment["HOLDFAST_CLUSTER_PEERS"], name+"="+name+":") {
+			t.Errorf("%s: its host is %q, and the peers are %s", name, s.Hostname, *s.Environment["HOLDFAST_CLUSTER_PEERS"])
+		}
+		run(environment, "config")
+	}
+}
+
+// manifests are the objects of a file of deploy/kubernetes.
 type manifests struct {
 	config  corev1.ConfigMap
 	service corev1.Service
 	set     appsv1.StatefulSet
+	nodes   corev1.Service // by which the nodes of a cluster reach each other
+	budget  policyv1.PodDisruptionBudget
 }
 
 // readManifests decodes them strictly: a field that Kubernetes does not know is an error.
-func readManifests(t *testing.T) (m manifests) {
+func readManifests(t *testing.T, file string) (m manifests) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(checkout, "deploy", "kubernetes", "holdfast.yaml"))
+	text, err := os.ReadFile(filepath.Join(checkout, "deploy", "kubernetes", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	into := map[string]any{"ConfigMap": &m.config, "Service": &m.service, "StatefulSet": &m.set}
+	into := map[string]any{"ConfigMap holdfast": &m.config, "Service holdfast": &m.service, "StatefulSet holdfast": &m.set}
+	if file == clusterManifests {
+		into["Service holdfast-nodes"], into["PodDisruptionBudget holdfast"] = &m.nodes, &m.budget
+	}
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var kind struct {
-			Kind string `json:"kind"`
+			Kind     string `json:"kind"`
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
 		}
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
 			t.Fatal(err)
 		}
-		object, known := into[kind.Kind]
+		name := kind.Kind + " " + kind.Metadata.Name
+		object, known := into[name]
 		if !known {
-			t.Fatalf("there is a second %q, or the test does not know it", kind.Kind)
+			t.Fatalf("there is a second %q, or the test does not know it", name)
 		}
-		delete(into, kind.Kind)
+		delete(into, name)
 		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
-			t.Errorf("%s: %v", kind.Kind, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if len(into) > 0 {
@@ -186,7 +255,64 @@ func readManifests(t *testing.T) (m manifests) {
 // The parts of the manifests fit one another and the image.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
-	m := readManifests(t)
+	for _, file := range []string{oneServer, clusterManifests} {
+		t.Run(file, func(t *testing.T) { fitsTogether(t, readManifests(t, file)) })
+	}
+	one, three := readManifests(t, oneServer), readManifests(t, clusterManifests)
+	if one.set.Spec.ServiceName != one.service.Name || *one.set.Spec.Replicas != 1 {
+		t.Errorf("service %q, %d replicas", one.set.Spec.ServiceName, *one.set.Spec.Replicas)
+	}
+	set, pod := three.set.Spec, three.set.Spec.Template
+	if set.ServiceName != three.nodes.Name || three.nodes.Spec.ClusterIP != corev1.ClusterIPNone || !three.nodes.Spec.PublishNotReadyAddresses {
+		t.Errorf("the nodes reach each other by %q, which is not headless or lacks nodes that are not ready", set.ServiceName)
+	}
+	if set.PodManagementPolicy != appsv1.ParallelPodManagement {
+		t.Error("the first start needs all nodes, and they are not started at the same time")
+	}
+	if *set.Replicas != 3 || three.budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("%d nodes, of which %v may be away: the others are no quorum", *set.Replicas, three.budget.Spec.MaxUnavailable)
+	}
+	for _, selector := range []map[string]string{three.budget.Spec.Selector.MatchLabels, three.nodes.Spec.Selector, pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels} {
+		for name, value := range selector {
+			if pod.Labels[name] != value {
+				t.Errorf("%s=%s is selected, the pods have %q", name, value, pod.Labels[name])
+			}
+		}
+	}
+	c := pod.Spec.Containers[0]
+	if hook := c.Lifecycle.PreStop.Exec.Command; !slices.Equal(hook, []string{"/holdfast", "cluster", "transfer", "--if-leader", "--data", "/data"}) {
+		t.Errorf("before a node is stopped, %q runs", hook)
+	}
+	for i := range 3 {
+		name := three.set.Name + "-" + strconv.Itoa(i)
+		if peer := name + "=" + name + "." + three.nodes.Name + ":" + strconv.Itoa(int(three.nodes.Spec.Ports[0].Port)); !strings.Contains(three.config.Data["holdfast.yaml"], peer) {
+			t.Errorf("the configuration has no peer %s", peer)
+		}
+	}
+	if node := c.Env[0]; node.Name != "HOLDFAST_NODE" || node.ValueFrom.FieldRef.FieldPath != "metadata.name" {
+		t.Errorf("the name of a node is that of %+v", node)
+	}
+	dir := t.TempDir()
+	for name, text := range three.config.Data {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := exec.Command(testserver.Binary(), "config", "--config", filepath.Join(dir, "holdfast.yaml"))
+	config.Env = append(os.Environ(), "HOLDFAST_NODE=holdfast-1")
+	if out, err := config.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%.1000s", err, out)
+	}
+}
+
+// The manifests of one server, and those of a cluster.
+const (
+	oneServer        = "holdfast.yaml"
+	clusterManifests = "cluster.yaml"
+)
+
+// fitsTogether looks whether what is named in manifests is there.
+func fitsTogether(t *testing.T, m manifests) {
 	pod := m.set.Spec.Template
 	for name, value := range m.set.Spec.Selector.MatchLabels {
 		if pod.Labels[name] != value {
@@ -197,9 +323,6 @@ func TestKubernetes(t *testing.T) {
 		if pod.Labels[name] != value {
 			t.Errorf("the Service selects %s=%s, the pods have %q", name, value, pod.Labels[name])
 		}
-	}
-	if m.set.Spec.ServiceName != m.service.Name || *m.set.Spec.Replicas != 1 {
-		t.Errorf("service %q, %d replicas", m.set.Spec.ServiceName, *m.set.Spec.Replicas)
 	}
 	c := pod.Spec.Containers[0]
 	ports := map[string]bool{}

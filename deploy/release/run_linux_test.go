@@ -74,7 +74,7 @@ func testImage(t *testing.T, program string) {
 // secret's, and answers their probes.
 func TestKubernetesConfiguration(t *testing.T) {
 	t.Parallel()
-	m := readManifests(t)
+	m := readManifests(t, oneServer)
 	dir := t.TempDir()
 	site := filepath.Join(dir, "site")
 	if out, err := exec.Command(testserver.Binary(), "init", site).CombinedOutput(); err != nil {

@@ -116,7 +116,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	streams[clients.Magic] = n.clients.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
-		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, Streams: streams, Logger: n.log,
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Logger: n.log,
 	}
 	for _, p := range peers {
 		options.Peers = append(options.Peers, node.Peer{Name: p.Name, Address: p.Address})

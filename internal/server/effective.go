@@ -30,6 +30,7 @@ func (c Config) WithDefaults() Config {
 	c.Cluster.Reads = cmp.Or(c.Cluster.Reads, settings.Lease)
 	c.Cluster.Election = cmp.Or(c.Cluster.Election, node.DefaultElection)
 	c.Cluster.LogKeep = cmp.Or(c.Cluster.LogKeep, node.DefaultLogKeep)
+	c.Cluster.SnapshotRate = cmp.Or(c.Cluster.SnapshotRate, node.DefaultSnapshotRate)
 	c.Cluster.RelayMemory = cmp.Or(c.Cluster.RelayMemory, relay.DefaultMaxBuffered)
 	c.Spans.Queue = cmp.Or(c.Spans.Queue, spans.DefaultQueue)
 	c.Spans.Keys = cmp.Or(c.Spans.Keys, spans.HashedKey)

@@ -78,7 +78,7 @@ error), 2 no node can be reached.`,
 }
 
 func newTransferCommand() *cobra.Command {
-	data := server.Default().DataDir
+	data, ifLeader := server.Default().DataDir, false
 	cmd := &cobra.Command{
 		Use:   "transfer [NODE]",
 		Short: "Give the leadership to another node",
@@ -92,9 +92,16 @@ the new leader at whichever node they connect to.`,
 			if len(args) > 0 {
 				to = args[0]
 			}
+			if ifLeader {
+				status, err := control.Status(cmd.Context(), data)
+				if err != nil || status.Leader != status.Node {
+					return err
+				}
+			}
 			return control.Transfer(cmd.Context(), data, to)
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", data, "`DIR` with the data of a running node")
+	cmd.Flags().BoolVar(&ifLeader, "if-leader", false, "do nothing if the node of --data does not lead: for a hook that runs before it is stopped")
 	return cmd
 }

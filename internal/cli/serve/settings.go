@@ -114,6 +114,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Word(&c.Reads, replica.Lease, replica.Quorum), "cluster-reads", "how the leader knows that it may answer from memory: lease (clocks run nearly at the same rate) or quorum (each read asks a quorum) (default lease)")
 	f.DurationVar(&c.Election, "cluster-election-timeout", 0, "after how long without a leader the nodes elect another one (default 1s)")
 	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps on disk for others that are behind (default 256MiB)")
+	f.Var(flags.Bytes(&c.SnapshotRate), "cluster-snapshot-rate", "bytes per second that the leader sends at most to a node that lacks all data: the rest is for its clients (default 64MiB)")
 	f.Var(flags.Bytes(&c.RelayMemory), "cluster-relay-memory", "bytes of buffers for what this node passes on to the leader and its clients, or the leader, have not read yet; connections beyond have 1 KiB for each direction (default 64MiB)")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
@@ -196,6 +197,7 @@ var serveSpans = map[string]flags.Span{
 	"sys-interval":             flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
 	"cluster-election-timeout": flags.Between(int64(100*time.Millisecond), int64(time.Minute)),
 	"cluster-log-keep":         flags.Between(1<<20, math.MaxInt64),
+	"cluster-snapshot-rate":    flags.Between(64<<10, math.MaxInt64),
 	"cluster-relay-memory":     flags.Between(64<<10, math.MaxInt64),
 	"otlp-queue":               flags.Between(1, spans.MaxQueue),
 	"log-burst":                flags.Between(0, math.MaxInt64),

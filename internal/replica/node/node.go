@@ -41,8 +41,10 @@ const (
 	MinElection     = 50 * time.Millisecond // only tests go so low
 	MaxElection     = time.Minute
 	DefaultLogKeep  = 256 << 20
-	MinLogKeep      = 1 << 20
-	maxLogKeep      = 1 << 60
+	// DefaultSnapshotRate is in bytes per second.
+	DefaultSnapshotRate = 64 << 20
+	MinLogKeep          = 1 << 20
+	maxLogKeep          = 1 << 60
 	// MaxPeers bounds the nodes of a cluster.
 	MaxPeers = 9
 )
@@ -70,6 +72,9 @@ type Options struct {
 	// lacks entries which the leader has dropped gets a snapshot, during which the leader keeps
 	// up to four times as much. 0: DefaultLogKeep.
 	LogKeep int64
+	// SnapshotRate is how many bytes of a snapshot the leader sends in a second at most; 0:
+	// DefaultSnapshotRate.
+	SnapshotRate int64
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
 	Streams map[string]func(net.Conn)
@@ -178,6 +183,7 @@ func (o *Options) check() error {
 		}
 	}
 	o.Election = cmp.Or(o.Election, DefaultElection)
+	o.SnapshotRate = cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
 	o.LogKeep = min(cmp.Or(o.LogKeep, DefaultLogKeep), maxLogKeep)
 	switch {
 	case o.Election < MinElection || o.Election > MaxElection:

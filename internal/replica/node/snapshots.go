@@ -177,6 +177,7 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message, checkpoint func(st
 			h.Message, err = proto.Marshal(m)
 			return dir, h, err
 		},
+		Rate: n.o.SnapshotRate,
 		Sent: func(bytes int64) { n.snapshots.sentBytes.Add(bytes) },
 	})
 	return at, err

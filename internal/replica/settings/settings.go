@@ -38,6 +38,9 @@ type Settings struct {
 	// LogKeep is how many bytes of its log the node keeps for others that are behind; 0: the
 	// node's default.
 	LogKeep int64
+	// SnapshotRate bounds the bytes per second that the leader sends to a node that lacks all
+	// data; 0: the node's default.
+	SnapshotRate int64
 	// RelayMemory bounds, in bytes, the large buffers of clients that the node passes on to the
 	// leader; 0: the relay's default.
 	RelayMemory int64

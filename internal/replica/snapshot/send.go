@@ -27,6 +27,9 @@ type Sending struct {
 	// Make makes a copy of the database in a directory, and returns it with its header, whose
 	// files Send sets. It is called when the other node is ready. Send does not remove it.
 	Make func() (dir string, h Header, err error)
+	// Rate bounds the bytes of files that are read and sent in a second, so that sending leaves
+	// the leader's processors, disk and network to its clients; 0: there is no bound.
+	Rate int64
 	// Sent is called with the bytes that were sent since it was last called.
 	Sent func(bytes int64)
 }
@@ -40,14 +43,14 @@ func Send(ctx context.Context, conn net.Conn, s Sending) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	err := s.send(newLink(conn, s.Patience))
+	err := s.send(ctx, newLink(conn, s.Patience))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
 }
 
-func (s *Sending) send(l *link) error {
+func (s *Sending) send(ctx context.Context, l *link) error {
 	if err := l.writeJSON(kindOffer, s.Offer); err != nil {
 		return err
 	}
@@ -68,9 +71,9 @@ func (s *Sending) send(l *link) error {
 	if err != nil {
 		return err
 	}
-	chunk := make([]byte, chunkBytes)
+	chunk, pace := make([]byte, chunkBytes), pacer{ctx: ctx, rate: s.Rate}
 	for _, f := range h.Files {
-		if err := s.sendFile(l, dir, f, a.Have, chunk); err != nil {
+		if err := s.sendFile(l, &pace, dir, f, a.Have, chunk); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -79,7 +82,7 @@ func (s *Sending) send(l *link) error {
 }
 
 // sendFile sends a file, or that the receiver is to keep the one that it has.
-func (s *Sending) sendFile(l *link, dir string, file File, have []File, chunk []byte) error {
+func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []File, chunk []byte) error {
 	if i := slices.IndexFunc(have, func(h File) bool { return h.Name == file.Name && h.Size == file.Size }); i >= 0 {
 		sum, err := sumFile(s.FS, s.FS.PathJoin(dir, file.Name))
 		if err != nil {
@@ -105,11 +108,40 @@ func (s *Sending) sendFile(l *link, dir string, file File, have []File, chunk []
 			return err
 		}
 		rest -= int64(len(b))
+		if err := pace.sent(int64(len(b))); err != nil {
+			return err
+		}
 		if s.Sent != nil {
 			s.Sent(int64(len(b)))
 		}
 	}
 	return l.write(kindEnd, h.Sum(nil))
+}
+
+// pacer waits so that no more than rate bytes are sent in a second.
+type pacer struct {
+	ctx  context.Context
+	rate int64     // 0: it does not wait
+	due  time.Time // when the next bytes may be sent; zero: nothing was sent yet
+}
+
+// sent waits until bytes more may be sent, after so many were. It fails with the context's error.
+func (p *pacer) sent(bytes int64) error {
+	if p.rate <= 0 {
+		return nil
+	}
+	if now := time.Now(); p.due.Before(now) { // a receiver that was slow is not sent more for it later
+		p.due = now
+	}
+	p.due = p.due.Add(time.Duration(float64(bytes) / float64(p.rate) * float64(time.Second)))
+	wait := time.NewTimer(time.Until(p.due))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
 }
 
 // listFiles lists the database in a directory.
