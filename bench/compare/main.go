@@ -37,6 +37,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/bystanders"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/cluster"
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/goals"
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/greedy"
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/idle"
@@ -71,6 +72,9 @@ func parts(flood string) []part {
 		{"retained", retained.Measure},
 		{"keys", requests.ManyKeys},
 		{"processors", processors.Measure},
+		{"cluster", cluster.Measure},
+		{"links", cluster.Links},
+		{"snapshot", cluster.Snapshot},
 	}
 }
 

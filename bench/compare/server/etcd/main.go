@@ -1,4 +1,4 @@
-// Command etcd is a single etcd member in a process of its own, with its
+// Command etcd is an etcd member in a process of its own, alone or one of several, with its
 // defaults: each write is in the log on disk, fsynced, before it is answered.
 package main
 
@@ -18,11 +18,22 @@ import (
 
 func main() {
 	dir := flag.String("data", "", "`DIR` for the data")
+	name := flag.String("name", "default", "`NAME` of the member")
+	peer := flag.String("peer", "", "`URL` for the other members; empty: it is alone")
+	cluster := flag.String("cluster", "", "`NAME=URL,...` of all members")
 	flag.Parse()
 	free := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel = *dir, "error"
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = free, free
+	if *peer != "" {
+		u, err := url.Parse(*peer)
+		if err != nil {
+			log.Fatal(err)
+		}
+		cfg.Name, cfg.InitialCluster = *name, *cluster
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*u}, []url.URL{*u}
+	}
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		log.Fatal(err)

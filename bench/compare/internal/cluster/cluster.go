@@ -1,0 +1,245 @@
+// Package cluster compares three nodes of a cluster with one server and with three members of
+// etcd, all on the same machine: what a request costs the leader, a follower and the client, how
+// long there is no leader, what multiplexing connections would gain, and what a snapshot costs.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/client"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/latency"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/load"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/process"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/report"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/servers"
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/work"
+)
+
+// FollowerShare is the processor time of a follower for each million requests, by the leader's.
+const FollowerShare = "processor time of a follower for each second of the leader"
+
+// Measure compares requests, and then how long changes of the leader take.
+func Measure(ctx context.Context, run *work.Run) error {
+	one := run.Lab.Start(ctx, servers.Holdfast)
+	if one == nil {
+		return nil // the reason is in the report
+	}
+	defer one.Stop()
+	c, err := run.Lab.StartCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	etcd, err := run.Lab.StartEtcds(ctx)
+	if err != nil {
+		run.Lab.Skipped[servers.ThreeMembers] = err.Error()
+		log.Printf("skipping %s: %v", servers.ThreeMembers, err)
+	} else {
+		defer etcd.Procs.Stop()
+	}
+	if err := requests(ctx, run, one, c, etcd); err != nil {
+		return err
+	}
+	return changes(ctx, run, c)
+}
+
+var shapes = []load.Shape{load.ShapeOf(1, 1, 64), load.ShapeOf(50, 1, 64), load.ShapeOf(200, 1, 64), load.ShapeOf(50, 16, 64)}
+
+func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster, etcd *servers.Target) error {
+	keys := load.KeyNames(load.KeyCount)
+	for _, s := range shapes {
+		for range run.Report.Rounds {
+			for _, verb := range []string{"SET", "GET"} {
+				leader, err := c.Leader(ctx)
+				if err != nil {
+					return err
+				}
+				others := c.Others(leader)
+				name := fmt.Sprint(verb, " ", s)
+				round := func(t *servers.Target) {
+					f, err := load.Round(t, verb, s, keys, run.RoundTime)
+					run.Report.Add(name, t.Name, f, err)
+				}
+				round(one)
+				followers := process.Group{others[0].Process, others[1].Process}
+				before, of := followers.CPU(), process.Group{leader.Process}.CPU()
+				round(servers.Through(servers.ThreeNodes, leader, leader.Process))
+				spent := process.Group([]*process.Process{leader.Process}).CPU() - of
+				if verb == "SET" && spent > 0 {
+					run.Report.Measure(name, servers.ThreeNodes, FollowerShare, float64(followers.CPU()-before)/2/float64(spent), "s")
+				}
+				if verb == "GET" {
+					round(servers.Through(servers.ByFollower, others[0], leader.Process))
+				}
+				if etcd != nil && s.Connections*s.Inflight < 1000 {
+					round(etcd)
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// gap is how long after begun a SET through a node is acknowledged that was sent after then.
+func gap(ctx context.Context, n *servers.Node, begun time.Time) (time.Duration, error) {
+	script := client.Script{Verb: "SET", Keys: []string{load.KeyName(0)}, Value: "v", Window: 1}
+	for ctx.Err() == nil && time.Since(begun) < time.Minute {
+		c, err := client.DialStore(n.Addr, "after-the-change", &script)
+		if err == nil {
+			var h latency.Histogram
+			err = c.Exchange(&h)
+			c.Close()
+		}
+		if err == nil {
+			return time.Since(begun), nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return 0, fmt.Errorf("no write is acknowledged a minute after the leader has gone: %w", ctx.Err())
+}
+
+// changes measures how long a change of the leader takes.
+func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
+	failover := func(what string) error {
+		var took []float64
+		for range run.Report.Rounds {
+			leader, err := c.Leader(ctx)
+			if err != nil {
+				return err
+			}
+			leader.Kill()
+			d, err := gap(ctx, c.Others(leader)[0], time.Now())
+			if err != nil {
+				return err
+			}
+			took = append(took, d.Seconds())
+			if err := c.Run(ctx, leader); err != nil {
+				return err
+			}
+		}
+		run.Report.Measure("leader killed", servers.ThreeNodes, what, report.Median(took), "s")
+		return nil
+	}
+	if err := failover("until a write is acknowledged, few keys"); err != nil {
+		return err
+	}
+	var took []float64
+	for range run.Report.Rounds {
+		leader, err := c.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		to := c.Others(leader)[0]
+		begun := time.Now()
+		if err := c.Transfer(ctx, to); err != nil {
+			return err
+		}
+		d, err := gap(ctx, to, begun)
+		if err != nil {
+			return err
+		}
+		took = append(took, d.Seconds())
+	}
+	run.Report.Measure("leadership transferred", servers.ThreeNodes, "until a write is acknowledged, few keys", report.Median(took), "s")
+	count := 1_000_000
+	if run.Quick {
+		count = 20_000
+	}
+	leader, err := c.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := load.Preload(servers.Through(servers.ThreeNodes, leader, leader.Process), load.KeyNames(count), strings.Repeat("v", 64), 50, 16); err != nil {
+		return err
+	}
+	return failover(fmt.Sprintf("until a write is acknowledged, %d keys", count))
+}
+
+// Links measures what the leader would save if a program in front of it passed the requests of
+// many connections on over few: at first each connection has one request under way, and then as
+// many requests are under way on few connections.
+func Links(ctx context.Context, run *work.Run) error {
+	t := run.Lab.Start(ctx, servers.Holdfast)
+	if t == nil {
+		return nil
+	}
+	defer t.Stop()
+	count := 8000
+	if run.Quick {
+		count = 400
+	}
+	keys := load.KeyNames(count)
+	if err := load.Preload(t, keys, strings.Repeat("v", 64), 50, 16); err != nil {
+		return err
+	}
+	for _, verb := range []string{"GET", "SET"} {
+		for range run.Report.Rounds {
+			for _, connections := range []int{count, 80, 8} {
+				s := load.ShapeOf(connections, min(count/connections, 100), 64)
+				f, err := load.Round(t, verb, s, keys, 5*run.RoundTime)
+				run.Report.Add(fmt.Sprint(verb, " ", s), t.Name, f, err)
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Snapshot measures what sending all data to a node costs the leader.
+func Snapshot(ctx context.Context, run *work.Run) error {
+	c, err := run.Lab.StartCluster(ctx, "--cluster-log-keep", "1MiB")
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	leader, err := c.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	t, keys := servers.Through(servers.ThreeNodes, leader, leader.Process), load.KeyNames(400_000)
+	if run.Quick {
+		keys = keys[:20_000]
+	}
+	if err := load.Preload(t, keys[:len(keys)/2], strings.Repeat("v", 1024), 50, 16); err != nil {
+		return err
+	}
+	away := c.Others(leader)[0]
+	away.Kill()
+	if err := load.Preload(t, keys[len(keys)/2:], strings.Repeat("v", 1024), 50, 16); err != nil {
+		return err
+	}
+	s := load.ShapeOf(50, 1, 64)
+	name := fmt.Sprint("SET ", s)
+	for range run.Report.Rounds {
+		f, err := load.Round(t, "SET", s, keys[:load.KeyCount], run.RoundTime)
+		run.Report.Add(name, t.Name+", one away", f, err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- c.Run(ctx, away) }()
+	for end, sending := time.Now().Add(time.Minute), false; ; {
+		f, err := load.Round(t, "SET", s, keys[:load.KeyCount], run.RoundTime)
+		role, asked := c.Role(ctx, leader, away)
+		if asked != nil {
+			return asked
+		}
+		switch {
+		case strings.HasPrefix(role, "receiving"):
+			sending = true
+			run.Report.Add(name, t.Name+", while one receives all data", f, err)
+		case sending && role == "follower" || time.Now().After(end): // it had all data before the first round ended
+			return <-started
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package servers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/process"
+)
+
+// The names of what is measured of a cluster.
+const (
+	ThreeNodes   = "Holdfast, 3 nodes"
+	ByFollower   = "Holdfast, 3 nodes, by a follower"
+	ThreeMembers = "etcd, 3 members"
+)
+
+// patience is how long a cluster may take to get a leader.
+const patience = 30 * time.Second
+
+// Node is one node of a cluster.
+type Node struct {
+	Name, Addr, Dir string
+	Process         *process.Process
+	arguments       []string
+}
+
+// Cluster is three nodes of Holdfast on this machine.
+type Cluster struct {
+	binary string
+	dir    string
+	Nodes  []*Node
+}
+
+// StartCluster starts three nodes, and waits until one leads. more are further flags.
+func (l *Laboratory) StartCluster(ctx context.Context, more ...string) (*Cluster, error) {
+	bin, err := l.Build(ctx, l.Repository, holdfastPackage)
+	if err != nil {
+		return nil, err
+	}
+	l.started++
+	c := &Cluster{binary: bin, dir: filepath.Join(l.Dir, fmt.Sprintf("%02d-cluster", l.started))}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return nil, err
+	}
+	var peers []string
+	for _, name := range []string{"a", "b", "c"} {
+		n := &Node{Name: name, Dir: filepath.Join(c.dir, name)}
+		var ports [2]int
+		for i := range ports {
+			if ports[i], err = process.FreePort(); err != nil {
+				return nil, err
+			}
+		}
+		n.Addr = fmt.Sprintf("127.0.0.1:%d", ports[0])
+		peers = append(peers, fmt.Sprintf("%s=127.0.0.1:%d", name, ports[1]))
+		c.Nodes = append(c.Nodes, n)
+	}
+	failures := make(chan error, len(c.Nodes))
+	for _, n := range c.Nodes {
+		n.arguments = append([]string{bin, "serve", "--node", n.Name, "--cluster-peers", strings.Join(peers, ","), "--listen", n.Addr, "--data", n.Dir}, more...)
+		go func() { failures <- c.Run(ctx, n) }()
+	}
+	for range c.Nodes {
+		err = errors.Join(err, <-failures)
+	}
+	if err == nil {
+		_, err = c.Leader(ctx)
+	}
+	if err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run starts a node, which may have run before.
+func (c *Cluster) Run(ctx context.Context, n *Node) (err error) {
+	n.Process, _, err = process.Start(ctx, c.dir, "node-"+n.Name, "listening on", n.arguments...)
+	return err
+}
+
+// Leader waits for one, and returns it.
+func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, asked := range c.Nodes {
+			out, _ := exec.CommandContext(ctx, c.binary, "cluster", "status", "--json", "--data", asked.Dir).Output()
+			var status struct {
+				Leader  string   `json:"leader"`
+				Missing []string `json:"missing"`
+			}
+			if json.Unmarshal(out, &status) != nil {
+				continue
+			}
+			for _, n := range c.Nodes {
+				if n.Name == status.Leader {
+					return n, nil
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("no node leads after %v", patience)
+}
+
+// Role is what a node says of another one.
+func (c *Cluster) Role(ctx context.Context, asked, of *Node) (string, error) {
+	out, _ := exec.CommandContext(ctx, c.binary, "cluster", "status", "--json", "--data", asked.Dir).Output() // which fails if a node is missing
+	var status struct {
+		Nodes []struct {
+			Name string `json:"name"`
+			Role string `json:"role"`
+		} `json:"nodes"`
+	}
+	if err := json.Unmarshal(out, &status); err != nil {
+		return "", err
+	}
+	for _, n := range status.Nodes {
+		if n.Name == of.Name {
+			return n.Role, nil
+		}
+	}
+	return "", fmt.Errorf("node %s is not in the status", of.Name)
+}
+
+// Others are the nodes but for one.
+func (c *Cluster) Others(than *Node) (others []*Node) {
+	for _, n := range c.Nodes {
+		if n != than {
+			others = append(others, n)
+		}
+	}
+	return others
+}
+
+// Transfer has the leadership given to a node, and returns when it was.
+func (c *Cluster) Transfer(ctx context.Context, to *Node) error {
+	out, err := exec.CommandContext(ctx, c.binary, "cluster", "transfer", to.Name, "--data", to.Dir).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, process.FirstLine(string(out)))
+	}
+	return err
+}
+
+// Kill kills a node.
+func (n *Node) Kill() { n.Process.End(syscall.SIGKILL) }
+
+// StartEtcds starts three members of etcd.
+func (l *Laboratory) StartEtcds(ctx context.Context) (*Target, error) {
+	l.started++
+	dir := filepath.Join(l.Dir, fmt.Sprintf("%02d-etcds", l.started))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var peers []string
+	for _, name := range []string{"a", "b", "c"} {
+		port, err := process.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		peers = append(peers, fmt.Sprintf("%s=http://127.0.0.1:%d", name, port))
+	}
+	bin, err := l.Build(ctx, filepath.Join(l.Repository, "bench/compare"), "./server/etcd")
+	if err != nil {
+		return nil, err
+	}
+	type started struct {
+		p     *process.Process
+		lines []string
+		err   error
+	}
+	all := make(chan started)
+	for _, peer := range peers {
+		name, url, _ := strings.Cut(peer, "=")
+		go func() {
+			p, lines, err := process.Start(ctx, dir, "etcd-"+name, "listening", bin, "-data", filepath.Join(dir, name), "-name", name, "-peer", url, "-cluster", strings.Join(peers, ","))
+			all <- started{p, lines, err}
+		}()
+	}
+	t := &Target{kind: &kind{Name: ThreeMembers, Protocol: SpeaksEtcd, Durability: "after fsync on two of three"}}
+	for range peers {
+		s := <-all
+		if err = errors.Join(err, s.err); s.err == nil {
+			t.Procs, t.Addr = append(t.Procs, s.p), process.AddressIn(s.lines)
+		}
+	}
+	if err != nil {
+		t.Procs.Stop()
+	}
+	return t, err
+}
+
+// Stop ends all nodes.
+func (c *Cluster) Stop() {
+	for _, n := range c.Nodes {
+		if n.Process != nil {
+			n.Process.Stop()
+		}
+	}
+}
+
+// Through is the cluster as clients of a node have it, whose processor time is that of p.
+func Through(name string, n *Node, p *process.Process) *Target {
+	return &Target{kind: &kind{Name: name, Protocol: speaksMQTT, Durability: "after fsync on two of three"}, Addr: n.Addr, Procs: process.Group{p}}
+}
