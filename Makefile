@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop crash crash-cluster faults simulate abuse soak timers fuzz bench compare lint release
+.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster faults simulate abuse soak timers fuzz bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -17,6 +17,13 @@ race-journal: ## every case of the journal's simulations under the race detector
 interop: ## real SDKs and clients against the built binary; needs node and mosquitto-clients for all of it
 	cd interop/mqttjs && npm ci --silent --no-audit --no-fund
 	cd interop && go test ./...
+
+console: ## the console in a headless Chromium; needs chromium, and npm for axe-core
+	cd interop/console/axe && npm ci --silent --no-audit --no-fund
+	cd interop/console && go test -count=1 ./...
+
+screenshots: ## those of docs/console, by the same browser
+	cd interop/console && go test -count=1 -run TestScreenshots . -screenshots $(CURDIR)/docs/console
 
 crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliability.md)
 	go run ./internal/crashtest/crash -rounds $(or $(ROUNDS),500)

@@ -11,6 +11,19 @@ import (
 // The commands of docs/metrics.md print what it shows.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
+	tryRequests(t, "metrics.md")
+}
+
+// So do those of docs/console.md.
+func TestConsolePage(t *testing.T) {
+	t.Parallel()
+	tryRequests(t, "console.md")
+}
+
+// tryRequests runs the commands of a page's first session, two lines each, against --admin of a
+// server.
+func tryRequests(t *testing.T, name string) {
+	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl, by which the page shows requests, is not installed (Debian: curl)")
 	}
@@ -18,7 +31,7 @@ func TestMetricsPage(t *testing.T) {
 	const said = `msg="health and metrics are served" admin=(127\.0\.0\.1:\d+)\n`
 	d.awaitLog(said)
 	addr := regexp.MustCompile(said).FindStringSubmatch(d.Output())[1]
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +44,7 @@ func TestMetricsPage(t *testing.T) {
 	for i := 0; i < len(lines); i += 2 {
 		command := strings.ReplaceAll(strings.TrimPrefix(lines[i], "$ "), "127.0.0.1:9090", addr)
 		out, err := exec.Command("sh", "-c", command).Output()
-		want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(lines[i+1]), "…", ".+") + "\n$")
+		want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(strings.ReplaceAll(lines[i+1], "127.0.0.1:9090", addr)), "…", ".+") + "\n$")
 		if err != nil || !want.Match(out) {
 			t.Errorf("%s: %v, %q, want %q", command, err, out, lines[i+1])
 		}

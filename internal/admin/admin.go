@@ -4,8 +4,9 @@
 //
 // On a loopback address it speaks HTTP, and answers each program of the machine, except
 // that profiles and the API are for administrators where clients have to prove who they are. Beyond
-// loopback it speaks HTTPS, and all but /healthz and /readyz are for administrators: those
-// whose quota in the policy has the reserve.
+// loopback it speaks HTTPS, and all but /healthz, /readyz and the page are for administrators:
+// those whose quota in the policy has the reserve. The page has nothing of the server's in it;
+// its MQTT connections prove who they are to the broker.
 package admin
 
 import (
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/websocket"
 )
 
 // Bounds of what clients of the listener can make it hold.
@@ -45,6 +47,7 @@ type Options struct {
 	// Later says that Part comes with Use: until then Ready and Metrics are answered as Part has
 	// them, and beyond loopback no client is an administrator.
 	Later bool
+	Page  http.Handler // below pagePath, for every client; nil: there is none
 	Part
 }
 
@@ -55,6 +58,7 @@ type Part struct {
 	Ready   func() []string                                            // why the server is not ready; empty: it is
 	Metrics http.Handler                                               // needed
 	API     Served                                                     // paths that begin with apiPrefix; nil: there are none
+	MQTT    http.Handler                                               // makes MQTT connections of requests for mqttPath; nil: it makes none
 }
 
 // Served answers a request; by is who has made it, nil if clients are not asked.
@@ -62,6 +66,12 @@ type Served func(w http.ResponseWriter, r *http.Request, by *access.Identity)
 
 // apiPrefix begins the paths of the API, of which refusals are JSON as well.
 const apiPrefix = "/api/"
+
+// Paths of the page, and of its connections.
+const (
+	pagePath = "/console/"
+	mqttPath = "/mqtt"
+)
 
 // Server is the listener and what it serves.
 type Server struct {
@@ -153,6 +163,9 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // Certs are what is shown to clients; nil without TLS.
 func (s *Server) Certs() *certs.Server { return s.certs }
 
+// Loopback says whether only programs of this machine reach the listener.
+func (s *Server) Loopback() bool { return s.loopback }
+
 // TurnedAway is how many connections were closed because of MaxConnections.
 func (s *Server) TurnedAway() int64 { return s.turned.Load() }
 
@@ -172,12 +185,26 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("GET /metrics", s.guard(!s.loopback, without(func(w http.ResponseWriter, r *http.Request) { s.part.Load().Metrics.ServeHTTP(w, r) })))
 	mux.Handle("GET "+profilesPath, s.guard(true, without(profile)))
 	mux.Handle(apiPrefix, s.guard(true, s.serveAPI))
+	mux.HandleFunc("GET "+mqttPath, s.serveMQTT)
+	if s.o.Page != nil {
+		mux.Handle(pagePath, s.o.Page)
+		mux.Handle("GET /{$}", http.RedirectHandler(pagePath, http.StatusFound))
+	}
 	return s.sameOrigin(mux)
 }
 
 // without is what is served to each administrator alike.
 func without(f http.HandlerFunc) Served {
 	return func(w http.ResponseWriter, r *http.Request, _ *access.Identity) { f(w, r) }
+}
+
+// serveMQTT makes MQTT connections of requests, where there is a server for them.
+func (s *Server) serveMQTT(w http.ResponseWriter, r *http.Request) {
+	if h := s.part.Load().MQTT; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	answer(w, http.StatusServiceUnavailable, "no clients are accepted here yet")
 }
 
 // serveAPI serves the API, where there is one.
@@ -249,7 +276,7 @@ func (s *Server) guard(ask bool, next Served) http.Handler {
 	})
 }
 
-// sameOrigin refuses requests of web pages. A page of another host may reach a loopback
+// sameOrigin refuses requests of web pages that are not the server's own. A page of another host may reach a loopback
 // address under a name of its own (DNS rebinding): the request then names that host. Beyond
 // loopback the certificate prevents it.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
@@ -259,7 +286,7 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 			host = strings.Trim(r.Host, "[]")
 		}
 		switch {
-		case r.Header.Get("Origin") != "":
+		case r.Header.Get("Origin") != "" && !websocket.SameOrigin(r):
 			refuse(w, r, http.StatusForbidden, "web pages are not served")
 		case s.loopback && !isLoopback(host):
 			refuse(w, r, http.StatusMisdirectedRequest, "the Host of the request is not this machine: use localhost, or the address of --admin")

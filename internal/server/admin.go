@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
+	"github.com/holdfast-mqtt/holdfast/internal/console"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
@@ -26,7 +27,7 @@ func (s *Server) openAdmin() (err error) {
 		return nil
 	}
 	s.serveNodeMetrics()
-	part := admin.Part{May: s.config.May, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI}
+	part := admin.Part{May: s.config.May, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI, MQTT: s.console.Handler(s.unready)}
 	if s.login != nil {
 		part.Who = s.whoAsks
 	}
@@ -62,7 +63,7 @@ func (s *Server) ownsAdmin() bool {
 
 // AdminOptions are those of the listener of --admin, but for the rest of its Part.
 func (c *Config) AdminOptions(part admin.Part, log *slog.Logger, bound func(net.Listener) net.Listener) admin.Options {
-	return admin.Options{Addr: c.Admin, TLS: c.TLS, Bound: bound, Log: log, Part: part}
+	return admin.Options{Addr: c.Admin, TLS: c.TLS, Bound: bound, Log: log, Page: console.Page(), Part: part}
 }
 
 // AdminAddr is the address of --admin; nil: there is none.
@@ -77,6 +78,7 @@ func (s *Server) closeAdmin(ctx context.Context) error {
 	if !s.ownsAdmin() {
 		s.serveNodeMetrics()
 		s.api.Store(nil)
+		s.console.Close()
 		return nil
 	}
 	return s.admin.Close(ctx)

@@ -159,7 +159,9 @@ func TestAdminOnLoopback(t *testing.T) {
 		"DNS rebinding":         {"/metrics", host("evil.example.com:" + port), 421, "the Host of the request is not this machine"},
 		"a name like localhost": {"/metrics", host("localhost.evil.example.com"), 421, ""},
 		"a web page":            {"/metrics", header("Origin", "https://evil.example.com"), 403, "web pages are not served"},
-		"an unknown path":       {"/", host("localhost"), 404, ""},
+		"the console":           {"/", host("localhost"), 200, "<!doctype html>"},
+		"no WebSocket":          {"/mqtt", host("localhost"), 426, ""},
+		"an unknown path":       {"/nothing", host("localhost"), 404, ""},
 	} {
 		if status, body := fetch(t, http.DefaultClient, url+test.path, test.change); status != test.status || !strings.HasPrefix(body, test.body) {
 			t.Errorf("%s: %d %.100q, want %d %q", name, status, body, test.status, test.body)

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/console"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
@@ -29,7 +30,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/spans"
 	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
-
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -64,6 +64,7 @@ type Server struct {
 	tracer     trace.Tracer
 	spans      *spans.Exporter             // nil: there are none
 	api        atomic.Pointer[httpapi.API] // nil: there is none, or not yet
+	console    console.Door
 	serving    sync.WaitGroup
 	stop       chan struct{}
 	lost       lost
@@ -249,15 +250,21 @@ func (s *Server) listen() error {
 		}
 	}
 	for _, l := range s.listeners {
-		s.serving.Add(1)
-		go func() {
-			defer s.serving.Done()
-			if err := s.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
-				s.log.Error("a listener failed", "listener", l.URL(), "error", err)
-			}
-		}()
+		s.accept(l, l.URL())
+	}
+	if s.admin != nil {
+		s.accept(s.console.Open(s.admin, configs, s.broker.Limits.ConnectTimeout, s.log), "console")
 	}
 	return nil
+}
+
+// accept has the broker serve the connections of l, which the log calls name.
+func (s *Server) accept(l net.Listener, name any) {
+	s.serving.Go(func() {
+		if err := s.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+			s.log.Error("a listener failed", "listener", name, "error", err)
+		}
+	})
 }
 
 // maxHandshakes is how many handshakes may be under way.

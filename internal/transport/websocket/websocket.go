@@ -3,6 +3,7 @@
 package websocket
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,13 @@ type Options struct {
 	// could otherwise use a broker on their own machine. Clients that are no
 	// browsers send no origin and are not asked.
 	AllowOrigins []string
+	// SameOrigin lets pages of the host and the scheme connect that the request itself
+	// names. The caller sees to it that the host is one of the server's: the name of a
+	// foreign page may be made to lead here.
+	SameOrigin bool
+	// Wrap gives the connection below each WebSocket of a listener of [Within] another form,
+	// once the request r has been answered; nil: it stays as it is.
+	Wrap func(nc net.Conn, r *http.Request) net.Conn
 	// HandshakeTimeout bounds the time from accepting a socket to the end of its
 	// HTTP request. 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
@@ -59,7 +67,7 @@ type Listener struct {
 	addr      net.Addr
 	options   Options
 	accept    websocket.AcceptOptions
-	server    *http.Server
+	server    *http.Server // nil: another one calls ServeHTTP
 	conns     chan net.Conn
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -80,26 +88,12 @@ func Listen(addr string, o Options) (*Listener, error) {
 
 // Serve is Listen on a listener that exists; it owns ln.
 func Serve(ln net.Listener, o Options) *Listener {
-	if o.HandshakeTimeout <= 0 {
-		o.HandshakeTimeout = DefaultHandshakeTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	l := &Listener{
-		addr:    ln.Addr(),
-		options: o,
-		accept: websocket.AcceptOptions{
-			Subprotocols:       []string{subprotocol},
-			InsecureSkipVerify: true, // ServeHTTP has asked allowed
-		},
-		conns:  make(chan net.Conn),
-		closed: make(chan struct{}),
-		served: make(chan struct{}),
-	}
 	if o.Handshakes == nil {
 		o.Handshakes = sockets.NewHandshakes(sockets.DefaultMaxHandshakes)
 	}
+	l := Within(ln.Addr(), o)
+	o = l.options
+	l.served = make(chan struct{})
 	ln = &handshakeListener{ln, o.Handshakes}
 	l.server = &http.Server{
 		Handler:           l,
@@ -123,13 +117,36 @@ func Serve(ln net.Listener, o Options) *Listener {
 	return l
 }
 
+// Within is a listener without a socket: its connections are those of the requests that an
+// HTTP server of the caller's passes to ServeHTTP. That server bounds handshakes, and listens
+// on addr. Options.Handshakes is not used.
+func Within(addr net.Addr, o Options) *Listener {
+	if o.HandshakeTimeout <= 0 {
+		o.HandshakeTimeout = DefaultHandshakeTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Listener{
+		addr:    addr,
+		options: o,
+		accept: websocket.AcceptOptions{
+			Subprotocols:       []string{subprotocol},
+			InsecureSkipVerify: true, // ServeHTTP has asked allowed
+		},
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+	}
+}
+
 // allowed reports whether a page of this origin may connect. An empty one is that of
 // a client that is no browser.
 //
-// The page's own host says nothing: this server has no pages, and the name of a
-// foreign page may be made to lead to a loopback address after it was loaded.
-func (l *Listener) allowed(origin string) bool {
-	if origin == "" {
+// Without SameOrigin the page's own host says nothing: a listener of Serve has no pages, and
+// the name of a foreign page may be made to lead to a loopback address after it was loaded.
+func (l *Listener) allowed(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || l.options.SameOrigin && SameOrigin(r) {
 		return true
 	}
 	u, err := url.Parse(origin)
@@ -148,6 +165,16 @@ func (l *Listener) allowed(origin string) bool {
 	return false
 }
 
+// SameOrigin reports whether a request is of a page of the host and the scheme that the
+// request itself names.
+func SameOrigin(r *http.Request) bool {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return strings.EqualFold(r.Header.Get("Origin"), scheme+"://"+r.Host)
+}
+
 // Accept waits for the next connection. It returns net.ErrClosed after Close.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
@@ -162,6 +189,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 // were accepted live on.
 func (l *Listener) Close() error {
 	l.closeOnce.Do(func() { close(l.closed) })
+	if l.server == nil {
+		return nil
+	}
 	err := l.server.Close()
 	<-l.served
 	return err
@@ -193,10 +223,15 @@ func (l *Listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return true
 	}
 	accept.OnPongReceived = func(context.Context, []byte) { c.idle.add() }
-	if origin := r.Header.Get("Origin"); isUpgrade(r) && !l.allowed(origin) {
-		l.options.Logger.Debug("WebSocket handshake refused: the page's origin is not allowed", "remote", r.RemoteAddr, "origin", origin)
+	if isUpgrade(r) && !l.allowed(r) {
+		l.options.Logger.Debug("WebSocket handshake refused: the page's origin is not allowed", "remote", r.RemoteAddr, "origin", r.Header.Get("Origin"))
 		http.Error(w, "pages of this origin may not connect: start the server with --ws-origin for it", http.StatusForbidden)
 		return
+	}
+	socket, own := r.Context().Value(socketKey{}).(*handshakeConn)
+	if !own {
+		socket = &handshakeConn{}
+		w = &takenOver{ResponseWriter: w, r: r, wrap: l.options.Wrap, socket: socket}
 	}
 	ws, err := websocket.Accept(w, r, &accept)
 	if err != nil {
@@ -204,7 +239,6 @@ func (l *Listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ws.SetReadLimit(-1) // the broker bounds packets; a frame is not held in memory
-	socket := r.Context().Value(socketKey{}).(*handshakeConn)
 	// What Accept hijacked may still have the handshake's deadlines.
 	_ = socket.SetDeadline(time.Time{})
 	c.ws, c.socket = ws, socket
@@ -272,6 +306,28 @@ func (c *handshakeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.silent.Add(int64(n))
 	return n, err
+}
+
+// takenOver has the connection that a server of the caller's gives away be read through
+// socket.
+type takenOver struct {
+	http.ResponseWriter
+	r      *http.Request
+	wrap   func(net.Conn, *http.Request) net.Conn
+	socket *handshakeConn
+}
+
+// Hijack takes the connection over from the HTTP server.
+func (t *takenOver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	nc, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.wrap != nil {
+		nc = t.wrap(nc, t.r)
+	}
+	t.socket.Conn = nc
+	return t.socket, buffered, nil
 }
 
 // handshakeOver ends a handshake once its connection was upgraded or has ended.

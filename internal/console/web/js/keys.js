@@ -1,0 +1,141 @@
+// Lists of keys: all that match a pattern, and those that are leases.
+
+import { html, useEffect, useRef, useState } from '../vendor/preact-htm.js';
+import { clock, preview, seconds, size, toAddress, versionTime } from './bytes.js';
+import { watch } from './connection.js';
+import { one, page, patternOf } from './scan.js';
+import { Name, Problem, useConnection, useNow } from './ui.js';
+
+const want = 50; // rows of a page
+const repaint = 150; // ms between two renderings for changes of keys
+
+// useLive watches the keys of rows, writes changes into them, and renders.
+function useLive(rows, render) {
+  useEffect(() => {
+    let dirty = false;
+    let ended = false;
+    const paint = setInterval(() => {
+      if (dirty) render();
+      dirty = false;
+    }, repaint);
+    const ends = rows.map((row) => {
+      let asked = 0;
+      const details = async () => { // a notification does not have them
+        const found = await one(row.key).catch(() => null);
+        asked = 0;
+        if (ended || !found || found.version !== row.version) return;
+        row.expires = found.expires;
+        row.token = found.token;
+        dirty = true;
+      };
+      const end = watch(row.key, ({ deleted, value, version }) => {
+        row.gone = deleted;
+        row.version = version;
+        row.changes++;
+        if (!deleted) {
+          row.preview = preview(value);
+          row.size = value.length;
+          asked ||= setTimeout(details, 400);
+        }
+        dirty = true;
+      });
+      return () => {
+        clearTimeout(asked);
+        end();
+      };
+    });
+    return () => {
+      ended = true;
+      clearInterval(paint);
+      for (const end of ends) end();
+    };
+  }, [rows]);
+}
+
+function Rows({ rows, leases }) {
+  const now = useNow();
+  const [, render] = useState(0);
+  useLive(rows, () => render((n) => n + 1));
+  const left = (row) => (row.expires === null ? '' : row.expires <= now ? 'expired' : seconds((row.expires - now) / 1000));
+  return html`<table class="keys">
+    <thead><tr><th scope="col">Key</th><th scope="col">${leases ? 'Holder (value)' : 'Value'}</th><th scope="col" class="num">Size</th><th scope="col">${leases ? 'Taken or renewed' : 'Changed'}</th><th scope="col">Expires in</th></tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${toAddress(row.key)} class=${`${row.gone ? 'gone' : ''} ${row.changes ? `flash-${row.changes % 2}` : ''}`} data-changes=${row.changes}>
+      <td class="key"><a href=${`#/key/${toAddress(row.key)}`}><${Name} bytes=${row.key} size=${100} /></a>${row.token && html` <span class="tag" title=${row.token}>fencing token</span>`}</td>
+      <td class="value"><bdi>${row.gone ? 'deleted' : row.preview}</bdi></td>
+      <td class="num">${row.gone || row.size === null ? '' : size(row.size)}</td>
+      <td class="when">${clock(versionTime(row.version)).slice(0, 19)}</td>
+      <td class="left">${row.gone ? '' : left(row)}</td>
+    </tr>`)}</tbody>
+  </table>`;
+}
+
+// KeyList searches, and shows a page at a time. typed is the search of the page's address.
+function KeyList({ typed, base, fits, leases, none }) {
+  const { phase } = useConnection();
+  const [text, setText] = useState(typed);
+  const [starts, setStarts] = useState([{}]); // of the pages up to the one that is shown
+  const [found, setFound] = useState({ rows: [], next: null });
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState('');
+  const turn = useRef(0);
+
+  const load = async (from) => {
+    const mine = ++turn.current;
+    setBusy(true);
+    setProblem('');
+    try {
+      const got = await page(patternOf(typed), from, want, fits, () => mine !== turn.current);
+      if (mine === turn.current) setFound(got);
+    } catch (err) {
+      if (mine === turn.current) setProblem(err.message === 'syntax error' ? 'This is no pattern: a [ needs its ], and a range its end behind its start.' : `The keys cannot be read: ${err.message}.`);
+    }
+    if (mine === turn.current) setBusy(false);
+  };
+  const show = (places) => {
+    setStarts(places);
+    load(places[places.length - 1]);
+  };
+  useEffect(() => {
+    setText(typed);
+    if (phase === 'connected') show([{}]);
+    return () => turn.current++;
+  }, [typed]);
+  useEffect(() => {
+    if (phase === 'connected') show(starts);
+  }, [phase]);
+  const search = (event) => {
+    event.preventDefault();
+    const address = text === '' ? base : `${base}/${encodeURIComponent(text)}`;
+    if (location.hash === address) show([{}]);
+    else location.hash = address;
+  };
+  return html`<div>
+    <form class="row search" role="search" onSubmit=${search}>
+      <label class="grow"><span class="unseen">Search for keys</span>
+        <input type="search" value=${text} onInput=${(e) => setText(e.target.value)} placeholder="prefix, or pattern: user/*/name, job-[0-9]?" spellcheck="false" autocapitalize="off" autocomplete="off" />
+      </label>
+      <button type="submit">Search</button>
+      ${!leases && html`<a class="button" href="#/new">New key</a>`}
+    </form>
+    <${Problem} text=${problem} />
+    ${found.rows.length > 0 && html`<${Rows} rows=${found.rows} leases=${leases} />`}
+    ${!busy && !problem && phase === 'connected' && found.rows.length === 0 && !found.next && html`<p class="lone">${none}</p>`}
+    ${found.early && html`<p class="muted">The search has looked at many keys and found ${found.rows.length || 'none'}: “Next” goes on from there.</p>`}
+    <div class="row pager">
+      <button type="button" disabled=${starts.length < 2 || busy} onClick=${() => show(starts.slice(0, -1))}>Back</button>
+      <span class="muted">${busy ? 'Reading …' : `Page ${starts.length}${found.next ? '' : ', the last'}`}</span>
+      <button type="button" disabled=${!found.next || busy} onClick=${() => show([...starts, found.next])}>Next</button>
+    </div>
+  </div>`;
+}
+
+export const Keys = ({ typed }) => html`<div>
+  <h1>Keys</h1>
+  <${KeyList} typed=${typed} base="#/keys" none=${typed ? 'No key matches.' : 'There are no keys that you may read.'} />
+</div>`;
+
+export const Locks = ({ typed }) => html`<div>
+  <h1>Locks</h1>
+  <p class="muted">Keys that expire: leases, and whatever else has an expiry. The value of a lock names its holder; guarded keys carry a fencing token.</p>
+  <${KeyList} typed=${typed} base="#/locks" leases fits=${(row) => row.expires !== null} none="No key that you may read expires." />
+</div>`;

@@ -1,0 +1,416 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// A key that another client changes changes before the eyes of the person, in the list and on the
+// key's own page, with what is different.
+func TestKeySeenLive(t *testing.T) {
+	s := serve(t)
+	s.set("greeting", "hello\nworld")
+	list, page := s.open("#/keys"), s.open("#/key/greeting")
+	list.shows("td.value", "hello world")
+	page.shows("pre.body", "hello\nworld")
+	page.shows(".facts", "never")
+	s.set("greeting", "good morning\nworld", "--px", "1h")
+	list.await("the row has changed", `document.querySelector('tr[data-changes="1"] td.value')?.textContent === 'good morning world'`)
+	list.await("its expiry counts down", `/^59 min/.test(document.querySelector('td.left').textContent)`)
+	page.shows("pre.body", "good morning\nworld")
+	page.shows(".changes .removed", "- hello")
+	page.shows(".changes .added", "+ good morning")
+	page.await("its expiry counts down", `/in 59 min/.test(document.querySelector('.facts').textContent)`)
+	s.run("", "del", "greeting")
+	list.shows("tr.gone td.value", "deleted")
+	page.shows(".changes", "Deleted")
+	page.shows("main", "There is no such key")
+}
+
+// Two people edit one key: the second learns of it and decides, and nothing is overwritten before.
+func TestTwoPeopleEditOneKey(t *testing.T) {
+	s := serve(t)
+	s.set("recipe", "flour")
+	one, two := s.open("#/key/recipe"), s.open("#/key/recipe")
+	for _, p := range []*tab{one, two} {
+		p.shows("pre.body", "flour")
+		p.click(".actions button", "Change")
+	}
+	one.fill("textarea", "flour and water")
+	two.fill("textarea", "flour and milk")
+	one.click(".editor button", "Save")
+	one.shows("pre.body", "flour and water")
+	two.shows(".conflict", "The key has changed since you began")
+	two.shows(".conflict .added", "flour and water")
+	two.await("it cannot be saved", `[...document.querySelectorAll('button')].find((b) => b.textContent === 'Save').disabled`)
+	two.click("button", "Keep mine")
+	two.click(".editor button", "Save")
+	two.shows("pre.body", "flour and milk")
+	one.shows("pre.body", "flour and milk")
+	if got := s.run("", "get", "recipe"); strings.TrimSpace(got) != "flour and milk" {
+		t.Errorf("the value is %q", got)
+	}
+	one.visit("#/new")
+	one.fill("input[required]", "recipe")
+	one.fill("textarea", "nothing")
+	one.click("button", "Create")
+	one.shows(".problem", "There is a key of this name already")
+}
+
+func TestDelete(t *testing.T) {
+	s := serve(t)
+	s.set("old", "x")
+	p := s.open("#/key/old")
+	p.shows("pre.body", "x")
+	p.click(".actions button", "Delete")
+	p.shows("dialog[open]", "Delete the key old?")
+	p.click("dialog button", "Cancel")
+	p.await("the question is gone", `!document.querySelector('dialog')`)
+	p.shows("pre.body", "x")
+	p.click(".actions button", "Delete")
+	p.click("dialog button", "Delete")
+	p.shows("main", "There is no such key")
+}
+
+// Whatever keys, values, topics and messages have in them is text.
+func TestMarkupIsText(t *testing.T) {
+	const markup = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`
+	s := serve(t)
+	s.set(markup, markup)
+	s.run("", "pub", "--retain", "evil/"+markup, markup)
+	nothing := func(p *tab) {
+		t.Helper()
+		p.await("nothing of it was interpreted", `window.pwned === undefined && document.querySelectorAll('img:not([src="icon.svg"]), #app script').length === 0`)
+	}
+	p := s.open("#/keys")
+	p.shows("td.key", markup)
+	p.shows("td.value", markup)
+	nothing(p)
+	p.click("td.key a", markup)
+	p.shows("h1", markup)
+	p.shows("pre.body", markup)
+	p.click(".actions button", "Change")
+	s.set(markup, markup+"\n"+markup)
+	p.shows(".changes .added", markup)
+	p.shows(".conflict", markup)
+	p.click(".actions button", "Delete")
+	p.shows("dialog", markup)
+	nothing(p)
+	p.click("dialog button", "Cancel")
+	p.visit("#/topics")
+	p.click("form button", "Subscribe")
+	p.shows(".messages .topic", markup)
+	p.shows(".messages .payload", markup)
+	p.click("form button", "Show")
+	p.shows(".tree", markup)
+	nothing(p)
+	p.visit("#/keys/" + "%3Cimg%20src=x%20onerror=window.pwned=1%3E")
+	p.shows("main", "No key matches.")
+	nothing(p)
+}
+
+// Keys and values that are no text are shown in hexadecimal, and can be changed.
+func TestBinary(t *testing.T) {
+	s := serve(t)
+	s.run("\x00\x01\xfe\xff", "set", "--key-encoding", "base64", "--valuefile", "-", "AP8v") // 00 ff 2f
+	p := s.open("#/keys")
+	p.shows("td.key .hex", "00ff2f")
+	p.shows("td.value", "0001feff")
+	p.click("td.key a", "00ff2f")
+	p.shows("h1", "00ff2f")
+	p.shows("pre.body", "000000  00 01 fe ff")
+	p.click(".actions button", "Change")
+	p.await("the form has hexadecimal", `document.querySelector('textarea').value === '0001feff'`)
+	p.fill("textarea", "0002 7A")
+	p.click(".editor button", "Save")
+	p.shows("pre.body", "000000  00 02 7a")
+	if got := s.run("", "get", "--key-encoding", "base64", "AP8v"); !strings.HasPrefix(got, "\x00\x02z") {
+		t.Errorf("the value is %q", got)
+	}
+	p.click(".actions button", "Change")
+	p.fill("textarea", "0g")
+	p.click(".editor button", "Save")
+	p.shows(".problem", "no bytes in hexadecimal")
+}
+
+// A value as large as a packet may be is shown in part, and the page stays usable.
+func TestLargeValue(t *testing.T) {
+	s := serve(t)
+	s.set("large", strings.Repeat("0123456789abcde\n", 4<<20/16))
+	p := s.open("#/keys")
+	p.shows("td.num", "4.0 MiB")
+	p.click("td.key a", "large")
+	p.shows("main", "The first 64.0 KiB are shown")
+	p.await("no more is in the page", `document.querySelector('pre.body').textContent.length <= 65536`)
+	p.await("it is not edited", `[...document.querySelectorAll('.actions button')].find((b) => b.textContent === 'Change').disabled`)
+	p.click(".segments button", "hex")
+	p.shows("pre.body", "000000  30 31 32")
+	s.set("large", "small again")
+	p.shows(".changes", "4.0 MiB → 11 B")
+}
+
+// The page shows as much as fits, and goes on when asked, and a search finds what is far behind.
+func TestManyKeys(t *testing.T) {
+	s := serve(t)
+	var lines strings.Builder
+	for i := range 5000 {
+		line, err := json.Marshal(map[string]string{"key": fmt.Sprintf("key/%05d", i), "value": fmt.Sprint("value ", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(line, '\n'))
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run("", "import", file)
+	rows := func(p *tab, first, last string) {
+		t.Helper()
+		p.await("the rows from "+first+" to "+last, fmt.Sprintf(`(() => { const r = document.querySelectorAll('tbody tr'); return r.length <= 50 && r[0]?.textContent.includes(%s) && r[r.length - 1].textContent.includes(%s); })()`, quote(first), quote(last)))
+	}
+	p := s.open("#/keys")
+	rows(p, "key/00000", "key/00049")
+	p.click("button", "Next")
+	rows(p, "key/00050", "key/00099")
+	p.click("button", "Back")
+	rows(p, "key/00000", "key/00049")
+	p.fill("input[type=search]", "key/*4999")
+	p.click("form button", "Search")
+	rows(p, "key/04999", "key/04999")
+	p.fill("input[type=search]", "key/0499[5-9]")
+	p.click("form button", "Search")
+	rows(p, "key/04995", "key/04999")
+	p.fill("input[type=search]", "key/[")
+	p.click("form button", "Search")
+	p.shows(".problem", "This is no pattern")
+}
+
+// The server is killed and comes back: the page says so, and works on by itself.
+func TestServerIsKilled(t *testing.T) {
+	s := serve(t)
+	s.set("counter", "1")
+	p := s.open("#/key/counter")
+	p.shows("pre.body", "1")
+	s.process.Kill()
+	p.shows(".banner", "No connection to the server")
+	p.shows("pre.body", "1") // what was seen last
+	s.start()
+	p.connected()
+	p.await("the notice is gone", `!document.querySelector('.banner')`)
+	s.set("counter", "2")
+	p.shows("pre.body", "2")
+	p.shows(".changes .added", "2")
+}
+
+// The server asks who the person is, and its policy says what they see.
+func TestSignIn(t *testing.T) {
+	dir := t.TempDir()
+	users, policy := filepath.Join(dir, "users"), filepath.Join(dir, "policy.yaml")
+	s := &server{t: t, dir: filepath.Join(dir, "data"), mqtt: freeAddr(t), admin: freeAddr(t), flags: []string{"--password-file", users, "--policy", policy}}
+	for _, user := range []string{"olga", "press", "mute"} {
+		s.run("", "passwd", users, user, "-b", "secret of "+user)
+	}
+	const text = `
+rules:
+  - principals: {usernames: [olga]}
+    brokerResources: [{method: Connect}, {method: Publish, topics: ["#"]}, {method: Subscribe, topics: ["#"]}]
+    stateStoreResources: [{method: ReadWrite, keyType: Pattern, keys: ["*"]}]
+  - principals: {usernames: [press]}
+    brokerResources: [{method: Connect}, {method: Publish, topics: ["statestore/#"]}, {method: Subscribe, topics: ["clients/{principal.clientId}/#"]}]
+    stateStoreResources: [{method: Read, keyType: Pattern, keys: ["press/*"]}]
+  - principals: {usernames: [mute]}
+    brokerResources: [{method: Connect}]
+`
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	t.Cleanup(func() { s.process.Kill() })
+	s.run("", "set", "-u", "olga", "--password", "secret of olga", "press/1", "hello")
+	s.run("", "set", "-u", "olga", "--password", "secret of olga", "secret", "x")
+
+	p := s.open("#/keys")
+	signIn := func(user, password string) {
+		t.Helper()
+		p.fill("input[name=user]", user)
+		p.fill("input[name=password]", password)
+		p.click("button", "Sign in")
+	}
+	p.shows("h1", "Sign in")
+	signIn("press", "wrong")
+	p.shows(".problem", "The server has refused these credentials")
+	signIn("press", "secret of press")
+	p.connected()
+	p.shows(".state", "connected as press")
+	p.shows("td.key", "press/1")
+	p.await("no other key is there", `document.querySelectorAll('tbody tr').length === 1`)
+	p.click("td.key a", "press/1")
+	p.shows("pre.body", "hello")
+	p.click(".actions button", "Change")
+	p.fill("textarea", "mine")
+	p.click(".editor button", "Save")
+	p.shows(".problem", "It is not saved: not authorized.")
+	p.visit("#/topics")
+	p.click("form button", "Subscribe")
+	p.shows(".problem", "The subscription is refused: the policy does not allow it.")
+	p.fill(".editor input[required]", "t")
+	p.click("button.main", "Publish")
+	p.shows(".editor .problem", "It is not published: the policy does not allow it.")
+	p.click("header button", "Sign out")
+	p.shows("h1", "Sign in")
+	signIn("mute", "secret of mute")
+	p.shows(".banner", "The policy does not let you receive answers of the store")
+	p.click("header button", "Sign out")
+	p.shows("h1", "Sign in")
+	signIn("olga", "secret of olga")
+	p.visit("#/keys")
+	p.shows("td.key", "secret")
+}
+
+// Messages are seen as they come, published, and retained ones found by their topics.
+func TestTopics(t *testing.T) {
+	s := serve(t)
+	p := s.open("#/topics")
+	p.connected()
+	p.fill(".card input[required]", "plant/#")
+	p.click("form button", "Subscribe")
+	p.shows("main", "0 received of plant/#")
+	p.fill(".editor input[required]", "plant/7/temperature")
+	p.fill(".editor textarea", "21.5")
+	p.eval(`(document.querySelector('.editor input[type=checkbox]').click(), '')`)
+	p.click("button.main", "Publish")
+	p.shows(".editor", "The server has taken it")
+	p.shows(".messages .topic", "plant/7/temperature")
+	p.shows(".messages .payload", "21.5")
+	p.click("form button", "Show")
+	p.shows(".tree", "temperature")
+	p.shows(".tree", "21.5")
+}
+
+func TestLocksAndTimers(t *testing.T) {
+	s := serve(t)
+	s.set("lock/printer", "worker-7", "--px", "1h")
+	s.set("other", "x")
+	s.run("", "pub", "--after", "1h", "remind/me", "hello")
+	p := s.open("#/locks")
+	p.shows("td.value", "worker-7")
+	p.await("no other key is a lease", `document.querySelectorAll('tbody tr').length === 1`)
+	p.visit("#/timers")
+	p.shows("td.value", "remind/me")
+	p.click("td button", "Cancel")
+	p.click("dialog button", "Cancel it")
+	p.shows("main", "No timer waits.")
+	if got := s.run("", "timers", "list"); strings.Contains(got, "remind/me") {
+		t.Errorf("the timer is still there: %s", got)
+	}
+}
+
+// The overview says how the server is, and which bound fills up.
+func TestOverview(t *testing.T) {
+	s := serve(t, "--max-keys", "10")
+	p := s.open("#/")
+	p.shows(".verdict.good", "Nothing is wrong")
+	p.await("charts", `document.querySelectorAll('.chart canvas').length === 6`)
+	for i := range 9 {
+		s.set(fmt.Sprint("k", i), "v")
+	}
+	p.shows(".verdict.warn", "Bounds fill up: keys 90 % of the bound (--max-keys)")
+	p.await("the figure of keys", `[...document.querySelectorAll('.tiles div')].some((d) => d.textContent === 'Keys9')`)
+}
+
+// A person reaches and uses the pages with the keyboard alone.
+func TestKeyboard(t *testing.T) {
+	s := serve(t)
+	s.set("greeting", "hello")
+	p := s.open("#/")
+	p.connected()
+	press := func(key string) { t.Helper(); p.do(chromedp.KeyEvent(key)) }
+	until := func(what string) {
+		t.Helper()
+		for range 60 {
+			press(kb.Tab)
+			if p.eval(`document.activeElement.matches(`+quote(what)+`) && document.activeElement.matches(':focus-visible')`) == "true" {
+				return
+			}
+		}
+		t.Fatalf("Tab does not reach %s", what)
+	}
+	until(`nav a[href="#/keys"]`)
+	press(kb.Enter)
+	p.shows("h1", "Keys")
+	until("input[type=search]")
+	press("greet*")
+	press(kb.Enter)
+	p.await("the address has the search", `location.hash === '#/keys/greet*'`)
+	p.shows("td.key", "greeting")
+	until("td.key a")
+	press(kb.Enter)
+	p.shows("pre.body", "hello")
+	until(".actions button.danger")
+	press(kb.Enter)
+	p.await("the question has the focus", `document.querySelector('dialog[open]')?.contains(document.activeElement)`)
+	press(kb.Escape)
+	p.await("Escape closes it", `!document.querySelector('dialog')`)
+	p.shows("pre.body", "hello")
+}
+
+// axe-core finds nothing serious on any page, light or dark, wide or narrow.
+func TestAccessible(t *testing.T) {
+	axe, err := os.ReadFile(filepath.Join("axe", "node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Skip("axe-core is not installed (npm ci --prefix axe): accessibility is not tested")
+	}
+	s := serve(t)
+	s.set("user/1", `{"name": "Ada"}`)
+	s.set("lock/printer", "worker-7", "--px", "1h")
+	s.run("", "pub", "--retain", "plant/7/temperature", "21.5")
+	s.run("", "pub", "--after", "1h", "remind/me", "hello")
+	p := s.open("#/")
+	p.connected()
+	p.eval(`(` + `(0, eval)(` + quote(string(axe)) + `), '')`)
+	steps := map[string]func(){
+		"#/":     func() { p.await("charts", `document.querySelectorAll('.chart canvas').length === 6`) },
+		"#/keys": func() { p.shows("td.key", "user/1") },
+		"#/key/user%2f1": func() {
+			p.shows("pre.body", "Ada")
+			p.click(".actions button", "Change")
+			p.click(".actions button", "Delete")
+			p.shows("dialog", "Delete the key")
+		},
+		"#/new":   func() { p.shows("h1", "New key") },
+		"#/locks": func() { p.shows("td.value", "worker-7") },
+		"#/topics": func() {
+			p.click("form button", "Subscribe")
+			p.shows(".messages", "21.5")
+			p.click("form button", "Show")
+			p.shows(".tree", "21.5")
+		},
+		"#/timers": func() { p.shows("td.value", "remind/me") },
+	}
+	for address, arrive := range steps {
+		p.visit(address)
+		arrive()
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{1280, 390} {
+				p.look(scheme, width, 900)
+				p.await("the page is "+scheme, `matchMedia('(prefers-color-scheme: `+scheme+`)').matches`)
+				if found := p.eval(`axe.run({ resultTypes: ['violations'] }).then((r) => JSON.stringify(r.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').map((v) => [v.id, v.help, v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary)]), null, 1))`); found != "[]" {
+					t.Errorf("%s, %s, %d px: %s", address, scheme, width, found)
+				}
+				if wide := p.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide == "true" {
+					t.Errorf("%s, %d px: the page is wider than the window", address, width)
+				}
+			}
+		}
+		p.visit("#/")
+		p.await("the page is left", `!document.querySelector('dialog') && document.title.startsWith('Overview')`)
+	}
+}
