@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster faults simulate abuse soak timers fuzz bench compare lint release
+.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -30,6 +30,12 @@ crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliabili
 
 crash-cluster: ## three nodes, whose leaders are killed ROUNDS (500) times, with followers, pauses and transfers between (docs/cluster.md)
 	go run ./internal/crashtest/crash -cluster -rounds $(or $(ROUNDS),500)
+
+partition: ## three nodes, between which links are cut ROUNDS (200) times; needs root, and iproute2 (docs/cluster.md)
+	go test -count=1 ./internal/crashtest/partition
+	@if [ "$$(id -u)" = 0 ] && command -v ip >/dev/null; then \
+	  go run ./internal/crashtest/crash -partition -rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0); \
+	else echo "no partitions: make partition needs root on Linux, and iproute2"; fi
 
 faults: ## a hundred thousand messages, each processed once, through every fault (docs/consistent-messaging.md)
 	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)

@@ -31,10 +31,14 @@ const (
 
 var allFaults = []Fault{KillLeader, KillLeader, KillLeader, KillFollower, KillTwo, KillAll, KillNext, PauseLeader, Transfer, KillCutLeader}
 
-// FaultNames are the names of all faults, with commas.
-func FaultNames() string {
+// FaultNames are the names of all faults, with commas; with cuts, those of a cluster whose links can be cut.
+func FaultNames(cuts bool) string {
+	all := allFaults
+	if cuts {
+		all = cutFaults
+	}
 	var names []string
-	for _, f := range allFaults {
+	for _, f := range all {
 		if !slices.Contains(names, string(f)) {
 			names = append(names, string(f))
 		}
@@ -45,8 +49,8 @@ func FaultNames() string {
 // ParseFaults reads names of faults, with commas.
 func ParseFaults(names string) (faults []Fault, err error) {
 	for name := range strings.SplitSeq(names, ",") {
-		if !slices.Contains(allFaults, Fault(name)) {
-			return nil, fmt.Errorf("no fault is called %q: choose of %s", name, FaultNames())
+		if !slices.Contains(allFaults, Fault(name)) && !isCut(Fault(name)) {
+			return nil, fmt.Errorf("no fault is called %q: choose of %s, or with partitions of %s", name, FaultNames(false), FaultNames(true))
 		}
 		faults = append(faults, Fault(name))
 	}
@@ -61,10 +65,11 @@ type ClusterCounts struct {
 	Paused    int           `json:"leaders_paused"`
 	Cut       int           `json:"followers_paused"` // both at once
 	Transfers int           `json:"transfers"`
+	Cuts      int           `json:"cuts"`
 	Unasked   int           `json:"connections_lost_without_a_fault"` // lives that ended so: on a busy machine nodes elect a leader by themselves
 	ByFault   map[Fault]int `json:"lives_by_fault"`
-	// MedianGap and LongestGap are how long it took from the death of a leader, with both others alive, until a
-	// write was acknowledged.
+	// MedianGap and LongestGap are how long it took from the death of a leader, or from when it was cut off,
+	// with both others alive, until a write of each of them was acknowledged.
 	MedianGap  time.Duration `json:"median_gap"`
 	LongestGap time.Duration `json:"longest_gap"`
 
@@ -72,8 +77,16 @@ type ClusterCounts struct {
 }
 
 func (c *ClusterCounts) String() string {
-	return fmt.Sprintf("%d leaders and %d followers killed, %d nodes while starting, %d leaders and %d pairs of followers paused, %d transfers, %d lives that ended by an election without a fault; from a leader's death to the next write %v (median), %v (longest)",
-		c.Leaders, c.Followers, c.Starting, c.Paused, c.Cut, c.Transfers, c.Unasked, c.MedianGap.Round(time.Millisecond), c.LongestGap.Round(time.Millisecond))
+	var cuts strings.Builder
+	if c.Cuts > 0 {
+		fmt.Fprintf(&cuts, "%d partitions (", c.Cuts)
+		for _, f := range c.byFault() {
+			fmt.Fprintf(&cuts, " %s %d", f, c.ByFault[f])
+		}
+		cuts.WriteString(" ), ")
+	}
+	return fmt.Sprintf("%s%d leaders and %d followers killed, %d nodes while starting, %d leaders and %d pairs of followers paused, %d transfers, %d lives that ended by an election without a fault; from a leader's end to the next write %v (median), %v (longest)",
+		cuts.String(), c.Leaders, c.Followers, c.Starting, c.Paused, c.Cut, c.Transfers, c.Unasked, c.MedianGap.Round(time.Millisecond), c.LongestGap.Round(time.Millisecond))
 }
 
 func (c *ClusterCounts) gap(d time.Duration) {
@@ -94,10 +107,7 @@ type act struct {
 
 // clusterRound is a life with a fault.
 func (r *run) clusterRound(ctx context.Context) error {
-	faults := r.Faults
-	if faults == nil {
-		faults = allFaults
-	}
+	faults := r.faultsOf()
 	f := faults[r.rng.IntN(len(faults))]
 	acks, arrivals := 1+r.rng.Int64N(1<<(4+r.rng.IntN(maxWorkBits-3))), int64(never)
 	if r.rng.IntN(8) == 0 { // while clients resume
@@ -273,6 +283,9 @@ func (a *act) apply(f Fault) error {
 	a.late = a.rng.IntN(2) == 0
 	leader, counts, doors := v.Leader, a.sum.Cluster, a.life.Doors
 	follower := a.Cluster.Other(leader, a.rng.IntN)
+	if isCut(f) {
+		return a.cutLinks(f, leader, follower)
+	}
 	switch f {
 	case KillFollower:
 		doors.Fell(follower.Name)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/partition"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/netns"
 	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
@@ -45,6 +47,40 @@ func TestClusterKeepsItsPromises(t *testing.T) {
 	s := runFor(t, o)
 	mustHold(t, s)
 	if s.Cluster.Leaders < leaders || s.Messages.Delivered == 0 || s.Messages.Wills == 0 || s.Store.Answered == 0 || s.Transfers.Done == 0 || s.Timers.Came == 0 {
+		t.Errorf("the run has proved little: %v", s)
+	}
+}
+
+// cutsInTest is how many times the test of partitions cuts links; -for changes it into a time. "make
+// partition" does it for longer.
+const cutsInTest = 5
+
+// What a cluster has acknowledged survives cuts between its nodes, of which leaders are in the smaller
+// part, and nothing that clients read in either part is stale.
+func TestClusterKeepsItsPromisesThroughPartitions(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short leaves out the elections of three real nodes, which take half a minute; a run without -short has them")
+	}
+	if err := netns.Unavailable(); err != nil {
+		t.Skipf("no partitions: this test needs root on Linux, and iproute2: %v", err)
+	}
+	c, err := partition.New(testserver.Binary(), t.TempDir(), partition.Names("a", "b", "c"), "--cluster-election-timeout", "2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := Options{Network: c, Rounds: cutsInTest, Store: true, Sessions: true, Messages: true, Patience: clusterPatience}
+	if *forFlag > 0 {
+		o.Rounds, o.For = 0, *forFlag
+	}
+	s := runFor(t, o)
+	mustHold(t, s)
+	if s.Cluster.Cuts < cutsInTest || s.Messages.Delivered == 0 || s.Store.Answered == 0 {
 		t.Errorf("the run has proved little: %v", s)
 	}
 }
@@ -140,7 +176,7 @@ func dialNode(ctx context.Context, t *testing.T, n *nodes.Node) *client.Client {
 
 func TestNamesOfFaults(t *testing.T) {
 	t.Parallel()
-	if all, err := ParseFaults(FaultNames()); err != nil || len(all) != 8 {
+	if all, err := ParseFaults(FaultNames(false) + "," + FaultNames(true)); err != nil || len(all) != 8+12 {
 		t.Errorf("got %v, %v", all, err)
 	}
 	if got, err := ParseFaults("leader,flood"); err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/history"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/lives"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/messages"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/partition"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/sessions"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/store"
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest/timers"
@@ -23,11 +24,12 @@ import (
 // Options of a run.
 type Options struct {
 	Program harness.Program
-	Cluster *nodes.Cluster // run this instead of Program; nil: one broker
-	Faults  []Fault        // what happens to Cluster; nil: all
-	Dir     string         // for the broker's data and drawn histories; it must exist
+	Cluster *nodes.Cluster     // run this instead of Program; nil: one broker
+	Network *partition.Cluster // run this instead, and cut its links; nil: Cluster's cannot be cut
+	Faults  []Fault            // what happens to Cluster or Network; nil: all
+	Dir     string             // for the broker's data and drawn histories; it must exist
 	Seed    uint64
-	Rounds  int           // number of kills, in a cluster of leaders; 0: as many as fit into For
+	Rounds  int           // number of kills, in a cluster of leaders, with Network of cuts; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
 
 	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk, an auditor and a keeper of timers
@@ -105,6 +107,9 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if o.Patience == 0 {
 		o.Patience = harness.Patience
 	}
+	if o.Network != nil {
+		o.Cluster = o.Network.Cluster
+	}
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
 	r.sum = Summary{Summary: harness.Summary{Broker: o.Program.Name, Seed: o.Seed}}
 	if r.Cluster != nil {
@@ -158,7 +163,10 @@ func (r *run) rounds(ctx context.Context) error {
 
 // done is how many of Options.Rounds are done.
 func (r *run) done() int {
-	if r.Cluster != nil {
+	switch {
+	case r.Network != nil:
+		return r.sum.Cluster.Cuts
+	case r.Cluster != nil:
 		return r.sum.Cluster.Leaders
 	}
 	return r.sum.Rounds

@@ -3,7 +3,8 @@
 //	go run ./internal/crashtest/crash -rounds 500 -seed 1
 //
 // runs the whole harness against this project's broker, and with -cluster against three nodes of a
-// cluster, whose leaders it kills, among other things;
+// cluster, whose leaders it kills, among other things, and with -partition against three whose links it
+// cuts;
 //
 //	go run ./internal/crashtest/crash -broker mosquitto -rounds 100
 //	go run ./internal/crashtest/crash -command 'mybroker --port {port} --dir {dir}' -ready 'listening'
@@ -22,7 +23,9 @@ import (
 	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest"
+	"github.com/holdfast-mqtt/holdfast/internal/crashtest/partition"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/netns"
 	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
@@ -35,15 +38,16 @@ type flags struct {
 	command, ready      string
 	autosave            int
 	only, json, keep    string
-	cluster             bool
+	cluster, partition  bool
 	faults              string
 }
 
 func parse() *flags {
 	f := &flags{}
-	flag.IntVar(&f.options.Rounds, "rounds", 100, "kills, with -cluster of leaders; 0: as many as fit into -for")
+	flag.IntVar(&f.options.Rounds, "rounds", 100, "kills, with -cluster of leaders, with -partition cuts; 0: as many as fit into -for")
 	flag.BoolVar(&f.cluster, "cluster", false, "run three nodes of a cluster")
-	flag.StringVar(&f.faults, "faults", "", "with -cluster: what happens, with commas; empty: "+crashtest.FaultNames())
+	flag.BoolVar(&f.partition, "partition", false, "run three nodes of a cluster in network namespaces, and cut links between them; needs root and iproute2")
+	flag.StringVar(&f.faults, "faults", "", "with -cluster or -partition: what happens, with commas; empty: "+crashtest.FaultNames(false)+", with -partition "+crashtest.FaultNames(true))
 	flag.DurationVar(&f.options.For, "for", 0, "longest time to run; 0: until all rounds are done")
 	flag.Uint64Var(&f.options.Seed, "seed", 0, "seed; 0: one of the clock")
 	flag.StringVar(&f.only, "only", "store,sessions,messages", "parts to run, with commas")
@@ -86,10 +90,13 @@ func (f *flags) run() (*crashtest.Summary, error) {
 	if o.Program, err = f.program(tmp); err != nil {
 		return nil, err
 	}
-	if f.cluster {
-		if err := f.runCluster(); err != nil {
+	if f.cluster || f.partition {
+		if err := f.planCluster(); err != nil {
 			return nil, err
 		}
+	}
+	if o.Network != nil {
+		defer o.Network.Close()
 	}
 	if err := f.parts(); err != nil {
 		return nil, err
@@ -98,16 +105,23 @@ func (f *flags) run() (*crashtest.Summary, error) {
 	return crashtest.Run(ctx, *o)
 }
 
-// runCluster plans the cluster.
-func (f *flags) runCluster() (err error) {
+// planCluster plans the cluster.
+func (f *flags) planCluster() (err error) {
 	o := &f.options
 	if f.command != "" || f.broker != "holdfast" {
-		return errors.New("-cluster runs holdfast only")
+		return errors.New("-cluster and -partition run holdfast only")
 	}
 	if f.faults != "" {
 		if o.Faults, err = crashtest.ParseFaults(f.faults); err != nil {
 			return err
 		}
+	}
+	if f.partition {
+		if err := netns.Unavailable(); err != nil {
+			return fmt.Errorf("-partition needs root on Linux, and iproute2: %w", err)
+		}
+		o.Network, err = partition.New(f.binary, o.Dir, partition.Names("a", "b", "c"), strings.Fields(f.ext)...)
+		return err
 	}
 	o.Cluster, err = nodes.New(f.binary, o.Dir, []string{"a", "b", "c"}, strings.Fields(f.ext)...)
 	return err

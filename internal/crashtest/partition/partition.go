@@ -152,6 +152,9 @@ func (c *Cluster) each(n *nodes.Node, change func(other *nodes.Node) error) (err
 // Cut has nothing arrive of what one node sends to another.
 func (c *Cluster) Cut(from, to *nodes.Node) error { return c.network.Cut(c.hosts[from], c.hosts[to]) }
 
+// Mend is the end of Cut.
+func (c *Cluster) Mend(from, to *nodes.Node) error { return c.network.Mend(c.hosts[from], c.hosts[to]) }
+
 // Unplug takes the carrier of a node's interface away.
 func (c *Cluster) Unplug(n *nodes.Node) error { return c.hosts[n].Unplug() }
 
