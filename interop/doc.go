@@ -23,7 +23,7 @@
 //	HOLDFAST_INTEROP=password,policy go test ./...
 //
 // Most tests share one server; those that kill it or set its clock have their
-// own. To learn whether a generic MQTT test or the server
+// own, and those of failovers have the three nodes of a cluster. To learn whether a generic MQTT test or the server
 // is wrong, run that test against another broker:
 //
 //	HOLDFAST_INTEROP_TCP=127.0.0.1:1883 HOLDFAST_INTEROP_WS=127.0.0.1:9001 \

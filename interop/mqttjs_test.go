@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// MQTT.js 5 over both transports. What is tested is in mqttjs/broker.test.mjs.
-func TestMQTTJS(t *testing.T) {
-	t.Parallel()
+// needsMQTTJS gives the path of Node.js, or skips the test.
+func needsMQTTJS(t *testing.T) (node string) {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("Node.js is not installed: MQTT.js is not tested")
@@ -17,6 +17,13 @@ func TestMQTTJS(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("mqttjs", "node_modules", "mqtt")); err != nil {
 		t.Skip("MQTT.js is not installed (npm ci --prefix mqttjs): it is not tested")
 	}
+	return node
+}
+
+// MQTT.js 5 over both transports. What is tested is in mqttjs/broker.test.mjs.
+func TestMQTTJS(t *testing.T) {
+	t.Parallel()
+	node := needsMQTTJS(t)
 	s := shared(t)
 	for name, url := range map[string]string{
 		"TCP":       scheme("mqtt") + s.tcp,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type sdkOptions struct {
 	store         []statestore.ClientOption
 	maxClockDrift time.Duration
 	session       []mqtt.SessionClientOption
+	others        []*server // nodes of a cluster that it connects to besides, in turn
 }
 
 // connectSDK returns a connected and started client of its own name.
@@ -63,7 +65,7 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	if o.id == "" {
 		o.id = uniqueName("sdk")
 	}
-	c.session = c.newSession(t, s, o.id, logger, o.session...)
+	c.session = c.newSession(t, append([]*server{s}, o.others...), o.id, logger, o.session...)
 	connected, fatal := make(chan struct{}, 64), make(chan error, 1)
 	c.connected, c.fatal = connected, fatal
 	c.session.RegisterConnectEventHandler(func(*mqtt.ConnectEvent) { connected <- struct{}{} })
@@ -93,9 +95,8 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	return c
 }
 
-// newSession makes a session client over TCP or TLS, with a password where the server wants
-// one, that retries sooner than the SDK's default, and whose connection a test can cut.
-func (c *sdkClient) newSession(t *testing.T, s *server, id string, logger *slog.Logger, more ...mqtt.SessionClientOption) *mqtt.SessionClient {
+// connection is how the SDK connects to a server, over TCP or TLS.
+func connection(t *testing.T, s *server) mqtt.ConnectionProvider {
 	t.Helper()
 	host, portText, err := net.SplitHostPort(s.tcp)
 	if err != nil {
@@ -105,10 +106,22 @@ func (c *sdkClient) newSession(t *testing.T, s *server, id string, logger *slog.
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := mqtt.TCPConnection(host, uint16(port))
 	if site != "" {
-		dial = mqtt.TLSConnection(host, uint16(port), mqtt.WithCA(siteFile("ca.crt")), mqtt.WithX509(siteFile("admin.crt"), siteFile("admin.key")))
+		return mqtt.TLSConnection(host, uint16(port), mqtt.WithCA(siteFile("ca.crt")), mqtt.WithX509(siteFile("admin.crt"), siteFile("admin.key")))
 	}
+	return mqtt.TCPConnection(host, uint16(port))
+}
+
+// newSession makes a session client over TCP or TLS, with a password where the servers want
+// one, that retries sooner than the SDK's default, and whose connection a test can cut. It
+// connects to one server after the other.
+func (c *sdkClient) newSession(t *testing.T, servers []*server, id string, logger *slog.Logger, more ...mqtt.SessionClientOption) *mqtt.SessionClient {
+	t.Helper()
+	var connections []mqtt.ConnectionProvider
+	for _, s := range servers {
+		connections = append(connections, connection(t, s))
+	}
+	var attempts atomic.Uint64
 	options := []mqtt.SessionClientOption{
 		mqtt.WithConnectionTimeout(5 * time.Second),
 		mqtt.WithConnectionRetry(&retry.ExponentialBackoff{
@@ -116,13 +129,13 @@ func (c *sdkClient) newSession(t *testing.T, s *server, id string, logger *slog.
 		}),
 		mqtt.WithLogger(logger),
 	}
-	if s.logins {
+	if servers[0].logins {
 		options = append(options, mqtt.WithUsername(mqtt.ConstantUsername(user)), mqtt.WithPassword(mqtt.ConstantPassword([]byte(userPassword))))
 	}
 	session, err := mqtt.NewSessionClient(
 		id,
 		func(ctx context.Context) (net.Conn, error) {
-			conn, err := dial(ctx)
+			conn, err := connections[(attempts.Add(1)-1)%uint64(len(connections))](ctx)
 			if err == nil {
 				c.mu.Lock()
 				c.conn = conn

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -274,15 +275,26 @@ func steadyAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
+		if unused(address) {
+			return address
 		}
-		l.Close()
-		return address
 	}
 	t.Fatal("no free port between 20000 and 30000")
 	return ""
+}
+
+// unused reports whether nothing listens at an address. No process is forked meanwhile: the child
+// would hold a copy of the socket for a while, and a server that starts there found it in use.
+func unused(address string) bool {
+	if runtime.GOOS == "linux" { // elsewhere package net takes this lock itself, and it does not nest
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
 
 // sharedServer is the one that every test uses that doesn't need its own.
