@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/trace"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/wallclock"
 )
 
 // Limits bound what clients can make the broker hold.
@@ -87,7 +88,7 @@ type Broker struct {
 // New restores the sessions that the journal has and starts the broker's clocks.
 func New(o Options) (*Broker, error) {
 	if o.WallMs == nil {
-		o.WallMs = func() int64 { return time.Now().UnixMilli() }
+		o.WallMs = func() int64 { return time.Now().UnixMilli() + wallclock.ShiftMs }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/slab"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/wallclock"
 )
 
 // Engine is what the service needs: something that opens sessions. Local is the
@@ -244,7 +245,7 @@ func (o *Options) setDefaults() {
 
 type systemClock struct{ start time.Time }
 
-func (c systemClock) WallMs() int64             { return time.Now().UnixMilli() }
+func (c systemClock) WallMs() int64             { return time.Now().UnixMilli() + wallclock.ShiftMs }
 func (c systemClock) SinceStart() time.Duration { return time.Since(c.start) }
 
 // nowMs is the clock of deadlines: the wall clock as it was at the start, and

@@ -36,8 +36,9 @@ func TestMain(m *testing.M) {
 // patience bounds a test.
 const patience = 4 * time.Minute
 
-// The programs of the negative controls.
+// The programs of the negative controls, and the one whose clock can be wrong.
 var (
+	shifted   = sync.OnceValues(func() (string, error) { return build("holdfast_shifted_clock") })
 	unchecked = sync.OnceValues(func() (string, error) { return build("holdfast_reads_unchecked") })
 	early     = sync.OnceValues(func() (string, error) { return build("holdfast_acks_early") })
 )

@@ -31,6 +31,7 @@ const (
 type Plan struct {
 	Name  string
 	Flags []string // for holdfast serve, besides those of all nodes
+	Env   []string // added to the environment, NAME=VALUE
 	Data  string   // its directory; empty: one with its name, in the directory of New
 }
 
@@ -70,7 +71,7 @@ func (c *Cluster) plan(binary, dir string, plans []Plan, flags []string) error {
 			return err
 		}
 		place := nodes.Place{
-			Name: p.Name, Host: h, Data: p.Data,
+			Name: p.Name, Host: h, Data: p.Data, Env: p.Env,
 			Clients: fmt.Sprintf("%s:%d", h.Address, clientPort), Between: fmt.Sprintf("%s:%d", h.Address, betweenPort),
 			Flags: append([]string{"--cluster-cert", secret + ".crt", "--cluster-key", secret + ".key"}, p.Flags...),
 		}

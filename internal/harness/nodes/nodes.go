@@ -36,6 +36,7 @@ type Node struct {
 	Data string
 
 	args    []string
+	env     []string
 	host    Host
 	cluster *Cluster
 	process *process.Process // guarded by the cluster's mu; nil: never started
@@ -68,7 +69,8 @@ type Place struct {
 	Between string // HOST:PORT for the other nodes
 	Data    string // its directory
 	Flags   []string
-	Host    Host // nil: the machine that the test runs on
+	Env     []string // added to the environment, NAME=VALUE
+	Host    Host     // nil: the machine that the test runs on
 }
 
 // ready is the line of a node that listens for clients.
@@ -100,7 +102,7 @@ func At(binary string, places []Place, flags ...string) *Cluster {
 		peers = append(peers, p.Name+"="+p.Between)
 	}
 	for _, p := range places {
-		n := &Node{Name: p.Name, Addr: p.Clients, Data: p.Data, cluster: c, host: p.Host}
+		n := &Node{Name: p.Name, Addr: p.Clients, Data: p.Data, cluster: c, host: p.Host, env: p.Env}
 		if n.host == nil {
 			n.host = local{}
 		}
@@ -134,7 +136,9 @@ func (c *Cluster) Start(nodes ...*Node) error {
 
 // Launch starts a node, and does not wait.
 func (n *Node) Launch() error {
-	p, err := n.host.Start(exec.Command(n.args[0], n.args[1:]...), ready)
+	cmd := exec.Command(n.args[0], n.args[1:]...)
+	cmd.Env = append(os.Environ(), n.env...)
+	p, err := n.host.Start(cmd, ready)
 	if err != nil {
 		return err
 	}
