@@ -21,7 +21,7 @@ import (
 )
 
 // parallel is how many of the tests run at the same time: they wait for elections most of the time.
-const parallel = "4"
+const parallel = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
