@@ -193,6 +193,12 @@ func TestSDKThroughFailovers(t *testing.T) {
 		leader, term := c.leader(t, 0)
 		failover.do(t, c, leader, term)
 		c.leader(t, term)
+		for _, client := range []*sdkClient{holder, other} { // it may be trying a node that was paused
+			eventually(t, "a client is answered after a "+failover.name, func() bool {
+				_, err := client.Get(deadline(t), protected, statestore.WithTimeout(5*time.Second))
+				return err == nil
+			})
+		}
 
 		// then every operation succeeds, versions rise, and the lock still fences.
 		value := strconv.Itoa(i + 1)
