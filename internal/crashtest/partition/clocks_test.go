@@ -26,8 +26,7 @@ func TestWrongClocks(t *testing.T) {
 	set := func() {
 		t.Helper()
 		c, _ := w.dial(w.leader(0).Leader)
-		r, err := c.Set(w.ctx, fmt.Sprint("key", written), []byte(fmt.Sprint(written)))
-		w.must(err)
+		r := w.set(c, fmt.Sprint("key", written), fmt.Sprint(written))
 		if r.Version.Compare(last) <= 0 {
 			t.Errorf("version %v after %v", r.Version, last)
 		}
@@ -42,14 +41,14 @@ func TestWrongClocks(t *testing.T) {
 	}
 	w.Kill(ahead)
 	w.serving(right, behind)
-	if v := w.leader(0, right, behind); v.Leader != right {
-		t.Errorf("node %s leads, whose clock is two minutes behind the versions", v.Leader.Name)
-	}
+	w.eventually("node "+right.Name+" leads: the clock of the other one is two minutes behind the versions", func() bool {
+		return w.leader(0, right, behind).Leader == right
+	})
 	set()
 	w.must(w.Start(ahead))
 	w.serving(ahead)
-	_ = w.Transfer(w.ctx, behind)
 	w.eventually("node "+behind.Name+" gives the leadership away, because of its clock", func() bool {
+		_ = w.Transfer(w.ctx, behind)
 		return strings.Contains(behind.Output(), "giving the leadership away") && strings.Contains(behind.Output(), "clock")
 	})
 	w.serving(w.Nodes()...)

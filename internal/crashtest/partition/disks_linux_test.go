@@ -131,9 +131,7 @@ func (w *world) revive() {
 func (w *world) write(c *client.Client, key string, written map[string]string) {
 	w.t.Helper()
 	value := fmt.Sprint(len(written), strings.Repeat(".", 1000))
-	if _, err := c.Set(w.ctx, key, []byte(value)); err != nil {
-		w.t.Fatalf("%q: %v", key, err)
-	}
+	w.set(c, key, value)
 	written[key] = value
 }
 

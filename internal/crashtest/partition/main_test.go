@@ -202,14 +202,35 @@ func (c *firstConn) Close() error {
 	return c.Conn.Close()
 }
 
-// dial connects a client to a node, from the host that the node runs on.
+// dial connects a client to a node, from the host that the node runs on. While nodes elect a leader it tries
+// again.
 func (w *world) dial(n *nodes.Node) (*client.Client, *dialer) {
 	w.t.Helper()
-	d := &dialer{node: n, ended: make(chan struct{})}
-	c, err := client.Dial(w.ctx, n.Addr, client.WithDialer(d.dial), client.WithKeepAlive(patience), client.WithTimeout(patience), client.WithBackoff(20*time.Millisecond, 200*time.Millisecond))
-	w.must(err)
-	w.t.Cleanup(func() { _ = c.Close() })
-	return c, d
+	for {
+		d := &dialer{node: n, ended: make(chan struct{})}
+		c, err := client.Dial(w.ctx, n.Addr, client.WithDialer(d.dial), client.WithKeepAlive(patience), client.WithTimeout(patience), client.WithBackoff(20*time.Millisecond, 200*time.Millisecond))
+		if err == nil {
+			w.t.Cleanup(func() { _ = c.Close() })
+			return c, d
+		}
+		if w.ctx.Err() != nil {
+			w.t.Fatalf("a client of node %s: %v", n.Name, err)
+		}
+	}
+}
+
+// set writes a key, and again if the answer is lost, because the leader has changed.
+func (w *world) set(c *client.Client, key, value string) client.SetResult {
+	w.t.Helper()
+	for {
+		r, err := c.Set(w.ctx, key, []byte(value))
+		if err == nil {
+			return r
+		}
+		if w.ctx.Err() != nil || !errors.Is(err, client.ErrUnknownOutcome) {
+			w.t.Fatalf("SET %q: %v", key, err)
+		}
+	}
 }
 
 // line is what a node says of itself.

@@ -53,16 +53,14 @@ func (w *world) answersStaleAfterAPause() bool {
 	w.t.Helper()
 	old := w.leader(0)
 	reader, conn := w.dial(old.Leader)
-	_, err := reader.Set(w.ctx, "key", []byte("old"))
-	w.must(err)
+	w.set(reader, "key", "old")
 
 	// Given a leader that is cut off and paused, and a newer value at the next one,
 	w.must(w.Isolate(old.Leader))
 	old.Leader.Pause()
 	next := w.leader(old.Term, w.Others(old.Leader)...)
 	writer, _ := w.dial(next.Leader)
-	_, err = writer.Set(w.ctx, "key", []byte("new"))
-	w.must(err)
+	w.set(writer, "key", "new")
 
 	// when it goes on with a request that has come meanwhile,
 	sent := conn.written.Load()
@@ -127,8 +125,7 @@ func (w *world) losesAWrite(key string) bool {
 	w.t.Helper()
 	old := w.leader(0)
 	writer, conn := w.dial(old.Leader)
-	_, err := writer.Set(w.ctx, "before", []byte(key))
-	w.must(err)
+	w.set(writer, "before", key)
 	w.must(w.Isolate(old.Leader))
 	outcome := make(chan error, 1)
 	go func() {
@@ -137,7 +134,7 @@ func (w *world) losesAWrite(key string) bool {
 	}()
 	acknowledged := false
 	select {
-	case err = <-outcome:
+	case err := <-outcome:
 		acknowledged = err == nil
 	case <-conn.ended:
 	}
@@ -187,8 +184,7 @@ func (w *world) keepsItsLeader(cut func(n *nodes.Node) error) bool {
 	c, _ := w.dial(before.Leader)
 	w.must(cut(follower))
 	w.eventually("the follower asks for votes", func() bool { return w.line(follower).Role == node.Candidate })
-	_, err := c.Set(w.ctx, "written without the follower", []byte("v"))
-	w.must(err)
+	w.set(c, "written without the follower", "v")
 	w.must(w.Heal())
 	w.eventually("the follower has everything again", func() bool { return w.caughtUp(follower) })
 	after := w.leader(0)
@@ -217,8 +213,7 @@ func TestWithoutAQuorum(t *testing.T) {
 	w := run(t, testserver.Binary(), Names("a", "b", "c"), "--cluster-election-timeout", "1s")
 	before := w.leader(0)
 	c, conn := w.dial(before.Leader)
-	_, err := c.Set(w.ctx, "key", []byte("kept"))
-	w.must(err)
+	w.set(c, "key", "kept")
 
 	w.must(w.Scatter())
 	for _, n := range w.Nodes() {
