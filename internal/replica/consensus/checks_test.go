@@ -25,6 +25,8 @@ type facts struct {
 	streams, cutOff, arrived int // snapshots that were begun to be sent; whose connection broke; that arrived
 	deposed                  int // of which the leader lost its office, or ended, meanwhile
 	interrupted              int // installations that a crash interrupted
+
+	changed, deposedByChange int // of the members that were committed; that removed the leader
 }
 
 type loggedEntry struct {
@@ -134,6 +136,7 @@ func (w *world) apply(n *node, e *raftpb.Entry) {
 		w.violated("node %d applies entry %d of term %d, and another node has applied one of term %d, or had another state", n.id, index, term, first.term)
 	}
 	w.applied[index] = next
+	w.noteChange(n, e)
 	if n.pending[index] != term {
 		return
 	}

@@ -265,10 +265,11 @@ func (c *Core) continueTransfer() {
 }
 
 // Progress is how far a node is, as the leader knows. Match is the last entry that the node
-// has stored. Active: it has answered within the last election timeout.
+// has stored. Active: it has answered within the last election timeout. Learner: it has no vote.
 type Progress struct {
-	Match  uint64
-	Active bool
+	Match   uint64
+	Active  bool
+	Learner bool
 }
 
 // Progress gives that of all members, by ID; nil: this node does not lead.
@@ -278,7 +279,7 @@ func (c *Core) Progress() map[uint64]Progress {
 	}
 	all := map[uint64]Progress{}
 	c.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		all[id] = Progress{Match: p.Match, Active: p.RecentActive || id == c.o.ID}
+		all[id] = Progress{Match: p.Match, Active: p.RecentActive || id == c.o.ID, Learner: p.IsLearner}
 	})
 	return all
 }

@@ -25,6 +25,9 @@ func simulate(p plan) *world {
 	if p.shortLogs {
 		w.disturb()
 	}
+	if p.changes {
+		w.reconfigure()
+	}
 	w.run(p.lasts)
 	if w.violation == nil {
 		w.settle()
@@ -36,8 +39,14 @@ func simulate(p plan) *world {
 func planOf(seed uint64) plan {
 	p := plan{seed: seed, nodes: 3, lasts: 8 * time.Second}
 	switch seed % 10 {
-	case 4, 5:
+	case 2:
+		p.changes = true
+	case 3:
+		p.changes, p.nodes = true, 1
+	case 4:
 		p.shortLogs = true
+	case 5:
+		p.shortLogs, p.changes = true, seed%20 == 5
 	case 6:
 		p.separations = true
 	case 7:
@@ -75,6 +84,9 @@ func (w *world) fault() {
 	next := w.between(0, time.Second)
 	if w.separations {
 		next += 3 * time.Second // which is how long one takes
+	}
+	if w.changes {
+		next += w.between(0, 2*time.Second) // for changes to come to their end
 	}
 	w.after(next, nil, func() {
 		if w.now > w.lasts {
@@ -255,7 +267,7 @@ func (w *world) settle() {
 		}
 		behind := false
 		for _, n := range w.nodes {
-			behind = behind || !n.up || n.machine.at.Index < target
+			behind = behind || w.isMember(n) && (!n.up || n.machine.at.Index < target)
 		}
 		if target > 0 && !behind {
 			return
@@ -284,6 +296,8 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		total.cutOff += w.cutOff
 		total.interrupted += w.interrupted
 		total.deposed += w.deposed
+		total.changed += w.changed
+		total.deposedByChange += w.deposedByChange
 		total.reads += w.reads
 		total.quorumReads += w.quorumReads
 	}
@@ -291,6 +305,10 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		*seeds, total.acks, total.elections, total.reads, total.quorumReads)
 	t.Logf("%d snapshots begun, of which %d were cut off, %d with the leader's office; %d installed, and %d installations interrupted",
 		total.streams, total.cutOff, total.deposed, total.snapshots, total.interrupted)
+	t.Logf("the members were changed %d times, %d times of which the leader was removed", total.changed, total.deposedByChange)
+	if *seeds >= 300 && (total.changed < *seeds/2 || total.deposedByChange == 0) {
+		t.Error("the simulation does not change the members as often as it should")
+	}
 	if *seeds >= 300 && (total.cutOff == 0 || total.deposed == 0 || total.snapshots == 0 || total.interrupted == 0) {
 		t.Error("the simulation does not disturb snapshots in all the ways in which it should")
 	}
@@ -313,6 +331,7 @@ func TestSimulationFindsWhatIsBroken(t *testing.T) {
 		{"votes in spite of the promise", func(p *plan) { p.noPromise, p.separations = true, true }},
 		{"votes are forgotten", func(p *plan) { p.forgetVote = true }},
 		{"a snapshot lacks its last entries", func(p *plan) { p.oldCopy = true }},
+		{"a start knows the founders only", func(p *plan) { p.oldMembers, p.changes = true, true }},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			for seed := range uint64(2000) {

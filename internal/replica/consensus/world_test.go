@@ -34,10 +34,11 @@ type world struct {
 	number int // of events, for their order
 	trace  uint64
 
-	nodes []*node
-	cut   map[[2]uint64]bool // messages from the one to the other are lost
-	quiet time.Duration      // until then clients only read
-	loss  int                // percent of messages that are lost, and of those that are doubled
+	nodes    []*node
+	founders *raftpb.ConfState
+	cut      map[[2]uint64]bool // messages from the one to the other are lost
+	quiet    time.Duration      // until then clients only read
+	loss     int                // percent of messages that are lost, and of those that are doubled
 	facts
 }
 
@@ -49,6 +50,7 @@ type plan struct {
 
 	separations bool // the only faults are those of separate
 	shortLogs   bool // logs keep next to nothing, so nodes that come back need snapshots
+	changes     bool // nodes are added and removed
 
 	noFsync    bool // the disks don't sync
 	noLease    bool // leaders answer reads without a lease
@@ -56,6 +58,7 @@ type plan struct {
 	longLease  bool // leases last one and a half election timeouts
 	forgetVote bool // votes and terms are not stored
 	oldCopy    bool // a snapshot's state machine is older than its message says
+	oldMembers bool // a start knows the members that founded the cluster only
 }
 
 const (
@@ -150,6 +153,7 @@ func newWorld(p plan) *world {
 		conf.Voters = append(conf.Voters, uint64(i+1))
 	}
 	founded := machine{at: raftlog.Position{Index: 1, Term: 1}, conf: conf}
+	w.founders = conf
 	for i := range p.nodes {
 		n := &node{w: w, id: uint64(i + 1), disk: newDisk(), rate: 1 + drift*(2*w.rng.Float64()-1), durable: founded}
 		w.nodes = append(w.nodes, n)
@@ -223,9 +227,13 @@ func (n *node) clock() time.Duration {
 func (n *node) start() {
 	w := n.w
 	var err error
+	conf := n.durable.conf
+	if w.oldMembers && n.durable.at.Index > 0 {
+		conf = w.founders
+	}
 	n.log, err = raftlog.Open(raftlog.Options{
 		FS: n.disk, Dir: "raft", SegmentBytes: 4 << 10, MemoryBytes: int64(1 + w.seed%3*1000),
-		Applied: n.durable.at, Conf: n.durable.conf,
+		Applied: n.durable.at, Conf: conf,
 	})
 	if err != nil {
 		w.violated("node %d can't start: %v", n.id, err)
