@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	magic     = "holdfast nodes 1" // package port reads it
-	helloSize = 24
+	magic     = "holdfast nodes 2" // package port reads it
+	helloSize = 30
 	// MaxMessageBytes bounds a message on the wire: one entry, and what is around it.
 	MaxMessageBytes = 1<<30 + 1<<20
 	// firstBytes is how much of a message is given memory before it arrives.
@@ -27,12 +27,22 @@ const (
 )
 
 // hello is what a connection begins with, behind magic.
-type hello struct{ cluster, from, to uint64 }
+type hello struct {
+	cluster, from, to uint64
+	level             uint32
+	address           string // of the node that connects, at most maxAddress bytes
+}
+
+const maxAddress = 1 << 10
 
 func appendHello(dst []byte, h hello) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, h.cluster)
 	dst = binary.LittleEndian.AppendUint64(dst, h.from)
-	return binary.LittleEndian.AppendUint64(dst, h.to)
+	dst = binary.LittleEndian.AppendUint64(dst, h.to)
+	dst = binary.LittleEndian.AppendUint32(dst, h.level)
+	address := h.address[:min(len(h.address), maxAddress)]
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(address)))
+	return append(dst, address...)
 }
 
 func readHello(r io.Reader) (h hello, err error) {
@@ -40,7 +50,20 @@ func readHello(r io.Reader) (h hello, err error) {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return h, fmt.Errorf("it did not say which node it is: %w", err)
 	}
-	return hello{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}, nil
+	h = hello{
+		cluster: binary.LittleEndian.Uint64(b), from: binary.LittleEndian.Uint64(b[8:]), to: binary.LittleEndian.Uint64(b[16:]),
+		level: binary.LittleEndian.Uint32(b[24:]),
+	}
+	size := binary.LittleEndian.Uint16(b[28:])
+	if size > maxAddress {
+		return h, fmt.Errorf("its address has %d bytes, and %d are allowed", size, maxAddress)
+	}
+	address := make([]byte, size)
+	if _, err := io.ReadFull(r, address); err != nil {
+		return h, fmt.Errorf("it did not say where it is reached: %w", err)
+	}
+	h.address = string(address)
+	return h, nil
 }
 
 // sendAll sends what is queued for a node until the connection breaks.
@@ -52,7 +75,7 @@ func (t *Transport) sendAll(p *peer, conn net.Conn) error {
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	})
-	stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
+	stop := context.AfterFunc(p.gone, func() { _ = conn.Close() })
 	defer stop()
 	w := bufio.NewWriterSize(conn, bufferBytes)
 	var b []byte
@@ -126,6 +149,10 @@ func (t *Transport) receive(conn net.Conn) error {
 	if err := t.knows(h); err != nil {
 		return err
 	}
+	if p := t.peer(h.from); p != nil {
+		stop := context.AfterFunc(p.gone, func() { _ = conn.Close() })
+		defer stop()
+	}
 	_ = conn.SetDeadline(time.Time{})
 	for {
 		m, err := readMessage(r)
@@ -152,7 +179,9 @@ func (t *Transport) knows(h hello) error {
 		return fmt.Errorf("node %x wants node %x, and this is node %x: are two addresses in its list of peers the same?", h.from, h.to, t.o.ID)
 	case h.from == t.o.ID:
 		return fmt.Errorf("the other node has this node's ID, %x: was the data directory copied?", h.from)
-	case t.peers[h.from] == nil:
+	case t.o.Admit != nil:
+		return t.o.Admit(h.from, h.address, h.level)
+	case t.peer(h.from) == nil:
 		return fmt.Errorf("node %x is not a member of the cluster", h.from)
 	}
 	return nil

@@ -30,7 +30,14 @@ const (
 type Options struct {
 	Cluster uint64            // ID of the cluster
 	ID      uint64            // of this node
+	Address string            // where the others reach this node; they are told
+	Level   uint32            // format level that this node's program knows; the others are told
 	Peers   map[uint64]string // the other nodes' addresses
+	// Admit is called when a node connects that says that it is of the cluster, with its address
+	// and its level. An error refuses it. A node that is not among the peers is admitted as well:
+	// the one that leads may have become a member by entries that this node has yet to get. nil:
+	// only peers are admitted. It is called by one goroutine for each connection.
+	Admit func(id uint64, address string, level uint32) error
 	// Port is where the others connect, and how this node connects to them.
 	Port *port.Port
 	// Receive is called with each message that arrives, by one goroutine for each
@@ -52,8 +59,8 @@ type Options struct {
 // Transport sends and receives. Its methods are safe for concurrent use.
 type Transport struct {
 	o       Options
-	peers   map[uint64]*peer
-	open    chan struct{} // a place for each connection that others have made
+	peers   atomic.Pointer[map[uint64]*peer] // SetPeers replaces it
+	open    chan struct{}                    // a place for each connection that others have made
 	ending  context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -69,7 +76,9 @@ type peer struct {
 	id      uint64
 	address string
 	queue   chan *raftpb.Message
-	bytes   atomic.Int64 // in queue
+	bytes   atomic.Int64    // in queue
+	gone    context.Context // done when it is no peer any more
+	remove  context.CancelFunc
 }
 
 // New begins to connect to the other nodes, and has the port give it their connections. It
@@ -89,19 +98,42 @@ func New(o Options) (*Transport, error) {
 			return nil, err
 		}
 	}
-	t := &Transport{o: o, peers: map[uint64]*peer{}, open: make(chan struct{}, maxConnections)}
+	t := &Transport{o: o, open: make(chan struct{}, maxConnections)}
+	t.peers.Store(&map[uint64]*peer{})
 	t.ending, t.end = context.WithCancel(context.Background())
-	for id, address := range o.Peers {
-		if id != o.ID {
-			t.peers[id] = &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
-		}
-	}
+	t.SetPeers(o.Peers)
 	o.Port.Handle(magic, t.take)
-	for _, p := range t.peers {
-		t.running.Go(func() { t.runPeer(p) })
-	}
 	return t, nil
 }
+
+// SetPeers replaces the other nodes. Connections from and to those that are none any more are
+// closed, and what is queued for them is lost. Calls must not overlap, also not with Close.
+func (t *Transport) SetPeers(addresses map[uint64]string) {
+	before, next := *t.peers.Load(), map[uint64]*peer{}
+	var added []*peer
+	for id, address := range addresses {
+		switch p := before[id]; {
+		case id == t.o.ID:
+		case p != nil && p.address == address:
+			next[id] = p
+		default:
+			p = &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
+			p.gone, p.remove = context.WithCancel(t.ending)
+			next[id], added = p, append(added, p)
+		}
+	}
+	t.peers.Store(&next)
+	for id, p := range before {
+		if next[id] != p {
+			p.remove()
+		}
+	}
+	for _, p := range added {
+		t.running.Go(func() { t.runPeer(p) })
+	}
+}
+
+func (t *Transport) peer(id uint64) *peer { return (*t.peers.Load())[id] }
 
 // Figures gives them.
 func (t *Transport) Figures() Figures {
@@ -112,7 +144,7 @@ func (t *Transport) Figures() Figures {
 // lost. Messages must not be changed afterwards.
 func (t *Transport) Send(messages []*raftpb.Message) {
 	for _, m := range messages {
-		p := t.peers[m.GetTo()]
+		p := t.peer(m.GetTo())
 		if p == nil || !t.enqueue(p, m) {
 			t.lose(m.GetTo())
 		}
@@ -158,7 +190,7 @@ func (t *Transport) Close() {
 func (t *Transport) runPeer(p *peer) {
 	defer failstop.End(t.o.Logger, "the sender of messages to a node")
 	var reachable, said bool
-	for pause := minPause; t.ending.Err() == nil; {
+	for pause := minPause; p.gone.Err() == nil; {
 		conn, err := t.connect(p)
 		if err == nil {
 			pause = minPause
@@ -167,7 +199,7 @@ func (t *Transport) runPeer(p *peer) {
 			err = t.sendAll(p, conn)
 			_ = conn.Close()
 		}
-		if t.ending.Err() != nil {
+		if p.gone.Err() != nil {
 			return
 		}
 		if !said {
@@ -177,7 +209,7 @@ func (t *Transport) runPeer(p *peer) {
 		t.empty(p)
 		select {
 		case <-time.After(pause):
-		case <-t.ending.Done():
+		case <-p.gone.Done():
 		}
 		pause = min(2*pause, maxPause)
 	}
@@ -198,7 +230,7 @@ func (t *Transport) empty(p *peer) {
 
 // connect makes a connection to a node and says who connects.
 func (t *Transport) connect(p *peer) (net.Conn, error) {
-	conn, err := t.o.Port.Dial(t.ending, p.address, magic)
+	conn, err := t.o.Port.Dial(p.gone, p.address, magic)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +238,7 @@ func (t *Transport) connect(p *peer) (net.Conn, error) {
 		t.o.Logger.Warn("after a cut of the network the connection to a node may be of no use for long", "address", p.address, "error", err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	if _, err = conn.Write(appendHello(nil, hello{t.o.Cluster, t.o.ID, p.id})); err != nil {
+	if _, err = conn.Write(appendHello(nil, hello{t.o.Cluster, t.o.ID, p.id, t.o.Level, t.o.Address})); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, conn.SetDeadline(time.Time{})

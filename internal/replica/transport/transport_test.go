@@ -154,7 +154,7 @@ func TestWhatWaitsForANodeIsBounded(t *testing.T) {
 	a := start(t, "127.0.0.1:0", nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{}, QueueBytes: 100,
 		Unreachable: func(id uint64) { lost <- id }})
 	p := &peer{id: 2, queue: make(chan *raftpb.Message, maxQueued)} // no goroutine sends
-	a.peers[2] = p
+	a.peers.Store(&map[uint64]*peer{2: p})
 	a.Send([]*raftpb.Message{message(1, make([]byte, 60)), message(2, make([]byte, 40))})
 	if len(p.queue) != 2 || a.Figures().Lost != 0 {
 		t.Fatalf("%d messages wait, want 2", len(p.queue))
@@ -183,14 +183,14 @@ func TestStrangersAreNotReceived(t *testing.T) {
 		sends []byte
 		logs  string
 	}{
-		{greeting(hello{6, 2, 1}), "is of the cluster 6"},
-		{greeting(hello{5, 2, 3}), "wants node 3"},
-		{greeting(hello{5, 1, 1}), "has this node's ID"},
-		{greeting(hello{5, 4, 1}), "is not a member"},
+		{greeting(hello{cluster: 6, from: 2, to: 1}), "is of the cluster 6"},
+		{greeting(hello{cluster: 5, from: 2, to: 3}), "wants node 3"},
+		{greeting(hello{cluster: 5, from: 1, to: 1}), "has this node's ID"},
+		{greeting(hello{cluster: 5, from: 4, to: 1}), "is not a member"},
 		{bytes.Repeat([]byte("GET / "), 10), "which this program does not know"},
-		{append(greeting(hello{5, 2, 1}), 255, 255, 255, 255), "are allowed"},
-		{append(greeting(hello{5, 2, 1}), 2, 0, 0, 0, 255, 255), "is not one"},
-		{append(greeting(hello{5, 2, 1}), 0, 0, 0, 0), "sends a message from node 0"},
+		{append(greeting(hello{cluster: 5, from: 2, to: 1}), 255, 255, 255, 255), "are allowed"},
+		{append(greeting(hello{cluster: 5, from: 2, to: 1}), 2, 0, 0, 0, 255, 255), "is not one"},
+		{append(greeting(hello{cluster: 5, from: 2, to: 1}), 0, 0, 0, 0), "sends a message from node 0"},
 	} {
 		conn, err := net.Dial("tcp", n.port.Addr().String())
 		if err != nil {
@@ -222,7 +222,7 @@ func TestNodesProveThemselves(t *testing.T) {
 	config = nodeTLS(t, theirs)
 	config.InsecureSkipVerify = true // it wants to be believed, whomever it talks to
 	if conn, err := tls.Dial("tcp", b.port.Addr().String(), config); err == nil {
-		_, _ = conn.Write(greeting(hello{5, 1, 2}))
+		_, _ = conn.Write(greeting(hello{cluster: 5, from: 1, to: 2}))
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}
