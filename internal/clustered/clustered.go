@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,7 +87,8 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	for _, w := range warnings {
 		n.log.Warn(w)
 	}
-	secured, err := s.TLS()
+	added := &settings.Hosts{}
+	secured, err := s.TLS(added)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,8 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	streams[clients.Magic] = n.clients.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
-		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Logger: n.log,
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Members: added.Set,
+		Logger: n.log, Fatal: n.giveUp,
 	}
 	for _, p := range peers {
 		options.Peers = append(options.Peers, node.Peer{Name: p.Name, Address: p.Address})
@@ -153,11 +156,30 @@ func (n *Node) run() {
 	for n.ending.Err() == nil {
 		if err := n.serve(); err != nil {
 			if n.ending.Err() == nil {
-				n.failed <- err
+				n.fail(err)
 			}
 			return
 		}
 	}
+}
+
+// fail notes why the node cannot serve clients ever again, unless it is known already.
+func (n *Node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default:
+	}
+}
+
+// giveUp is called when the node itself cannot go on: it ends the process, unless the cluster has
+// no place for the node, whose disk is well.
+func (n *Node) giveUp(err error) {
+	if errors.Is(err, node.ErrRemoved) || errors.Is(err, node.ErrOtherCluster) {
+		n.fail(err)
+		return
+	}
+	n.log.Error("giving up: this node cannot go on", "error", err)
+	os.Exit(1)
 }
 
 // serve runs a server for one office.

@@ -251,9 +251,8 @@ func TestStatusOfACluster(t *testing.T) {
 	if why := r.Explain(); r.Quorum || !strings.Contains(why, "no quorum: 1 of 3 nodes answer") || !strings.Contains(why, "missing: ") {
 		t.Errorf("%+v: %s", r, why)
 	}
-	if err := control.Transfer(ctx, c.dirs[others[1]], ""); err == nil {
-		t.Error("without a leader the leadership was given away")
-	}
+	// It may yet take the leadership that was given to it, and lose it: it has a quorum's votes.
+	c.until("a transfer without a leader fails", func() bool { return control.Transfer(ctx, c.dirs[others[1]], "") != nil })
 }
 
 // A leader that gives its office to a node which does not take it runs no server after the other in

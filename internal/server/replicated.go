@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
@@ -90,12 +90,12 @@ func (c *Config) refuseClusterData(instead string) error {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	_, err := fsys.Stat(fsys.PathJoin(c.DataDir, node.Dir))
-	if err == nil {
-		return fmt.Errorf("%w: %s has a directory %q; %s", errClusterData, c.DataDir, node.Dir, instead)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	is, err := identity.InCluster(fsys, c.DataDir)
+	switch {
+	case err != nil:
 		return fmt.Errorf("data directory %s cannot be read: %w", c.DataDir, err)
+	case is:
+		return fmt.Errorf("%w: %s has a directory %q; %s", errClusterData, c.DataDir, identity.Dir, instead)
 	}
 	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 )
 
 // The data of a node is that of its cluster: a server by itself does not start on it, and the
@@ -15,7 +17,11 @@ func TestClusterDataIsRefused(t *testing.T) {
 	t.Parallel()
 	cfg := Default()
 	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()
-	if err := os.Mkdir(filepath.Join(cfg.DataDir, node.Dir), 0o700); err != nil {
+	dir := filepath.Join(cfg.DataDir, identity.Dir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&identity.Identity{Name: "a", ID: 1, Cluster: 5}).Write(vfs.Default, dir); err != nil {
 		t.Fatal(err)
 	}
 	_, started := Start(cfg)

@@ -138,7 +138,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	if r := cfg.Replicated; r != nil {
-		r.Log.SetCheckpoint(s.journal.Checkpoint)
+		r.Log.SetJournal(s.journal)
 	}
 	if !cfg.Durability.KeepsAcknowledged() {
 		s.log.Warn("a crash loses what was acknowledged last: writes are acknowledged before they are on disk", "durability", cfg.Durability)

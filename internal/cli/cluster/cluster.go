@@ -20,14 +20,14 @@ import (
 func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Look at a cluster, and give its leadership away",
-		Long: `Look at a cluster, and give its leadership away. The commands reach a node of the
-cluster through a socket in its data directory, which only the directory's owner may
-use; that node asks the others.`,
+		Short: "Look at a cluster, change its nodes, and give its leadership away",
+		Long: `Look at a cluster, add nodes to it and remove them, and give its leadership away. The
+commands reach any node of the cluster through a socket in its data directory, which
+only the directory's owner may use; that node asks the others.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: flags.UnknownCommand,
 	}
-	cmd.AddCommand(newStatusCommand(), newTransferCommand())
+	cmd.AddCommand(newStatusCommand(), newAddCommand(), newRemoveCommand(), newTransferCommand())
 	return cmd
 }
 
@@ -38,8 +38,8 @@ func newStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Say which nodes answer, which one leads, and how far the others are behind",
 		Long: `Print a line for each node: its name, its address for other nodes, its role (leader,
-follower, receiving while it gets all data because it was away for too long, candidate
-while it knows no leader, or unreachable), its term and how many entries of the log it
+follower, learner while it has no vote because it was just added, receiving while it
+gets all data, candidate while it knows no leader, or unreachable), its term and how many entries of the log it
 lacks.
 
 Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
@@ -58,11 +58,7 @@ error), 2 no node can be reached.`,
 				table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG")
 				for _, n := range report.Nodes {
-					role := n.Role
-					if n.ReceiveBytes > 0 {
-						role = fmt.Sprintf("%s (%d %%)", role, 100*n.Received/n.ReceiveBytes)
-					}
-					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, role, n.Term, n.Lag)
+					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, roleOf(n), n.Term, n.Lag)
 				}
 				err = table.Flush()
 			}
@@ -75,6 +71,13 @@ error), 2 no node can be reached.`,
 	cmd.Flags().StringVar(&data, "data", data, "`DIR` with the data of a running node")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func roleOf(n control.Line) string {
+	if n.ReceiveBytes > 0 {
+		return fmt.Sprintf("%s (%d %%)", n.Role, 100*n.Received/n.ReceiveBytes)
+	}
+	return n.Role
 }
 
 func newTransferCommand() *cobra.Command {

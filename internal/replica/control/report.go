@@ -49,6 +49,8 @@ type Line struct {
 	// receiving them.
 	Received     int64  `json:"received,omitempty"`
 	ReceiveBytes int64  `json:"receive_bytes,omitempty"`
+	Learner      bool   `json:"learner,omitempty"` // the node has no vote yet
+	Level        int    `json:"level,omitempty"`   // format level that its program knows
 	Error        string `json:"error,omitempty"`
 }
 
@@ -64,6 +66,7 @@ func Streams(find func() *node.Node) map[string]func(net.Conn) {
 	return map[string]func(net.Conn){
 		statusMagic:   func(c net.Conn) { answerStatus(c, find()) },
 		transferMagic: func(c net.Conn) { answerTransfer(c, find()) },
+		changeMagic:   func(c net.Conn) { answerChange(c, find()) },
 	}
 }
 
@@ -117,6 +120,9 @@ func give(ctx context.Context, n *node.Node, to string) error {
 		}
 		if id = m.ID; id == s.ID {
 			return fmt.Errorf("node %s leads already", to)
+		}
+		if m.Learner {
+			return fmt.Errorf("node %s has no vote yet, because it lacks data", to)
 		}
 		if !m.Active {
 			return fmt.Errorf("node %s does not answer the leader: look at it first", to)
@@ -172,6 +178,16 @@ func (r *Reporter) Transfer(ctx context.Context, to string) error {
 	return nil
 }
 
+// Named is the line of a node; false: the cluster has none of that name.
+func (r *Report) Named(name string) (Line, bool) {
+	for _, n := range r.Nodes {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return Line{}, false
+}
+
 // Status asks all nodes. It takes 2 s at the most.
 func (r *Reporter) Status(ctx context.Context) Report {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -225,17 +241,14 @@ func report(own *node.Status, all []answered) Report {
 			leads = s
 		}
 	}
-	answers := 0
 	for _, a := range all {
 		line := Line{
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
-			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes,
+			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level,
 		}
 		if a.err != nil {
 			line.Role, line.Error = Unreachable, a.err.Error()
 			out.Missing = append(out.Missing, line.Name)
-		} else {
-			answers++
 		}
 		if leads != nil {
 			if a.status.ID == leads.ID {
@@ -248,16 +261,32 @@ func report(own *node.Status, all []answered) Report {
 	}
 	slices.SortFunc(out.Nodes, func(a, b Line) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(out.Missing)
-	out.Quorum = answers > len(all)/2
+	voters, answer := out.votes()
+	out.Quorum = answer > voters/2
 	return out
+}
+
+// votes is how many nodes have a vote, which are all but learners, and how many of these answer.
+func (r *Report) votes() (voters, answer int) {
+	for _, n := range r.Nodes {
+		if n.Learner {
+			continue
+		}
+		voters++
+		if n.Role != Unreachable {
+			answer++
+		}
+	}
+	return voters, answer
 }
 
 // Explain is what an operator should know besides the lines; empty: all is well.
 func (r *Report) Explain() string {
 	missing := strings.Join(r.Missing, ", ")
+	voters, answer := r.votes()
 	switch {
 	case !r.Quorum:
-		return fmt.Sprintf("no quorum: %d of %d nodes answer, and the cluster serves clients only with %d; missing: %s", len(r.Nodes)-len(r.Missing), len(r.Nodes), len(r.Nodes)/2+1, missing)
+		return fmt.Sprintf("no quorum: %d of %d nodes answer, and the cluster serves clients only with %d; missing: %s", answer, voters, voters/2+1, missing)
 	case r.Leader == "":
 		return "no leader at the moment; one is elected within seconds as long as a quorum of nodes reach each other"
 	case len(r.Missing) > 0:

@@ -21,6 +21,8 @@ const (
 	statusPath   = "/v1/status"
 	transferPath = "/v1/transfer"
 	healthPath   = "/v1/health"
+	addPath      = "/v1/add"
+	removePath   = "/v1/remove"
 )
 
 // SocketPath is that of the socket of the node with this data directory.
@@ -49,6 +51,15 @@ func Serve(dataDir string, n *node.Node, unready func() []string, log *slog.Logg
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(health{unready()})
 	})
+	for path, add := range map[string]bool{addPath: true, removePath: false} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, q *http.Request) {
+			var a changed
+			if err := r.Change(q.Context(), add, q.FormValue("name"), q.FormValue("address")); err != nil {
+				a.Error = err.Error()
+			}
+			_ = json.NewEncoder(w).Encode(a)
+		})
+	}
 	s := &http.Server{Handler: failstop.Handler(log, mux), ReadHeaderTimeout: askTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan struct{})
 	go func() {
@@ -97,8 +108,30 @@ func Transfer(ctx context.Context, dataDir, to string) error {
 	return nil
 }
 
+// Add has the cluster of the node that runs on a data directory add a node that runs and waits at an
+// address. It returns when that is a learner; the cluster gives it a vote when it has all data.
+func Add(ctx context.Context, dataDir, name, address string) error {
+	return askChange(ctx, dataDir, addPath+"?name="+url.QueryEscape(name)+"&address="+url.QueryEscape(address))
+}
+
+// Remove has the cluster of the node that runs on a data directory remove the node of this name.
+func Remove(ctx context.Context, dataDir, name string) error {
+	return askChange(ctx, dataDir, removePath+"?name="+url.QueryEscape(name))
+}
+
+func askChange(ctx context.Context, dataDir, target string) error {
+	var a changed
+	if err := ask(ctx, dataDir, http.MethodPost, target, &a); err != nil {
+		return err
+	}
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return nil
+}
+
 func ask(ctx context.Context, dataDir, method, target string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout+transferTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout+2*changeTimeout)
 	defer cancel()
 	path := SocketPath(dataDir)
 	body, err := opsocket.Ask(ctx, path, method, target, nil)

@@ -2,16 +2,16 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 )
 
 // proposal is a batch that the journal commits.
@@ -54,7 +54,7 @@ func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
 	if !o.Sync {
 		return nil, errors.New("in a cluster a write is durable when a quorum of nodes has it on the disk: leave --durability at sync")
 	}
-	l.next, l.long = max(o.Applied, founded.Index)+1, o.Long
+	l.next, l.long = max(o.Applied, l.n.self.Load().Begins().Index)+1, o.Long
 	l.n.mu.Lock()
 	l.n.noRoom = o.NoRoom
 	l.n.mu.Unlock()
@@ -77,10 +77,10 @@ func (l *Log) Row(dst []byte, number uint64) (key, value []byte, err error) {
 		return nil, nil, fmt.Errorf("entry %d: %w", number, err)
 	}
 	l.n.mu.Lock()
-	conf := l.n.conf
+	list := l.n.history.At(number)
 	l.n.mu.Unlock()
-	value, err = proto.MarshalOptions{}.MarshalAppend(binary.BigEndian.AppendUint64(dst, term), conf)
-	return appliedKey, value, err
+	value, err = members.AppendRow(dst, term, list)
+	return identity.MembersKey, value, err
 }
 
 // replayBytes is how much Replay reads from the log at a time.
@@ -178,6 +178,9 @@ func (l *Log) Sync() error { return nil }
 
 // Trim tells that the database's tables have the rows of all entries up to applied.
 func (l *Log) Trim(applied uint64) error {
+	l.n.mu.Lock()
+	l.n.history.Forget(applied)
+	l.n.mu.Unlock()
 	l.n.storing.setTables(applied, l.long)
 	return nil
 }

@@ -24,6 +24,7 @@ func (n *Node) run() {
 			n.core.Tick(n.now())
 			n.lookAtDisk()
 			n.lookAtFollowers()
+			n.promoteLearner()
 		case m := <-n.received:
 			n.behind.Heard(m)
 			if n.hasRoomFor(m) {
@@ -98,6 +99,9 @@ func (n *Node) work() {
 // apply notes that entries are committed. Replay and the journal have them from the log.
 func (n *Node) apply(m *raftpb.Message) bool {
 	conf, err := n.core.Applied(m)
+	if err == nil {
+		err = n.noteMembers(m.GetEntries(), conf)
+	}
 	if err != nil {
 		n.fail(err)
 		return false
@@ -105,16 +109,15 @@ func (n *Node) apply(m *raftpb.Message) bool {
 	var last uint64
 	for _, e := range m.GetEntries() {
 		last = e.GetIndex()
-		if p := n.proposed; p != nil && p.at.Index == last {
-			n.proposed = nil
-			p.end(p.at.Term == e.GetTerm())
+		for _, under := range []**proposal{&n.proposed, &n.change} {
+			if p := *under; p != nil && p.at.Index == last {
+				*under = nil
+				p.end(p.at.Term == e.GetTerm())
+			}
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if conf != nil {
-		n.conf = conf
-	}
 	n.committed = max(n.committed, last)
 	n.moved.Broadcast()
 	return true
@@ -128,9 +131,11 @@ func (n *Node) publish() {
 		return
 	}
 	if n.view.Ready && !(next.Ready && next.Term == n.view.Term) {
-		if p := n.proposed; p != nil {
-			n.proposed = nil
-			p.end(false)
+		for _, under := range []**proposal{&n.proposed, &n.change} {
+			if p := *under; p != nil {
+				*under = nil
+				p.end(false)
+			}
 		}
 		n.refuse()
 		n.endSnapshot()
@@ -154,7 +159,7 @@ func (n *Node) publish() {
 		case next.Leads:
 			n.o.Logger.Info("this node leads", "node", n.o.Name, "term", next.Term)
 		case next.Leader != 0:
-			n.o.Logger.Info("this node follows", "node", n.o.Name, "term", next.Term, "leader", n.self.Load().name(next.Leader))
+			n.o.Logger.Info("this node follows", "node", n.o.Name, "term", next.Term, "leader", n.name(next.Leader))
 		case before.Leads:
 			n.o.Logger.Warn("this node has lost its office", "node", n.o.Name, "term", next.Term)
 		}

@@ -4,35 +4,32 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
-	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/lag"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/snapshot"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/transport"
-	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // Defaults and bounds of Options.
@@ -46,7 +43,7 @@ const (
 	MinLogKeep          = 1 << 20
 	maxLogKeep          = 1 << 60
 	// MaxPeers bounds the nodes of a cluster.
-	MaxPeers = 9
+	MaxPeers = members.Max
 )
 
 // Options of Open.
@@ -75,6 +72,9 @@ type Options struct {
 	// SnapshotRate is how many bytes of a snapshot the leader sends in a second at most; 0:
 	// DefaultSnapshotRate.
 	SnapshotRate int64
+	// Members is called with the addresses of the other nodes whenever they change: by the
+	// goroutine of Open, and by others that must not be held up. nil: nothing happens.
+	Members func(addresses []string)
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
 	Streams map[string]func(net.Conn)
@@ -94,10 +94,10 @@ type Node struct {
 	port      *port.Port
 	transport *transport.Transport
 	log       *raftlog.Log
-	self      atomic.Pointer[identity]
-	addresses map[uint64]string // of the members' ports
-	conf      *raftpb.ConfState
+	self      atomic.Pointer[identity.Identity]
+	roster    atomic.Pointer[roster] // see setRoster
 	fsyncs    *histogram.Histogram
+	changing  chan struct{} // has a place for the one change of the members that is under way
 
 	core     *consensus.Core // the loop's
 	received chan *raftpb.Message
@@ -113,9 +113,11 @@ type Node struct {
 	generous atomic.Bool   // a node gets a snapshot, or has just got one; the loop writes it
 
 	// The loop's.
-	proposed *proposal // under way; nil: none
-	asking   *question // a round of AskQuorum; nil: none is under way
-	wants    *question // readers that wait for the next one; nil: none do
+	proposed *proposal     // under way; nil: none
+	change   *proposal     // of the members, under way; nil: none
+	saidVote time.Duration // when the log may say next that a learner gets no vote, by now
+	asking   *question     // a round of AskQuorum; nil: none is under way
+	wants    *question     // readers that wait for the next one; nil: none do
 
 	storing   storing
 	snapshots snapshots
@@ -123,11 +125,12 @@ type Node struct {
 	mu        lockrank.Mutex[lockrank.ReplicaNode]
 	moved     sync.Cond        // on mu: entries were committed, or the office has changed
 	committed uint64           // guarded by mu: index of the last entry that is known to be committed
+	history   members.History  // guarded by mu: the members up to that entry
 	office    *Office          // guarded by mu: nil: this node is not a leader that is ready
 	view      consensus.Office // guarded by mu
 	changed   chan struct{}    // guarded by mu: closed at the next change of view or office
 
-	checkpoint func(dir string, copies bool) error // guarded by mu: see SetCheckpoint; nil: no journal is open
+	checkpoint func(dir string, copies bool) error // guarded by mu: see SetJournal; nil: no journal is open
 	noRoom     func() bool                         // guarded by mu: makes room on the disk, of the journal that is open; nil: none is
 	replacing  bool                                // guarded by mu: the database is being replaced, so no journal may be opened
 	generation uint64                              // guarded by mu: how often it was
@@ -139,21 +142,19 @@ type Node struct {
 	running sync.WaitGroup
 }
 
-// ErrNotOurs: the data directory is not this node's.
-var ErrNotOurs = errors.New("the data directory is not this node's")
-
 // ErrStopped: the node is being closed.
 var ErrStopped = errors.New("the node is being stopped")
 
-// Open starts a node. The first start of a cluster waits for all of its nodes, or until ctx
-// ends. It fails with port.ErrNeedsTLS, ErrOtherCluster, ErrNotOurs, raftlog.ErrDamaged or
-// datadir.ErrLocked, or with what is wrong in words.
+// Open starts a node. The first start of a cluster waits for all of its nodes, that of a node
+// which joins one until it was added there, or until ctx ends. It fails with port.ErrNeedsTLS,
+// ErrOtherCluster, ErrRemoved, ErrNotOurs, members.ErrNewer, raftlog.ErrDamaged or datadir.ErrLocked, or with
+// what is wrong in words.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	n := &Node{
-		o: o, began: time.Now(), fsyncs: histogram.New(1000), addresses: map[uint64]string{},
+		o: o, began: time.Now(), fsyncs: histogram.New(1000), changing: make(chan struct{}, 1),
 		received: make(chan *raftpb.Message, 256), stored: make(chan *raftpb.Message, 64), calls: make(chan func()),
 		ended: make(chan struct{}), changed: make(chan struct{}),
 	}
@@ -193,14 +194,10 @@ func (o *Options) check() error {
 	case len(o.Peers) > MaxPeers:
 		return fmt.Errorf("%d nodes: a cluster has at most %d", len(o.Peers), MaxPeers)
 	}
-	return checkPeers(o.Name, o.Peers)
+	return founding.CheckPeers(o.Name, o.Peers)
 }
 
 func (n *Node) dir() string { return n.o.FS.PathJoin(n.o.Dir, Dir) }
-
-// Dir is the directory in a data directory that has what a cluster needs of a node. There is
-// none if the data directory was never a node's.
-const Dir = "cluster"
 
 // open opens everything from the bottom up.
 func (n *Node) open(ctx context.Context) (err error) {
@@ -210,19 +207,19 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if err := n.identify(); err != nil {
 		return err
 	}
-	listen := n.o.Listen
-	for _, p := range n.o.Peers {
-		if p.Name == n.o.Name {
-			listen = cmp.Or(listen, p.Address)
-		}
-	}
+	listen := cmp.Or(n.o.Listen, n.o.peerAddress(n.o.Name))
 	if n.port, err = port.Listen(port.Options{Address: listen, TLS: n.o.TLS, Logger: n.o.Logger}); err != nil {
 		return err
 	}
-	n.port.Handle(foundMagic, n.tell)
+	n.port.Handle(founding.Magic, n.tell)
 	n.port.Serve()
-	if err := n.found(ctx); err != nil {
-		return err
+	if self := n.self.Load(); self.Cluster == 0 {
+		first := founding.Start{FS: n.o.FS, DataDir: n.o.Dir, NodeDir: n.dir(), Self: *self, Peers: n.o.Peers, Port: n.port, Logger: n.o.Logger}
+		self, err = first.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		n.self.Store(self)
 	}
 	if err := n.finishInstall(); err != nil {
 		return err
@@ -235,93 +232,49 @@ func (n *Node) open(ctx context.Context) (err error) {
 
 // identify reads who this node is, or decides it.
 func (n *Node) identify() error {
-	self, err := readIdentity(n.o.FS, n.dir())
+	self, err := identity.Read(n.o.FS, n.dir())
 	if err != nil {
 		return err
 	}
 	if self == nil {
-		self = &identity{Format: identityFormat, Name: n.o.Name, ID: newID()}
-		if err := self.write(n.o.FS, n.dir()); err != nil {
+		self = &identity.Identity{Name: n.o.Name, ID: members.NewID()}
+		if err := self.Write(n.o.FS, n.dir()); err != nil {
 			return err
 		}
 	}
-	if self.Name != n.o.Name {
+	switch {
+	case self.Name != n.o.Name:
 		return fmt.Errorf("%w: %s is that of node %q, and this is to be node %q; give the node the name or the directory that it had", ErrNotOurs, n.o.Dir, self.Name, n.o.Name)
+	case self.Recovering:
+		return fmt.Errorf("%w: \"holdfast cluster recover\" has not completed in %s; run it again", ErrNotOurs, n.o.Dir)
 	}
 	n.self.Store(self)
 	return nil
 }
 
-// found makes this node one of the founders of its cluster, at the first start.
-func (n *Node) found(ctx context.Context) error {
-	self := *n.self.Load()
-	if self.Cluster == 0 {
-		founders, err := n.askAll(ctx)
-		if err != nil {
-			return err
-		}
-		// A log that is there was made by a start that did not get to its end.
-		raft := n.o.FS.PathJoin(n.dir(), "raft")
-		if err := n.o.FS.RemoveAll(raft); err != nil {
-			return err
-		}
-		if err := raftlog.Create(n.o.FS, raft, founded); err != nil {
-			return err
-		}
-		self.Members, self.Cluster = founders, clusterOf(founders)
-		if err := self.write(n.o.FS, n.dir()); err != nil {
-			return err
-		}
-		n.self.Store(&self)
-		n.o.Logger.Info("a cluster was founded", "cluster", self.Cluster, "nodes", peerNames(n.o.Peers))
-	}
-	var names []string
-	for _, m := range self.Members {
-		names = append(names, m.Name)
-		for _, p := range n.o.Peers {
-			if p.Name == m.Name {
-				n.addresses[uint64(m.ID)] = p.Address
-			}
-		}
-	}
-	if !slices.Equal(names, peerNames(n.o.Peers)) {
-		return fmt.Errorf("the cluster has the nodes %v, and the list of peers has %v: a list cannot change a cluster; name the nodes that it has", names, peerNames(n.o.Peers))
-	}
-	return nil
-}
-
-// founded is the entry with which every cluster begins. The database of a new node has it.
-var founded = raftlog.Position{Index: 1, Term: 1}
-
 // openLog opens the Raft log, with what the database says.
-func (n *Node) openLog() (err error) {
-	applied, conf, err := n.readApplied()
+func (n *Node) openLog() error {
+	self := n.self.Load()
+	applied, list, err := self.Applied(n.o.FS, n.o.Dir)
 	if err != nil {
 		return err
 	}
-	if conf == nil {
-		conf = &raftpb.ConfState{}
-		for _, m := range n.self.Load().Members {
-			conf.Voters = append(conf.Voters, uint64(m.ID))
-		}
-		slices.Sort(conf.Voters)
+	if list.WasRemoved(self.ID) {
+		return founding.Removed(self, "its log")
 	}
-	n.conf, n.committed = conf, applied.Index
-	defer func() {
-		if err == nil {
-			n.log.SetSnapshots(n.offerSnapshot)
-		}
-	}()
+	n.committed = applied.Index
+	n.history.Reset(applied.Index, list)
+	n.setRoster(list)
+	n.sayDifferences()
 	n.log, err = raftlog.Open(raftlog.Options{
-		FS: n.o.FS, Dir: n.o.FS.PathJoin(n.dir(), "raft"), Applied: applied, Conf: conf, Fsyncs: n.fsyncs,
+		FS: n.o.FS, Dir: self.LogDir(n.o.FS, n.dir()), Applied: applied, Conf: list.ConfState(), Fsyncs: n.fsyncs,
 		MemoryBytes: min(raftlog.DefaultMemoryBytes, n.o.LogKeep), NoRoom: n.makeRoom,
 	})
+	if err == nil {
+		n.log.SetSnapshots(n.offerSnapshot)
+	}
 	return err
 }
-
-// appliedKey is the row of the database that goes with journal.AppliedKey: the term of that entry, 8
-// bytes big-endian, and the membership that it leaves, as the library encodes it.
-var appliedKey = []byte("m|raft")
 
 // finishInstall completes the installation of a snapshot that was interrupted, and removes
 // what is left of others.
@@ -337,66 +290,6 @@ func (n *Node) finishInstall() error {
 	return errors.Join(err, n.o.FS.RemoveAll(snapshot.CopyDir(n.o.FS, n.dir())), lock.Close())
 }
 
-// readApplied reads which entry the database ends with.
-func (n *Node) readApplied() (at raftlog.Position, conf *raftpb.ConfState, err error) {
-	at, conf, err = readDatabase(n.o.FS, n.o.Dir)
-	if err != nil || conf != nil {
-		return at, conf, err
-	}
-	used, err := wal.FirstUsed(n.o.FS, n.o.Dir) // by a server by itself: a node's log is elsewhere
-	if err == nil && (at.Index != 0 || used != "") {
-		err = fmt.Errorf("%w: %s has the data of a server that was no node; start this node with a new directory", ErrNotOurs, n.o.Dir)
-	}
-	return founded, nil, err
-}
-
-// readDatabase reads which entry a database ends with, and the membership that goes with it; nil:
-// it is no node's, or there is none. The index is 0 if nothing was ever applied.
-func readDatabase(fsys journal.FS, dir string) (at raftlog.Position, conf *raftpb.ConfState, err error) {
-	desc, err := pebble.Peek(dir, fsys)
-	if err != nil || !desc.Exists {
-		return at, nil, err
-	}
-	lock, err := datadir.Acquire(fsys, dir)
-	if err != nil {
-		return at, nil, err
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	db, err := pebblefile.OpenReadOnly(fsys, dir, lock, true)
-	if err != nil {
-		return at, nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	index, err := readRow(db, journal.AppliedKey)
-	if err != nil {
-		return at, nil, err
-	}
-	if len(index) == 8 {
-		at.Index = binary.BigEndian.Uint64(index)
-	}
-	row, err := readRow(db, appliedKey)
-	switch {
-	case err != nil || row == nil:
-		return at, nil, err
-	case len(index) != 8 || len(row) < 8:
-		return at, nil, fmt.Errorf("the row %s or %s in %s is too short", journal.AppliedKey, appliedKey, dir)
-	}
-	at.Term, conf = binary.BigEndian.Uint64(row), &raftpb.ConfState{}
-	return at, conf, proto.Unmarshal(row[8:], conf)
-}
-
-// readRow reads a row; nil: there is none.
-func readRow(db *pebble.DB, key []byte) ([]byte, error) {
-	v, closer, err := db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte{}, v...), closer.Close()
-}
-
 // unacknowledged election timeouts without a sign of the other node end a connection: by then
 // the nodes have given each other up, and the messages on their way are old.
 const unacknowledged = 2
@@ -409,8 +302,12 @@ func (n *Node) start() (err error) {
 		return err
 	}
 	n.transport, err = transport.New(transport.Options{
-		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.addresses, Port: n.port, Logger: n.o.Logger,
+		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.roster.Load().addresses, Port: n.port, Logger: n.o.Logger,
+		Address: cmp.Or(n.roster.Load().addresses[uint64(self.ID)], n.o.peerAddress(n.o.Name)), Level: members.Level, Admit: n.admit,
 		Receive: func(m *raftpb.Message) {
+			if n.roster.Load().list.WasRemoved(ID(m.GetFrom())) {
+				return
+			}
 			select {
 			case n.received <- m:
 			case <-n.ending.Done():
@@ -428,6 +325,7 @@ func (n *Node) start() (err error) {
 	n.port.Complete()
 	n.running.Go(n.run)
 	n.running.Go(n.store)
+	n.running.Go(n.watchRemoval)
 	return nil
 }
 
@@ -446,8 +344,8 @@ func (n *Node) Addr() net.Addr { return n.port.Addr() }
 // Dial connects to another member's port, given its ID, and says what about; that node's
 // Options.Streams have to know magic.
 func (n *Node) Dial(ctx context.Context, to ID, magic string) (net.Conn, error) {
-	address, ok := n.addresses[uint64(to)]
-	if !ok {
+	address := n.roster.Load().addresses[uint64(to)]
+	if address == "" {
 		return nil, fmt.Errorf("node %v is not a member", to)
 	}
 	return n.port.Dial(ctx, address, magic)

@@ -39,12 +39,15 @@ type cluster struct {
 	o     Options  // what all nodes have in common
 	net   *network // nil: nodes reach each other without one
 	fs    map[string]journal.FS
+
+	removable bool       // nodes may end because they were removed
+	fatal     chan error // what they end with; capacity 10
 }
 
 func newCluster(t testing.TB, names ...string) *cluster {
-	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}, o: Options{Election: election}, fs: map[string]journal.FS{}}
+	c := &cluster{t: t, dirs: map[string]string{}, log: &logs.Text{}, o: Options{Election: election}, fs: map[string]journal.FS{}, fatal: make(chan error, 10)}
 	for _, name := range names {
-		c.peers = append(c.peers, Peer{name, address(t)})
+		c.peers = append(c.peers, Peer{Name: name, Address: address(t)})
 		c.dirs[name] = t.TempDir()
 	}
 	return c
@@ -57,7 +60,13 @@ func (c *cluster) options(name string) Options {
 		o.Peers = c.net.as(name, c.peers)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("node", name)
-	o.Fatal = func(err error) { c.t.Errorf("Fatal: %v", err) }
+	o.Fatal = func(err error) {
+		if c.removable && errors.Is(err, ErrRemoved) {
+			c.fatal <- err
+			return
+		}
+		c.t.Errorf("Fatal: %v", err)
+	}
 	return o
 }
 
@@ -134,7 +143,7 @@ func (c *cluster) run(name string, n *Node) *running {
 				}
 				return
 			}
-			l.SetCheckpoint(j.Checkpoint)
+			l.SetJournal(j)
 			r.led <- &leading{j, l.Office(), name}
 			select {
 			case <-l.Office().Lost():

@@ -50,7 +50,13 @@ func TestNodesThatAreRefused(t *testing.T) {
 
 	o = c.options("a")
 	o.Peers = o.Peers[:2]
-	c.refused(o, nil, "a list cannot change a cluster")
+	n, err := Open(t.Context(), o)
+	if err != nil || !strings.Contains(c.log.String(), "--cluster-peers is for the first start") {
+		t.Errorf("with a list of peers that lacks a node: %v\n%v", err, c.log)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
 
 	o = c.options("a")
 	o.Peers, o.Listen = append([]Peer(nil), c.peers...), "0.0.0.0:0"
@@ -78,38 +84,14 @@ func TestNodesThatAreRefused(t *testing.T) {
 	c.refused(c.options("a"), raftlog.ErrNone, "raft")
 }
 
-// Nodes found a cluster only if they agree on who they are.
-func TestFoundersWhoDisagree(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, "a", "b")
-	a := &Node{o: c.options("a")}
-	a.self.Store(&identity{Name: "a", ID: 1})
-	for _, test := range []struct {
-		answer answer
-		want   string
-	}{
-		{answer{identity{Name: "b", ID: 2}, []string{"a", "b"}}, ""},
-		{answer{identity{Name: "b", ID: 2, Cluster: 5, Members: []member{{"a", 1}, {"b", 2}}}, nil}, ""},
-		{answer{identity{Name: "c", ID: 2}, []string{"a", "b"}}, "has the name"},
-		{answer{identity{Name: "b", ID: 1}, []string{"a", "b"}}, "has this node's ID"},
-		{answer{identity{Name: "b", ID: 2}, []string{"a", "b", "c"}}, "the same list"},
-		{answer{identity{Name: "b", ID: 2, Cluster: 5, Members: []member{{"a", 7}, {"b", 2}}}, nil}, "another ID"},
-	} {
-		err := a.agrees(c.peers[1], test.answer)
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v, want %q", test.answer, err, test.want)
-		}
-	}
-}
-
 // Options that make no sense are refused before anything is opened.
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	two := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:2"}}
+	two := []Peer{{Name: "a", Address: "127.0.0.1:1"}, {Name: "b", Address: "127.0.0.1:2"}}
 	for want, o := range map[string]Options{
 		"must include it":           {Name: "c", Peers: two},
-		"the same name":             {Name: "a", Peers: []Peer{two[0], {"a", "127.0.0.1:2"}}},
-		"the same address":          {Name: "a", Peers: []Peer{two[0], {"b", "127.0.0.1:1"}}},
+		"the same name":             {Name: "a", Peers: []Peer{two[0], {Name: "a", Address: "127.0.0.1:2"}}},
+		"the same address":          {Name: "a", Peers: []Peer{two[0], {Name: "b", Address: "127.0.0.1:1"}}},
 		"needs a name":              {Name: "a", Peers: []Peer{two[0], {}}},
 		"election timeout":          {Name: "a", Peers: two, Election: MinElection - 1},
 		"an election timeout of 1m": {Name: "a", Peers: two, Election: MaxElection + 1},

@@ -17,6 +17,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/snapshot"
 )
@@ -214,8 +216,9 @@ func TestStartCompletesAnInstallation(t *testing.T) {
 // What is not a member's, or not for this node, is refused.
 func TestOffersThatAreRefused(t *testing.T) {
 	t.Parallel()
-	n := &Node{addresses: map[uint64]string{1: "x", 2: "y"}}
-	n.self.Store(&identity{Name: "a", ID: 1, Cluster: 9})
+	n := &Node{}
+	n.roster.Store(&roster{list: &members.List{Removed: []ID{3}}})
+	n.self.Store(&identity.Identity{Name: "a", ID: 1, Cluster: 9})
 	for _, test := range []struct {
 		offer snapshot.Offer
 		want  string
@@ -237,15 +240,15 @@ func TestOffersThatAreRefused(t *testing.T) {
 func TestLogIsTrimmedByWhatOthersNeed(t *testing.T) {
 	t.Parallel()
 	fsys := vfs.NewMem()
-	if err := raftlog.Create(fsys, "raft", founded); err != nil {
+	if err := raftlog.Create(fsys, "raft", identity.Founded); err != nil {
 		t.Fatal(err)
 	}
-	log, err := raftlog.Open(raftlog.Options{FS: fsys, Dir: "raft", SegmentBytes: 64 << 10, Applied: founded})
+	log, err := raftlog.Open(raftlog.Options{FS: fsys, Dir: "raft", SegmentBytes: 64 << 10, Applied: identity.Founded})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const keep, size = 1 << 20, 8 << 10
-	n, last := &Node{o: Options{LogKeep: keep}, log: log}, founded.Index
+	n, last := &Node{o: Options{LogKeep: keep}, log: log}, identity.Founded.Index
 	write := func(bytes int) {
 		for range bytes / size {
 			last++
@@ -269,9 +272,9 @@ func TestLogIsTrimmedByWhatOthersNeed(t *testing.T) {
 	const slack = keep / 8 // for overhead, and what is trimmed at once
 	n.needed.Store(1 << 60)
 	write(keep * 2)
-	bytes("tables have nothing", founded.Index, 2*keep, 2*keep+slack)
+	bytes("tables have nothing", identity.Founded.Index, 2*keep, 2*keep+slack)
 	n.generous.Store(true)
-	n.needed.Store(founded.Index)
+	n.needed.Store(identity.Founded.Index)
 	bytes("a snapshot is being sent", last, 2*keep, 2*keep+slack)
 	n.generous.Store(false)
 	bytes("a node that answers lacks all", last, keep-slack, keep+slack)
@@ -279,7 +282,7 @@ func TestLogIsTrimmedByWhatOthersNeed(t *testing.T) {
 	bytes("all that answer have all", last, keep/2-slack, keep/2+slack)
 	write(keep * 5)
 	n.generous.Store(true)
-	n.needed.Store(founded.Index)
+	n.needed.Store(identity.Founded.Index)
 	bytes("a snapshot is being sent, and too much is written", last, 4*keep-slack, 4*keep+slack)
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/snapshot"
 )
@@ -74,22 +76,31 @@ type snapshots struct {
 // arrival is a snapshot whose files are there.
 type arrival struct {
 	at        raftlog.Position
+	list      *members.List
 	installed chan struct{} // closed when it was installed
 }
 
-// SetCheckpoint tells how to make a copy of the database in a directory: journal.Journal's
-// method Checkpoint, as long as the journal is open.
-func (l *Log) SetCheckpoint(checkpoint func(dir string, copies bool) error) {
+// barrierKey is a row that is never there. A batch that deletes it makes the database end with an entry
+// that is newer than all that were committed before.
+var barrierKey = []byte("m|barrier")
+
+// SetJournal tells which journal is open, from now on until Close.
+func (l *Log) SetJournal(j *journal.Journal) {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
-	l.n.checkpoint = checkpoint
+	l.n.checkpoint = func(dir string, copies bool) error {
+		a := j.Begin()
+		a.Delete(barrierKey)
+		a.End(nil)
+		return j.Checkpoint(dir, copies) // waits until the batch is durable
+	}
 }
 
 // offerSnapshot is called, by the loop, when a node needs entries that the log does not have any
 // more.
 func (n *Node) offerSnapshot() (*raftpb.Snapshot, error) {
 	n.mu.Lock()
-	index, conf, can := n.committed, n.conf, n.checkpoint != nil
+	index, conf, can := n.committed, n.history.Now().ConfState(), n.checkpoint != nil
 	n.mu.Unlock()
 	term, err := n.log.Term(index)
 	if n.snapshots.sending || !can || err != nil || n.now() < n.snapshots.after {
@@ -123,7 +134,7 @@ func (n *Node) sendSnapshot(m *raftpb.Message) {
 	}
 	ctx, end := context.WithCancel(n.ending)
 	s.sending, s.end, s.from = true, end, m.GetSnapshot().GetMetadata().GetIndex()
-	to := n.self.Load().name(m.GetTo())
+	to := n.name(m.GetTo())
 	n.running.Go(func() {
 		defer n.guard("the sender of a snapshot")
 		defer end()
@@ -165,14 +176,17 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message, checkpoint func(st
 			if err := errors.Join(n.o.FS.RemoveAll(dir), checkpoint(dir, false)); err != nil {
 				return "", h, err
 			}
-			var conf *raftpb.ConfState
-			if at, conf, err = readDatabase(n.o.FS, dir); err != nil {
+			var list *members.List
+			if at, list, err = identity.ReadDatabase(n.o.FS, dir); err != nil {
 				return "", h, err
 			}
-			if begins := n.log.Base(); conf == nil || at.Index < begins.Index {
+			if begins := n.log.Base(); list == nil || at.Index < begins.Index {
 				return "", h, fmt.Errorf("it ends with entry %d, and the log begins behind entry %d", at.Index, begins.Index)
 			}
-			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: conf}}
+			if _, known := list.Find(ID(m.GetTo())); !known {
+				return "", h, fmt.Errorf("it ends with entry %d, before the node was added", at.Index)
+			}
+			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: list.ConfState()}}
 			h = snapshot.Header{Index: at.Index, Term: at.Term}
 			h.Message, err = proto.Marshal(m)
 			return dir, h, err
@@ -249,12 +263,12 @@ func (n *Node) receiveSnapshot(conn net.Conn) {
 // accepts says why a node's offer is refused; nil: it is not.
 func (n *Node) accepts(o snapshot.Offer) error {
 	self := n.self.Load()
-	switch _, known := n.addresses[o.From]; {
+	switch {
 	case o.Cluster != uint64(self.Cluster):
 		return fmt.Errorf("this node is of cluster %v, and the snapshot of %v", self.Cluster, ID(o.Cluster))
 	case o.To != uint64(self.ID):
 		return fmt.Errorf("this is node %v, and the snapshot is for %v", self.ID, ID(o.To))
-	case !known || o.From == o.To:
+	case o.From == o.To || n.roster.Load().list.WasRemoved(ID(o.From)):
 		return fmt.Errorf("node %v is not another member of the cluster", ID(o.From))
 	}
 	return nil
@@ -284,17 +298,17 @@ func (n *Node) passSnapshot(dir string, h snapshot.Header) error {
 		return err
 	}
 	meta := m.GetSnapshot().GetMetadata()
-	at, conf, err := readDatabase(n.o.FS, dir)
+	at, list, err := identity.ReadDatabase(n.o.FS, dir)
 	if err == nil {
 		err = checkTables(n.o.FS, dir)
 	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("the database that has arrived: %w", err)
-	case m.GetType() != raftpb.MsgSnap || at.Index != meta.GetIndex() || at.Term != meta.GetTerm() || !proto.Equal(conf, meta.GetConfState()):
+	case m.GetType() != raftpb.MsgSnap || at.Index != meta.GetIndex() || at.Term != meta.GetTerm() || list == nil || list.Cluster != n.self.Load().Cluster || !proto.Equal(list.ConfState(), meta.GetConfState()):
 		return fmt.Errorf("the database that has arrived ends with entry %v, and the message says %v", at, meta)
 	}
-	s, a := &n.snapshots, &arrival{at: at, installed: make(chan struct{})}
+	s, a := &n.snapshots, &arrival{at: at, list: list, installed: make(chan struct{})}
 	s.arrived.Store(a)
 	wanted := false
 	if !n.do(func() {
@@ -336,7 +350,7 @@ func (n *Node) removeStageLater(dir string) {
 }
 
 // install replaces the database by the one that has arrived. The storer calls it.
-func (n *Node) install(s raftlog.State, at raftlog.Position, conf *raftpb.ConfState) error {
+func (n *Node) install(s raftlog.State, at raftlog.Position) error {
 	a := n.snapshots.arrived.Load()
 	if a == nil || a.at != at {
 		return fmt.Errorf("a snapshot with entry %d is to be installed, and is not there", at.Index)
@@ -357,15 +371,19 @@ func (n *Node) install(s raftlog.State, at raftlog.Position, conf *raftpb.ConfSt
 	if err = errors.Join(err, lock.Close()); err != nil {
 		return err
 	}
-	if err := n.log.EndSnapshot(at, conf); err != nil {
+	if err := n.log.EndSnapshot(at, a.list.ConfState()); err != nil {
 		return err
 	}
 	n.storing.setTables(at.Index, nil)
 	n.snapshots.received.Add(1)
 	n.mu.Lock()
-	n.replacing, n.conf, n.committed = false, conf, max(n.committed, at.Index)
+	n.replacing, n.committed = false, max(n.committed, at.Index)
+	n.history.Reset(at.Index, a.list)
 	n.moved.Broadcast()
 	n.mu.Unlock()
+	if !n.do(func() { n.setRoster(a.list) }) {
+		return ErrStopped
+	}
 	n.snapshots.arrived.Store(nil)
 	close(a.installed)
 	n.o.Logger.Info("this node has all data of the leader", "node", n.o.Name, "up to entry", at.Index)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 )
 
 // Roles of nodes.
@@ -13,6 +15,7 @@ const (
 	Follower  = "follower"
 	Candidate = "candidate" // it knows no leader
 	Receiving = "receiving" // it follows, and gets all data from the leader
+	Learner   = "learner"   // it follows, and has no vote until it has everything
 )
 
 // Status is what a node knows of its cluster.
@@ -20,6 +23,7 @@ type Status struct {
 	Name    string `json:"name"`
 	ID      ID     `json:"id"`
 	Cluster ID     `json:"cluster"`
+	Level   int    `json:"level"` // format level that its program knows
 	Role    string `json:"role"`
 	Term    uint64 `json:"term"`
 	Leader  ID     `json:"leader"` // 0: none is known
@@ -48,6 +52,7 @@ type Member struct {
 	Name    string `json:"name"`
 	ID      ID     `json:"id"`
 	Address string `json:"address"` // of its port
+	Learner bool   `json:"learner,omitempty"`
 	// What follows only the leader knows. Active: the node has answered within the last election timeout.
 	// Lag is how many entries it lacks.
 	Active bool   `json:"active"`
@@ -57,7 +62,7 @@ type Member struct {
 // Status gives it. A node that is being closed gives its name only.
 func (n *Node) Status() (s Status) {
 	self := n.self.Load()
-	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Role: Candidate}
+	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Level: members.Level, Role: Candidate}
 	n.do(func() {
 		view := n.core.Office()
 		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready
@@ -68,9 +73,16 @@ func (n *Node) Status() (s Status) {
 			s.Role = Follower
 		}
 		s.Last, _ = n.log.LastIndex()
-		progress := n.core.Progress()
-		for _, m := range self.Members {
-			member := Member{Name: m.Name, ID: m.ID, Address: n.addresses[uint64(m.ID)]}
+		progress, r := n.core.Progress(), n.roster.Load()
+		all := r.list.Members
+		if len(all) == 0 { // this node has yet to get the cluster's data
+			all = self.Members
+		}
+		for _, m := range all {
+			member := Member{Name: m.Name, ID: m.ID, Address: r.addresses[uint64(m.ID)], Learner: m.Learner}
+			if m.Learner && m.ID == self.ID && s.Role == Follower {
+				s.Role = Learner
+			}
 			if p, ok := progress[uint64(m.ID)]; ok {
 				member.Active, member.Lag = p.Active, s.Last-min(p.Match, s.Last)
 			}
@@ -148,7 +160,7 @@ func (n *Node) Transfer(ctx context.Context, to ID) error {
 func (n *Node) best() (best uint64) {
 	var match uint64
 	for id, p := range n.core.Progress() {
-		if id != uint64(n.ID()) && p.Active && (best == 0 || p.Match > match) {
+		if id != uint64(n.ID()) && p.Active && !p.Learner && (best == 0 || p.Match > match) {
 			best, match = id, p.Match
 		}
 	}

@@ -162,7 +162,7 @@ func (n *Node) storeAll(messages []*raftpb.Message) error {
 	var sync bool
 	for _, m := range messages {
 		if s, at, isSnapshot := consensus.SnapshotOf(n.log, m); isSnapshot {
-			if err := n.install(s, at, m.GetSnapshot().GetMetadata().GetConfState()); err != nil {
+			if err := n.install(s, at); err != nil {
 				return err
 			}
 		}

@@ -115,7 +115,7 @@ func TestOwnCertificate(t *testing.T) {
 	}{
 		"good":              {issue(t, a, nodeCert("good", "127.0.0.1")), ""},
 		"another authority": {issue(t, a, nodeCert("other", "127.0.0.1"), func(s *Settings) { s.CA = other.File(certs.AuthorityCert) }), "which is not in --cluster-ca"},
-		"another host":      {issue(t, a, nodeCert("host", "node-a", "192.0.2.1")), "it is for node-a, 192.0.2.1, and no node in --cluster-peers is at one of these"},
+		"another host":      {issue(t, a, nodeCert("host", "node-a", "192.0.2.1")), "it is for node-a, 192.0.2.1, and no node of the cluster, as far as this one knows, is at one of these"},
 		"no host":           {issue(t, a, nodeCert("nohost")), "it is for no host"},
 		"a server's":        {issue(t, a, certs.Request{Name: "server", Server: true, Hosts: []string{"127.0.0.1"}}), "not for servers and for clients"},
 		"a client's":        {issue(t, a, certs.Request{Name: "client"}), "not for servers and for clients"},
@@ -123,13 +123,13 @@ func TestOwnCertificate(t *testing.T) {
 		"no CA":             {issue(t, a, nodeCert("noca", "127.0.0.1"), func(s *Settings) { s.CA = a.File("nothing") }), "--cluster-ca"},
 		"a CA that is none": {issue(t, a, nodeCert("keyca", "127.0.0.1"), func(s *Settings) { s.CA = a.File(certs.AuthorityKey) }), "no PEM certificate in it"},
 	} {
-		config, err := test.settings.TLS()
+		config, err := test.settings.TLS(nil)
 		if test.want == "" && (err != nil || config == nil) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 	s := three()
-	if config, err := s.TLS(); config != nil || err != nil {
+	if config, err := s.TLS(nil); config != nil || err != nil {
 		t.Errorf("without certificates: %v, %v", config, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestNodesProveThemselves(t *testing.T) {
 	a, other := certstest.New(t), certstest.New(t)
 	tlsOf := func(s Settings) *tls.Config {
 		t.Helper()
-		config, err := s.TLS()
+		config, err := s.TLS(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestNodesProveThemselves(t *testing.T) {
 		"one of another authority":    {node("n3"), blind(tlsOf(issue(t, other, nodeCert("n4", "127.0.0.1")))), "which is not in --cluster-ca", "the other node refuses this node's certificate"},
 		"to one of another authority": {as(node("n5"), other, nodeCert("n6", "127.0.0.1")), node("n7"), "", "which is not in --cluster-ca"},
 		"at another host":             {as(node("n8"), a, nodeCert("n9", "node-b")), node("n10"), "", "is for node-b, and --cluster-peers calls the node 127.0.0.1"},
-		"from another host":           {node("n11"), as(node("n12"), a, nodeCert("n13", "node-b")), "no node in --cluster-peers is at one of these", "refuses"},
+		"from another host":           {node("n11"), as(node("n12"), a, nodeCert("n13", "node-b")), "no node of the cluster, as far as this one knows, is at one of these", "refuses"},
 		"an MQTT client":              {node("n14"), as(node("n15"), a, certs.Request{Name: "n16"}), "not for servers and for clients", "refuses"},
 		"without TLS":                 {nil, node("n17"), "", "does not speak TLS"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,9 +18,10 @@ import (
 // it as servers and as clients.
 //
 // A peer's certificate must be signed by the nodes' authority, be for servers and for clients,
-// and be valid for the host of one of the peers. So the certificates of MQTT clients do not
-// make a node, even if the same authority has signed them.
-func (s *Settings) TLS() (*tls.Config, error) {
+// and be valid for the host of one of the peers, or of a node in added, which is nil if there
+// are none. So the certificates of MQTT clients do not make a node, even if the same authority
+// has signed them.
+func (s *Settings) TLS(added *Hosts) (*tls.Config, error) {
 	if s.Cert == "" {
 		return nil, nil
 	}
@@ -63,9 +65,34 @@ func (s *Settings) TLS() (*tls.Config, error) {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("the other node shows no certificate")
 			}
-			return isNode(cs.PeerCertificates[0], hosts)
+			return isNode(cs.PeerCertificates[0], append(slices.Clone(hosts), added.get()...))
 		},
 	}, nil
+}
+
+// Hosts are those of nodes that the settings do not name, because they were added to the cluster.
+// Its methods are safe for concurrent use. nil has none.
+type Hosts struct{ all atomic.Pointer[[]string] }
+
+// Set replaces them by those of addresses.
+func (h *Hosts) Set(addresses []string) {
+	var all []string
+	for _, a := range addresses {
+		if host, _, err := net.SplitHostPort(a); err == nil {
+			all = append(all, host)
+		}
+	}
+	h.all.Store(&all)
+}
+
+func (h *Hosts) get() []string {
+	if h == nil {
+		return nil
+	}
+	if all := h.all.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // ErrNoNode: a certificate of the nodes' authority is not one of a node.
@@ -84,7 +111,7 @@ func isNode(c *x509.Certificate, hosts []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the certificate of %q: %w, because it is for %s, and no node in --cluster-peers is at one of these: make it with --host and the node's host", c.Subject, ErrNoNode, namesOf(c))
+	return fmt.Errorf("the certificate of %q: %w, because it is for %s, and no node of the cluster, as far as this one knows, is at one of these: make it with --host and the node's host", c.Subject, ErrNoNode, namesOf(c))
 }
 
 // namesOf are the names that a certificate is for.

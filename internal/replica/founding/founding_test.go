@@ -1,0 +1,44 @@
+package founding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
+)
+
+// Nodes found a cluster only if they agree on who they are.
+func TestFoundersWhoDisagree(t *testing.T) {
+	t.Parallel()
+	peers := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:2"}}
+	a := &Start{Peers: peers, Self: identity.Identity{Name: "a", ID: 1}}
+	from := func(name string, id, cluster members.ID, founders ...members.Member) Answer {
+		return Answer{Identity: identity.Identity{Name: name, ID: id, Cluster: cluster, Members: founders}, Peers: []string{"a", "b"}}
+	}
+	founders := []members.Member{{Name: "a", ID: 1}, {Name: "b", ID: 2}}
+	others, removed, added := from("b", 2, 0), from("b", 2, 5, founders...), from("b", 2, 5, members.Member{Name: "b", ID: 2})
+	others.Peers = []string{"a", "b", "c"}
+	removed.Removed = []members.ID{1}
+	added.Now = founders
+	for _, test := range []struct {
+		answer  Answer
+		belongs bool
+		want    string
+	}{
+		{answer: from("b", 2, 0)},
+		{answer: from("b", 2, 5, founders...)},
+		{answer: from("b", 2, 5, members.Member{Name: "b", ID: 2})}, // it may be added there
+		{answer: added, belongs: true},
+		{answer: from("c", 2, 0), want: "has the name"},
+		{answer: from("b", 1, 0), want: "has this node's ID"},
+		{answer: others, want: "the same list"},
+		{answer: from("b", 2, 5, members.Member{Name: "a", ID: 7}, members.Member{Name: "b", ID: 2}), want: "another ID"},
+		{answer: removed, want: "was removed"},
+	} {
+		belongs, err := a.agrees(peers[1], test.answer)
+		if belongs != test.belongs || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, %v, want %v, %q", test.answer, belongs, err, test.belongs, test.want)
+		}
+	}
+}

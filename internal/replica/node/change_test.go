@@ -1,0 +1,243 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
+)
+
+// waiting is a node that waits until it is added.
+type waiting struct {
+	node chan *Node
+	err  chan error
+	stop context.CancelFunc
+}
+
+// wait starts a node that is not one of the cluster's yet.
+func (c *cluster) wait(name string) *waiting {
+	c.t.Helper()
+	c.peers, c.dirs[name] = append(slices.Clone(c.peers), Peer{Name: name, Address: address(c.t)}), c.t.TempDir()
+	return c.waitAs(name)
+}
+
+func (c *cluster) waitAs(name string) *waiting {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &waiting{make(chan *Node, 1), make(chan error, 1), stop}
+	o := c.options(name)
+	go func() {
+		if n, err := Open(ctx, o); err != nil {
+			w.err <- err
+		} else {
+			w.node <- n
+		}
+	}()
+	c.t.Cleanup(stop)
+	return w
+}
+
+// change has the leader, whichever it is, change the members, until it succeeds or is refused.
+func (c *cluster) change(nodes map[string]*running, change func(context.Context, *Node) error) error {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		for _, r := range nodes {
+			if s := r.Status(); !s.Ready {
+				continue
+			}
+			err := change(ctx, r.Node)
+			if err == nil || errors.Is(err, members.ErrRefused) && !errors.Is(err, ErrChanging) && !strings.Contains(err.Error(), "would have to answer") {
+				return err
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.t.Fatalf("no leader has made the change:\n%v", c.log)
+	return nil
+}
+
+// add adds a node, and returns when it has a vote.
+func (c *cluster) add(nodes map[string]*running, name string) {
+	c.t.Helper()
+	w := c.wait(name)
+	at := c.peers[len(c.peers)-1].Address
+	c.until("the new node answers", func() bool { return strings.Contains(c.log.String(), "node="+name+" ") || len(w.err) > 0 })
+	if err := c.change(nodes, func(ctx context.Context, n *Node) error {
+		if m, is := n.roster.Load().list.Named(name); is && m.Address == at {
+			return nil // the former leader has begun it
+		}
+		err := n.Add(ctx, name, at)
+		if err != nil && strings.Contains(err.Error(), "no node answers") {
+			return errUnknown // it does not listen yet
+		}
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case n := <-w.node:
+		nodes[name] = c.run(name, n)
+	case err := <-w.err:
+		c.t.Fatalf("node %s: %v", name, err)
+	case <-time.After(patience):
+		c.t.Fatalf("node %s has not noticed that it was added:\n%v", name, c.log)
+	}
+	c.until("the new node has a vote", func() bool { return nodes[name].votes() })
+}
+
+func (r *running) votes() bool {
+	m, is := r.roster.Load().list.Named(r.name)
+	return is && !m.Learner
+}
+
+// remove removes a node, which then ends.
+func (c *cluster) remove(nodes map[string]*running, name string) {
+	c.t.Helper()
+	if err := c.change(nodes, func(ctx context.Context, n *Node) error {
+		if _, is := n.roster.Load().list.Named(name); !is {
+			return nil
+		}
+		return n.Remove(ctx, name)
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	r := nodes[name]
+	delete(nodes, name)
+	select {
+	case <-r.ending.Done():
+	case <-time.After(patience):
+		c.t.Fatalf("node %s does not notice that it was removed:\n%v", name, c.log)
+	}
+	r.end()
+}
+
+// A cluster grows from one node to three and to five, and shrinks again, while clients write. Nothing
+// that was acknowledged is lost; the nodes that were there at first are not needed at the end.
+func TestGrowAndShrink(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a")
+	c.removable = true
+	nodes := c.start("a")
+	l, want := c.leader(nodes), map[string]string{}
+	write := func(what string) {
+		for i := range 20 {
+			key := fmt.Sprintf("k|%s.%d", what, i)
+			l = c.put(nodes, l, key, key)
+			want[key] = key
+		}
+	}
+	write("alone")
+	for _, name := range []string{"b", "c", "d", "e"} {
+		c.add(nodes, name)
+		write("with " + name)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		c.remove(nodes, name)
+		if l.name == name {
+			l = c.leader(nodes)
+		}
+		write("without " + name)
+	}
+	c.has(nodes, l, want)
+	if got := nodes["e"].Status().Members; len(got) != 1 || got[0].Name != "e" || got[0].ID != nodes["e"].ID() {
+		t.Errorf("the members are %+v", got)
+	}
+	// A restart knows that it is alone, whatever its configuration says.
+	nodes["e"].end()
+	nodes = c.start("e")
+	c.has(nodes, c.leader(nodes), want)
+}
+
+// A node that was removed while it was away ends by itself when it comes back, and harms nothing.
+func TestRemovedNodeThatComesBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	c.removable = true
+	nodes := c.start("a", "b", "c")
+	l := c.leader(nodes)
+	away := "a"
+	if l.name == away {
+		away = "b"
+	}
+	nodes[away].end()
+	delete(nodes, away)
+	if err := c.change(nodes, func(ctx context.Context, n *Node) error { return n.Remove(ctx, away) }); err != nil {
+		t.Fatal(err)
+	}
+	term := nodes[l.name].Status().Term
+	back := c.start(away)[away]
+	select {
+	case err := <-c.fatal:
+		if !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "cluster add "+away) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatalf("it does not end:\n%v", c.log)
+	}
+	if s := nodes[l.name].Status(); s.Role == Leader && s.Term != term {
+		t.Errorf("the term was %d and is %d", term, s.Term)
+	}
+	back.end()
+
+	// It comes back as a new node, by its old name.
+	c.peers = slices.DeleteFunc(c.peers, func(p Peer) bool { return p.Name == away })
+	c.add(nodes, away)
+	l = c.put(nodes, l, "k|1", "v")
+	c.has(nodes, c.lead(nodes, l, away), map[string]string{"k|1": "v"})
+}
+
+// Changes that would end the quorum, or that cannot be right, are refused with a reason.
+func TestChangesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	nodes := c.start("a", "b", "c")
+	l := c.leader(nodes)
+	refused := func(want string, change func(context.Context, *Node) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var err error
+		c.until("a leader says "+want, func() bool {
+			for _, r := range nodes {
+				if err = change(ctx, r.Node); err == nil || !errors.Is(err, consensus.ErrNotLeader) && strings.Contains(err.Error(), want) {
+					return true
+				}
+			}
+			return false
+		})
+		if err == nil {
+			t.Errorf("%s: not refused", want)
+		}
+	}
+	free := address(t)
+	refused("has a node a already", func(ctx context.Context, n *Node) error { return n.Add(ctx, "a", free) })
+	refused("each node listens on one of its own", func(ctx context.Context, n *Node) error { return n.Add(ctx, "d", c.peers[1].Address) })
+	refused("no node answers", func(ctx context.Context, n *Node) error { return n.Add(ctx, "d", free) })
+	refused("has no node d", func(ctx context.Context, n *Node) error { return n.Remove(ctx, "d") })
+
+	other := newCluster(t, "z")
+	other.start("z")
+	refused("is one of the cluster", func(ctx context.Context, n *Node) error { return n.Add(ctx, "z", other.peers[0].Address) })
+
+	w := c.wait("d")
+	at := c.peers[3].Address
+	refused(`has the name "d"`, func(ctx context.Context, n *Node) error { return n.Add(ctx, "e", at) })
+	w.stop()
+	if err := <-w.err; !errors.Is(err, context.Canceled) {
+		t.Errorf("a node that waits was stopped: %v", err)
+	}
+
+	// With one node away the other two must stay.
+	down := slices.Sorted(maps.Keys(others(nodes, l.name)))
+	nodes[down[0]].end()
+	delete(nodes, down[0])
+	refused("2 of 2 nodes would have to answer, and 1 do", func(ctx context.Context, n *Node) error { return n.Remove(ctx, down[1]) })
+}
