@@ -127,6 +127,9 @@ func (c *cluster) client(name string) *client.Client {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cl, err := client.Dial(ctx, c.addrs[name])
+	for err != nil && ctx.Err() == nil { // a node holds it for 5 s only while a leader is elected
+		cl, err = client.Dial(ctx, c.addrs[name])
+	}
 	if err != nil {
 		c.t.Fatalf("connect to %s: %v", name, err)
 	}
