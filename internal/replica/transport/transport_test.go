@@ -56,6 +56,7 @@ func start(t *testing.T, address string, config *tls.Config, o Options) *node {
 	if n.Transport, err = New(o); err != nil {
 		t.Fatal(err)
 	}
+	n.port.Complete()
 	n.port.Serve()
 	t.Cleanup(n.end)
 	return n
