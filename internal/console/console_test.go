@@ -279,3 +279,20 @@ func TestConnectionsAreBounded(t *testing.T) {
 		sockets.Close(nc)
 	}
 }
+
+// On a node of a cluster that does not lead, and on a server that starts, the page learns why it
+// cannot connect.
+func TestClosedDoor(t *testing.T) {
+	t.Parallel()
+	for want, reasons := range map[string][]string{
+		"this node of a cluster does not lead": nil,
+		"the data is being read; and more":     {"the data is being read", "and more"},
+	} {
+		var door Door
+		w := httptest.NewRecorder()
+		door.Handler(func() []string { return reasons }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, SocketPath, nil))
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %q, want %q", w.Code, w.Body, want)
+		}
+	}
+}

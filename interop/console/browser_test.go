@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,15 +108,14 @@ func serve(t *testing.T, flags ...string) *server {
 	return s
 }
 
-// freeAddr is an address that nothing listens on.
+// freeAddr is an address that nothing listens on, also while the server is down.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := process.UnusedAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
 }
 
 var ready = regexp.MustCompile(`listening on`)
@@ -293,24 +291,9 @@ func (p *tab) visit(address string) {
 	p.eval(`location.hash = ` + quote(address))
 }
 
-// scheme has the page be light or dark, and as wide as said.
+// look has the page be light or dark, and as wide as said.
 func (p *tab) look(scheme string, width, height int64) {
 	p.t.Helper()
 	p.do(emulation.SetDeviceMetricsOverride(width, height, 1, width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-}
-
-// get makes a request to the admin listener.
-func (s *server) get(path string) (int, error) {
-	ctx, end := context.WithTimeout(context.Background(), patience)
-	defer end()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+path, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	return response.StatusCode, response.Body.Close()
 }
