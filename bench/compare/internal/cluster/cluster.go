@@ -51,6 +51,19 @@ var shapes = []load.Shape{load.ShapeOf(1, 1, 64), load.ShapeOf(50, 1, 64), load.
 
 func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster, etcd *servers.Target) error {
 	keys := load.KeyNames(load.KeyCount)
+	leader, err := c.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	targets := []*servers.Target{one, servers.Through(servers.ThreeNodes, leader, leader.Process)}
+	if etcd != nil {
+		targets = append(targets, etcd)
+	}
+	for _, t := range targets {
+		if err := load.Preload(t, keys, strings.Repeat("v", 64), 1, 50); err != nil {
+			return fmt.Errorf("%s: setting the keys: %w", t.Name, err)
+		}
+	}
 	for _, s := range shapes {
 		for range run.Report.Rounds {
 			for _, verb := range []string{"SET", "GET"} {
