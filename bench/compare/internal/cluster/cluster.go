@@ -1,6 +1,6 @@
 // Package cluster compares three nodes of a cluster with one server and with three members of
 // etcd, all on the same machine: what a request costs the leader, a follower and the client, how
-// long there is no leader, what multiplexing connections would gain, and what a snapshot costs.
+// long there is no leader, and what multiplexing connections would gain.
 package cluster
 
 import (
@@ -205,54 +205,4 @@ func Links(ctx context.Context, run *work.Run) error {
 		}
 	}
 	return nil
-}
-
-// Snapshot measures what sending all data to a node costs the leader.
-func Snapshot(ctx context.Context, run *work.Run) error {
-	c, err := run.Lab.StartCluster(ctx, "--cluster-log-keep", "1MiB")
-	if err != nil {
-		return err
-	}
-	defer c.Stop()
-	leader, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
-	t, keys := servers.Through(servers.ThreeNodes, leader, leader.Process), load.KeyNames(400_000)
-	if run.Quick {
-		keys = keys[:20_000]
-	}
-	if err := load.Preload(t, keys[:len(keys)/2], strings.Repeat("v", 1024), 50, 16); err != nil {
-		return err
-	}
-	away := c.Others(leader)[0]
-	away.Kill()
-	if err := load.Preload(t, keys[len(keys)/2:], strings.Repeat("v", 1024), 50, 16); err != nil {
-		return err
-	}
-	s := load.ShapeOf(50, 1, 64)
-	name := fmt.Sprint("SET ", s)
-	for range run.Report.Rounds {
-		f, err := load.Round(t, "SET", s, keys[:load.KeyCount], run.RoundTime)
-		run.Report.Add(name, t.Name+", one away", f, err)
-	}
-	started := make(chan error, 1)
-	go func() { started <- c.Run(ctx, away) }()
-	for end, sending := time.Now().Add(time.Minute), false; ; {
-		f, err := load.Round(t, "SET", s, keys[:load.KeyCount], run.RoundTime)
-		role, asked := c.Role(ctx, leader, away)
-		if asked != nil {
-			return asked
-		}
-		switch {
-		case strings.HasPrefix(role, "receiving"):
-			sending = true
-			run.Report.Add(name, t.Name+", while one receives all data", f, err)
-		case sending && role == "follower" || time.Now().After(end): // it had all data before the first round ended
-			return <-started
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
 }

@@ -109,26 +109,6 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	return nil, fmt.Errorf("no node leads after %v", patience)
 }
 
-// Role is what a node says of another one.
-func (c *Cluster) Role(ctx context.Context, asked, of *Node) (string, error) {
-	out, _ := exec.CommandContext(ctx, c.binary, "cluster", "status", "--json", "--data", asked.Dir).Output() // which fails if a node is missing
-	var status struct {
-		Nodes []struct {
-			Name string `json:"name"`
-			Role string `json:"role"`
-		} `json:"nodes"`
-	}
-	if err := json.Unmarshal(out, &status); err != nil {
-		return "", err
-	}
-	for _, n := range status.Nodes {
-		if n.Name == of.Name {
-			return n.Role, nil
-		}
-	}
-	return "", fmt.Errorf("node %s is not in the status", of.Name)
-}
-
 // Others are the nodes but for one.
 func (c *Cluster) Others(than *Node) (others []*Node) {
 	for _, n := range c.Nodes {
