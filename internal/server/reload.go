@@ -3,13 +3,12 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/filestate"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/policy"
 )
@@ -37,34 +36,11 @@ type reloading struct {
 // watched is a reloader and its files.
 type watched struct {
 	Reloader
-	read    []fileState // when they were read last
-	changed []fileState // what the last look found, if it was something else
+	read    []filestate.State // when they were read last
+	changed []filestate.State // what the last look found, if it was something else
 	// unread is why the files could not be read last, whatever is in them: they are tried
 	// again at each look, until they can be. Empty: they were read.
 	unread string
-}
-
-// fileState tells whether a file has changed. A file that another has been renamed to is
-// another file, even if length and time are the same.
-type fileState struct {
-	name    string
-	info    os.FileInfo // nil: it can't be looked at
-	missing bool
-}
-
-func stateOf(names []string) (states []fileState) {
-	for _, name := range names {
-		info, err := os.Stat(name)
-		states = append(states, fileState{name: name, info: info, missing: errors.Is(err, fs.ErrNotExist)})
-	}
-	return states
-}
-
-func sameState(a, b fileState) bool {
-	if a.name != b.name || a.missing != b.missing || (a.info == nil) != (b.info == nil) {
-		return false
-	}
-	return a.info == nil || os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && a.info.Mode() == b.info.Mode()
 }
 
 // Reload reads again whatever can be: certificates, passwords, keys of tokens, the
@@ -95,14 +71,14 @@ func (s *Server) reopenAudit() error {
 
 // reload reads one reloader's files; reloading.mu is held.
 func (s *Server) reload(w *watched) error {
-	w.read, w.changed = stateOf(w.Files()), nil // before it is read: a change after that counts
-	err := readable(w.read)
+	w.read, w.changed = filestate.Of(w.Files()), nil // before it is read: a change after that counts
+	err := filestate.Readable(w.read)
 	if err == nil {
 		err = w.Reload()
 	}
 	before := w.unread
 	w.unread = ""
-	if err != nil && mayPass(err) {
+	if err != nil && filestate.MayPass(err) {
 		if w.unread = err.Error(); w.unread == before {
 			return fmt.Errorf("%s: %w", w.Name, err) // it is in the log
 		}
@@ -114,25 +90,6 @@ func (s *Server) reload(w *watched) error {
 	}
 	s.log.Info("the "+w.Name+" was read again", "files", w.Files())
 	s.broker.Recheck()
-	return nil
-}
-
-// mayPass says whether an error is about reading a file that is there, and not about what is
-// in it: no descriptor or no memory was left, or the disk or the file's owner refused it.
-// That may pass without a change of the file that a look would notice.
-func mayPass(err error) bool {
-	var path *fs.PathError
-	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)
-}
-
-// readable refuses what is no file: opening a pipe would wait for its writer, and with it
-// all that is to be read, and the end of the server.
-func readable(states []fileState) error {
-	for _, f := range states {
-		if f.info != nil && !f.info.Mode().IsRegular() {
-			return fmt.Errorf("%s: this is not a regular file", f.name)
-		}
-	}
 	return nil
 }
 
@@ -163,13 +120,13 @@ func (s *Server) lookAtFiles() {
 		_ = s.reopenAudit()
 	}
 	for _, w := range s.reloading.watch {
-		now := stateOf(w.Files())
+		now := filestate.Of(w.Files())
 		switch {
-		case slices.EqualFunc(now, w.read, sameState) && w.unread != "":
+		case slices.EqualFunc(now, w.read, filestate.Same) && w.unread != "":
 			_ = s.reload(w) // it is in the log
-		case slices.EqualFunc(now, w.read, sameState):
+		case slices.EqualFunc(now, w.read, filestate.Same):
 			w.changed = nil
-		case !slices.EqualFunc(now, w.changed, sameState):
+		case !slices.EqualFunc(now, w.changed, filestate.Same):
 			w.changed = now
 		default:
 			_ = s.reload(w) // it is in the log
@@ -187,7 +144,7 @@ func (s *Server) readChanged() {
 	s.reloading.mu.Lock()
 	defer s.reloading.mu.Unlock()
 	for _, w := range s.reloading.watch {
-		if !slices.EqualFunc(stateOf(w.Files()), w.read, sameState) {
+		if !slices.EqualFunc(filestate.Of(w.Files()), w.read, filestate.Same) {
 			_ = s.reload(w) // it is in the log
 		}
 	}
@@ -209,7 +166,7 @@ func (s *Server) startReloading() {
 
 // addReloader notes how the files look that a reloader reads.
 func (s *Server) addReloader(r Reloader) {
-	s.reloading.watch = append(s.reloading.watch, &watched{Reloader: r, read: stateOf(r.Files())})
+	s.reloading.watch = append(s.reloading.watch, &watched{Reloader: r, read: filestate.Of(r.Files())})
 }
 
 // openConfiguration reads the policy file, if there is one, makes the permissions of it,
