@@ -151,8 +151,14 @@ func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 		}
 		to := c.Others(leader)[0]
 		begun := time.Now()
-		if err := c.Transfer(ctx, to); err != nil {
-			return err
+		for end := begun.Add(time.Minute); ; begun = time.Now() {
+			if err = c.Transfer(ctx, to); err == nil {
+				break
+			}
+			if begun.After(end) || ctx.Err() != nil {
+				return err
+			}
+			time.Sleep(100 * time.Millisecond) // the node does not know the leader yet
 		}
 		d, err := gap(ctx, to, begun)
 		if err != nil {
