@@ -163,6 +163,13 @@ func (r *reader) values(flag *pflag.Flag, key, value *yaml.Node) (values []strin
 		return values, nil
 	case value.Kind == yaml.SequenceNode:
 		return nil, r.at(value, "%s has one value, not a list", key.Value)
+	case value.Kind == yaml.MappingNode && isMapping(flag):
+		err := r.mapping(value, key.Value, func(name, of *yaml.Node) error {
+			v, err := r.scalar(of, name.Value)
+			values = append(values, name.Value+"="+v)
+			return err
+		})
+		return values, err
 	}
 	v, err := r.scalar(value, key.Value)
 	return []string{r.path(flag, v)}, err
@@ -171,6 +178,13 @@ func (r *reader) values(flag *pflag.Flag, key, value *yaml.Node) (values []strin
 // repeats says whether a flag may be given several times.
 func repeats(flag *pflag.Flag) bool {
 	_, is := flag.Value.(pflag.SliceValue)
+	return is
+}
+
+// isMapping says whether the values of a flag are NAME=VALUE, which the file may have as a
+// mapping.
+func isMapping(flag *pflag.Flag) bool {
+	_, is := flag.Value.(interface{ Mapping() })
 	return is
 }
 

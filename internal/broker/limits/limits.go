@@ -26,50 +26,74 @@ const (
 // QueueFulls are the settings as rows of sessions number them; 0: none.
 var QueueFulls = []QueueFull{"", EndSession, Reject, DropOldest}
 
+// Strategy says which member of a shared subscription gets a message.
+type Strategy string
+
+// The strategies. See package share for what they do with members that are away or full.
+const (
+	RoundRobin Strategy = "round-robin" // the members in turn. The default
+	Sticky     Strategy = "sticky"      // one member all of them, as long as it is connected
+	HashClient Strategy = "hash-client" // the same member those of one publisher, by its client ID
+	HashTopic  Strategy = "hash-topic"  // the same member those of one topic
+)
+
+// Strategies are all of them.
+var Strategies = []Strategy{RoundRobin, Sticky, HashClient, HashTopic}
+
+// StrategyOf is that of a group, by its name.
+func (l *Limits) StrategyOf(group string) Strategy {
+	if s, is := l.SharedStrategies[group]; is {
+		return s
+	}
+	return l.SharedStrategy
+}
+
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
-	MaxConnections          int           // network connections at once; default 100,000. Beyond, the principal with most of them loses one, or CONNACK 0x97
-	LoopbackConnections     int           // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
-	ReservedConnections     int           // connections beyond MaxConnections, and sessions beyond MaxSessions, for principals whose quota has the reserve; default 16, but at most a sixteenth of MaxConnections
-	MaxSessions             int           // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
-	MaxSessionExpiry        time.Duration // longest Session Expiry Interval granted, whole seconds; default 7 days
-	MaxPacketSize           int           // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
-	MaxConnectSize          int           // bytes of a CONNECT, whose sender is not authenticated yet; default 64 KiB, at most MaxPacketSize. Beyond, the connection is closed
-	MaxKeepAlive            time.Duration // longest keep-alive granted, whole seconds; default 0: whatever the client asks
-	ConnectTimeout          time.Duration // from accepting a connection to its CONNECT; default 10 s
-	TakeoverWait            time.Duration // how long a connection may work on what its client had sent when the client connects again; default 1 s
-	PacketTimeout           time.Duration // from the first byte of a packet to its last; default 2 minutes. Beyond: DISCONNECT 0x8D
-	ReceiveMaximum          int           // inflight publishes (QoS 1 and 2) from one client; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
-	TopicAliasMaximum       int           // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
-	MaxInflight             int           // inflight deliveries (QoS 1 and 2) to one client, whatever its Receive Maximum; default 1,024
-	MaxInflightV3           int           // the same for clients before MQTT 5, which can't say how many they take; default 20
-	MaxQueued               int           // messages waiting for one session, inflight ones included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
-	MaxQueuedBytes          int64         // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
-	MaxTotalQueued          int           // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
-	MaxTotalQueuedBytes     int64         // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
-	MaxQueuedMemory         int64         // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
-	MaxNotifications        int           // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
-	MaxSubscriptions        int           // subscriptions per session; default 10,000. Beyond: SUBACK 0x97; DISCONNECT 0x97 for a SUBSCRIBE or UNSUBSCRIBE of more than twice as many filters
-	MaxUserProperties       int           // user properties of one packet, its will's included; default 1,000. Beyond: CONNACK or DISCONNECT 0x97
-	MaxFilterBytes          int           // bytes of a session's filters; default 1 MiB. Beyond: SUBACK 0x97
-	MaxAliasBytes           int           // bytes of the topics of a connection's aliases, each way; default 64 KiB. Beyond: DISCONNECT 0x97, and no alias is given
-	MaxSessionsPerPrincipal int           // sessions of one principal, or of one client address as far as clients have not proven who they are, connected or away, unless its quota says otherwise; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
-	MaxTopicLevels          int           // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
-	MaxClientID             int           // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
-	MaxRetained             int           // retained messages; default 1,000,000. Beyond: delivered, but not retained, PUBACK 0x97
-	MaxRetainedBytes        int64         // their bytes; default 1 GiB
-	MaxClientRetained       int           // retained messages that one principal has published last, unless its quota says otherwise; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
-	MaxClientRetainedBytes  int64         // their bytes; default 0: no bound but MaxRetainedBytes
-	MaxTxnDeliveries        int           // deliveries of one transaction's messages: one for each message and session or shared subscription that gets it; default 100,000. Beyond: refused
-	MaxDelay                time.Duration // how far off a timer may be; default 366 days. Beyond: PUBACK 0x83
-	MaxTimers               int           // messages that are kept to be published later; default 10,000,000. Beyond: PUBACK 0x97
-	MaxTimerBytes           int64         // their bytes on disk; default 4 GiB
-	MaxClientTimers         int           // those of one principal; default 0: no bound but MaxTimers. Beyond: PUBACK 0x97
-	MaxClientTimerBytes     int64         // their bytes on disk; default 0: no bound but MaxTimerBytes
-	OutputBuffer            int           // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
-	QueueFull               QueueFull     // default EndSession
-	KeepQueueFull           bool          // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
+	MaxConnections          int                 // network connections at once; default 100,000. Beyond, the principal with most of them loses one, or CONNACK 0x97
+	LoopbackConnections     int                 // connections of clients on this machine that are accepted however many others there are; default 16, but at most a sixteenth of MaxConnections
+	ReservedConnections     int                 // connections beyond MaxConnections, and sessions beyond MaxSessions, for principals whose quota has the reserve; default 16, but at most a sixteenth of MaxConnections
+	MaxSessions             int                 // sessions, connected or away; default 200,000. Beyond: CONNACK 0x97
+	MaxSessionExpiry        time.Duration       // longest Session Expiry Interval granted, whole seconds; default 7 days
+	MaxPacketSize           int                 // bytes of one packet from a client; default 4 MiB + 1 KiB. Beyond: DISCONNECT 0x95
+	MaxConnectSize          int                 // bytes of a CONNECT, whose sender is not authenticated yet; default 64 KiB, at most MaxPacketSize. Beyond, the connection is closed
+	MaxKeepAlive            time.Duration       // longest keep-alive granted, whole seconds; default 0: whatever the client asks
+	ConnectTimeout          time.Duration       // from accepting a connection to its CONNECT; default 10 s
+	TakeoverWait            time.Duration       // how long a connection may work on what its client had sent when the client connects again; default 1 s
+	PacketTimeout           time.Duration       // from the first byte of a packet to its last; default 2 minutes. Beyond: DISCONNECT 0x8D
+	ReceiveMaximum          int                 // inflight publishes (QoS 1 and 2) from one client; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
+	TopicAliasMaximum       int                 // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
+	MaxInflight             int                 // inflight deliveries (QoS 1 and 2) to one client, whatever its Receive Maximum; default 1,024
+	MaxInflightV3           int                 // the same for clients before MQTT 5, which can't say how many they take; default 20
+	MaxQueued               int                 // messages waiting for one session, inflight ones included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
+	MaxQueuedBytes          int64               // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes
+	MaxTotalQueued          int                 // messages waiting for all sessions together; default: no bound but that of bytes. Near it: PUBACK 0x97 for messages to sessions that hold more than their share
+	MaxTotalQueuedBytes     int64               // their bytes on disk, those of a message in several queues counted once; default half of what the disk has free at the start
+	MaxQueuedMemory         int64               // bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications, 320 for each included; default 64 MiB. Beyond: as QueueFull says, or DISCONNECT 0x97
+	MaxNotifications        int                 // handler notifications waiting for one connection; default 10,000. Beyond: DISCONNECT 0x97
+	MaxSubscriptions        int                 // subscriptions per session; default 10,000. Beyond: SUBACK 0x97; DISCONNECT 0x97 for a SUBSCRIBE or UNSUBSCRIBE of more than twice as many filters
+	MaxUserProperties       int                 // user properties of one packet, its will's included; default 1,000. Beyond: CONNACK or DISCONNECT 0x97
+	MaxFilterBytes          int                 // bytes of a session's filters; default 1 MiB. Beyond: SUBACK 0x97
+	MaxAliasBytes           int                 // bytes of the topics of a connection's aliases, each way; default 64 KiB. Beyond: DISCONNECT 0x97, and no alias is given
+	MaxSessionsPerPrincipal int                 // sessions of one principal, or of one client address as far as clients have not proven who they are, connected or away, unless its quota says otherwise; default half of MaxSessions, but at least 1,000. Beyond, its oldest that is away with nothing queued ends; CONNACK 0x97 if there is none
+	MaxTopicLevels          int                 // levels in a topic name or filter; default 128. Beyond: 0x90 or 0x8F
+	MaxClientID             int                 // bytes of a client identifier; default 1,024. Beyond: CONNACK 0x85
+	MaxRetained             int                 // retained messages; default 1,000,000. Beyond: delivered, but not retained, PUBACK 0x97
+	MaxRetainedBytes        int64               // their bytes; default 1 GiB
+	MaxClientRetained       int                 // retained messages that one principal has published last, unless its quota says otherwise; default 0: no bound but MaxRetained. Beyond: delivered, but not retained, PUBACK 0x97
+	MaxClientRetainedBytes  int64               // their bytes; default 0: no bound but MaxRetainedBytes
+	MaxTxnDeliveries        int                 // deliveries of one transaction's messages: one for each message and session or shared subscription that gets it; default 100,000. Beyond: refused
+	MaxDelay                time.Duration       // how far off a timer may be; default 366 days. Beyond: PUBACK 0x83
+	MaxTimers               int                 // messages that are kept to be published later; default 10,000,000. Beyond: PUBACK 0x97
+	MaxTimerBytes           int64               // their bytes on disk; default 4 GiB
+	MaxClientTimers         int                 // those of one principal; default 0: no bound but MaxTimers. Beyond: PUBACK 0x97
+	MaxClientTimerBytes     int64               // their bytes on disk; default 0: no bound but MaxTimerBytes
+	OutputBuffer            int                 // bytes written to one connection that its socket hasn't taken; default 64 KiB. QoS 0 beyond is dropped, other messages wait in the session's queue
+	QueueFull               QueueFull           // default EndSession
+	SharedStrategy          Strategy            // which member of a shared subscription gets a message; default RoundRobin
+	SharedStrategies        map[string]Strategy // by the name of the group, instead of SharedStrategy; not changed
+	KeepQueueFull           bool                // sessions can't choose for themselves: a CONNECT that does is refused (0x87)
 }
 
 // Default are the limits of a broker that is given none.
@@ -110,6 +134,7 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.MaxTimerBytes, 4<<30)
 	setDefault(&l.OutputBuffer, 64<<10)
 	setDefault(&l.QueueFull, EndSession)
+	setDefault(&l.SharedStrategy, RoundRobin)
 	return l
 }
 

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
@@ -14,7 +15,8 @@ import (
 // Group is a shared subscription, $share/{name}/{filter}: each message goes
 // to one member [MQTT-4.8.2-4].
 //
-// A message goes to the next member in turn that is connected and whose queue has room. If
+// A message goes to the next member in turn that is connected and whose queue has room, unless
+// another strategy chooses one (strategy.go). If
 // no member has, the message waits in the group's own backlog for the first member that
 // connects again or has acknowledged something. The backlog is a queue on disk, of which
 // hardly more than the ends are in memory (Backlog). When a member leaves, the messages that
@@ -27,6 +29,10 @@ type Group struct {
 	members atomic.Pointer[[]*session.Subscription] // replaced under mu
 	turn    atomic.Uint64
 
+	strategy limits.Strategy
+	stuck    atomic.Pointer[session.Subscription] // by Sticky: the member that gets all messages
+	waitsFor atomic.Pointer[session.Subscription] // not by RoundRobin: the member that had no room for the message that was offered last
+
 	Mu lockrank.Mutex[lockrank.Group]
 	Backlog
 	promised    queue.Promised // of the backlog, where publishes are rejected when it is full
@@ -34,9 +40,10 @@ type Group struct {
 	again       bool           // that goroutine is to look once more before it stops
 }
 
-// New is a shared subscription without members.
+// New is a shared subscription without members; key is {name}/{filter}.
 func New(env *session.Env, key, filter string) *Group {
-	g := &Group{Filter: filter}
+	name, _, _ := strings.Cut(key, "/")
+	g := &Group{Filter: filter, strategy: env.Limits.StrategyOf(name)}
 	g.Begin(env, key, g)
 	g.Proxy = &session.Subscription{Group: g, Filter: filter}
 	g.members.Store(&[]*session.Subscription{})
@@ -80,11 +87,16 @@ func (g *Group) Deliver(t *session.Turn, o *message.Outgoing) {
 	g.Add(t, t.MessageOf(o)) // Committed passes it on
 }
 
-// Offer tries the members in turn until one that is connected takes it.
+// Offer tries the members in turn until one that is connected takes it, or the one that the
+// strategy chooses.
 func (g *Group) Offer(t *session.Turn, o *message.Outgoing) bool {
 	members := *g.members.Load()
 	if len(members) == 0 {
 		return false
+	}
+	if g.strategy != limits.RoundRobin {
+		m := g.chosen(o)
+		return m != nil && g.offered(m, m.Session.Offer(t, m, o))
 	}
 	first := g.turn.Add(1)
 	for i := range members {
@@ -329,6 +341,9 @@ func (g *Group) TakeBack(t *session.Turn, sub *session.Subscription) {
 	g.Evict()
 	g.Mu.Unlock()
 	g.env.Commit(t, nil)
+	if g.strategy != limits.RoundRobin {
+		g.passOn(t) // what waited for this member alone, although others have room
+	}
 }
 
 func (g *Group) anyConnectedBut(s *session.Session) bool {

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 )
@@ -42,6 +43,10 @@ func (g *Group) offerHeld(t *session.Turn, h *session.Held, o *message.Outgoing)
 	members := *g.members.Load()
 	if len(members) == 0 {
 		return false
+	}
+	if g.strategy != limits.RoundRobin {
+		m := g.chosen(o)
+		return m != nil && g.offered(m, m.Session.OfferHeld(t, h, m, o))
 	}
 	first := g.turn.Add(1)
 	for i := range members {

@@ -2,7 +2,6 @@ package share
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/queue"
@@ -46,12 +45,6 @@ func (g *Group) loadInBackground() {
 	}) {
 		g.loaded() // the server stops
 	}
-}
-
-// anyWithRoom says whether a connected member has room. A member without room calls Dispatch
-// when it has some again (session.Env.DispatchTo).
-func (g *Group) anyWithRoom(t *session.Turn) bool {
-	return slices.ContainsFunc(*g.members.Load(), func(m *session.Subscription) bool { return m.Session.HasRoom(t, m) })
 }
 
 // loaded notes that no goroutine reads messages any more.

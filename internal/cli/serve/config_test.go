@@ -2,6 +2,8 @@ package serve
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/config"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
@@ -138,6 +141,52 @@ func TestContradictionsNameTheirPlaces(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// Groups have strategies by a mapping of the file, or by a flag.
+func TestStrategiesOfGroups(t *testing.T) {
+	t.Parallel()
+	want := map[string]limits.Strategy{"jobs": limits.Sticky, "lines": limits.HashTopic}
+	for name, test := range map[string]struct {
+		args, environment []string
+		file              string
+	}{
+		"a mapping": {nil, nil, "shared-strategy: hash-client\nshared-strategies:\n  jobs: sticky\n  lines: hash-topic"},
+		"a list":    {nil, nil, "shared-strategy: hash-client\nshared-strategies: [jobs=sticky, lines=hash-topic]"},
+		"flags":     {[]string{"--shared-strategies", "jobs=sticky", "--shared-strategies", "lines=hash-topic"}, []string{"HOLDFAST_SHARED_STRATEGY=hash-client"}, ""},
+	} {
+		s, err := given(t, test.args, test.environment, test.file)
+		if err != nil || !maps.Equal(s.cfg.Limits.SharedStrategies, want) || s.cfg.Limits.SharedStrategy != limits.HashClient {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for file, want := range map[string]string{
+		"shared-strategies:\n  jobs: random":           `f.yaml:2: shared-strategies: "jobs=random": want GROUP=STRATEGY`,
+		"shared-strategies:\n  a/b: sticky":            `f.yaml:2: shared-strategies: "a/b=sticky": want GROUP=STRATEGY`,
+		"shared-strategies: [a=sticky, a=hash-topic]":  `f.yaml:1: shared-strategies: "a=hash-topic": want GROUP=STRATEGY, each group once`,
+		"shared-strategies:\n  a: sticky\n  a: sticky": "f.yaml:3: a is set in line 2 already",
+		"shared-strategies:\n  a: {b: c}":              "f.yaml:2: a: want a value, not settings",
+		"shared-strategy: random":                      "round-robin, sticky, hash-client or hash-topic",
+	} {
+		if _, err := given(t, nil, nil, file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", file, err, want)
+		}
+	}
+}
+
+// At most so many groups have a strategy of their own.
+func TestStrategiesAreBounded(t *testing.T) {
+	t.Parallel()
+	var all map[string]limits.Strategy
+	v := strategiesValue{&all}
+	for i := range maxStrategies {
+		if err := v.Set(fmt.Sprintf("g%d=sticky", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.Set("more=sticky"); err == nil {
+		t.Error("there is one more than there may be")
 	}
 }
 

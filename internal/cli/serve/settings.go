@@ -153,6 +153,8 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Bytes(&l.MaxTotalQueuedBytes), "max-total-queued-bytes", "bytes waiting on disk for all sessions together (default half of what the disk has free at the start)")
 	f.Var(flags.Bytes(&l.MaxQueuedMemory), "max-queued-memory", "bytes waiting in memory only for one client: messages of a session that ends with its connection, responses and notifications (default 64MiB)")
 	f.Var(queueFullValue{&l.QueueFull}, "queue-full", "when a session's queue is full: end-session, reject or drop-oldest (default end-session)")
+	f.Var(flags.Word((*string)(&l.SharedStrategy), string(limits.RoundRobin), string(limits.Sticky), string(limits.HashClient), string(limits.HashTopic)), "shared-strategy", "which member of a shared subscription gets a message: round-robin, sticky (one as long as it is connected), hash-client (the same those of a publisher) or hash-topic (the same those of a topic) (default round-robin)")
+	f.Var(strategiesValue{&l.SharedStrategies}, "shared-strategies", "strategy of one group of shared subscriptions, `GROUP=STRATEGY`, instead of --shared-strategy; may be repeated, and be a mapping in the file")
 	f.BoolVar(&l.KeepQueueFull, "keep-queue-full", false, "refuse sessions that choose another --queue-full for themselves (user property holdfast-queue-full in CONNECT)")
 	f.IntVar(&l.MaxTxnDeliveries, "max-txn-deliveries", 0, "deliveries of the messages of one TXN, one for each message and session that gets it; more are refused (default 100000)")
 	f.IntVar(&l.MaxNotifications, "max-notifications", 0, "state store notifications waiting for one connection (default 10000)")
