@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/relief"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/retained"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rewrite"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
@@ -55,6 +56,7 @@ type Options struct {
 	May       access.Permissions   // nil: every client may do everything
 	Handler   Handler              // nil: every publish is routed
 	Handled   []string             // topics whose publishes go to Handler; no client may subscribe to them
+	Rewrites  *rewrite.Rules       // of topics and filters of clients; nil: none
 	Protected []string             // topic prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
 	Tracer    *trace.Tracer        // nil: nothing is ever traced
 	Events    int                  // events of clients that are published in a second at most (package events); 0: none
@@ -71,6 +73,7 @@ type Broker struct {
 	may            access.Permissions // nil: every client may do everything
 	handler        Handler
 	reservedTopics reserved.Topics
+	rewrites       *rewrite.Rules // nil: none
 	flushers       *transport.Flushers
 	awaitRead      func() bool // nil: memory is always the newest
 
@@ -100,7 +103,7 @@ func New(o Options) (*Broker, error) {
 	l := &env.Limits
 	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
-		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, awaitRead: o.AwaitRead, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
+		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, rewrites: o.Rewrites, awaitRead: o.AwaitRead, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
 		conns: make(map[*Conn]struct{}), stop: make(chan struct{}),
 	}
 	env.Background = b.background

@@ -129,6 +129,9 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 	if code, reason = will.Judge(w, c.b.Limits.MaxTopicLevels); code.Failed() {
 		return code, reason
 	}
+	if code, reason = c.b.rewrites.Rewrite(&w.Topic, &c.b.reservedTopics); code.Failed() {
+		return code, reason
+	}
 	switch {
 	case c.b.reservedTopics.Handled(w.Topic) || c.b.reservedTopics.Protected(w.Topic) || !c.b.mayPublish(c, w.Topic):
 		return mqtt.NotAuthorized, "not authorized for the will's topic"

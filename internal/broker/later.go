@@ -10,13 +10,17 @@ import (
 )
 
 // JudgeTimed is Judge for a publish that may say that it is to be published later, and when
-// that is. It puts the topic behind $delayed/SECONDS/ in the place of the whole.
+// that is. It puts the topic behind $delayed/SECONDS/ in the place of the whole, and
+// rewrites it.
 func (c *Conn) JudgeTimed(p *mqtt.Publish) (when delay.Request, code mqtt.ReasonCode, reason string) {
 	if p.Topic, when, code, reason = delay.Of(p.Topic, p.Props.Raw); code != mqtt.Success {
 		return when, code, reason
 	}
 	if when.Asked && c.b.reservedTopics.Handled(p.Topic) {
 		return when, mqtt.NotAuthorized, "a request to the state store cannot be delayed"
+	}
+	if code, reason = c.b.rewrites.Rewrite(&p.Topic, &c.b.reservedTopics); code != mqtt.Success {
+		return when, code, reason
 	}
 	if code, reason = c.Judge(p); code != mqtt.Success || !when.Asked {
 		return when, code, reason

@@ -65,10 +65,14 @@ func (c *Conn) subscribe(t *session.Turn, p *mqtt.Subscribe) error {
 // if retained messages are wanted.
 func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subscription, replay *session.Replay, code mqtt.ReasonCode, reason string) {
 	filter := string(o.Filter)
+	if !topic.ValidSubscription(filter) {
+		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
+	}
+	filter, ok := c.b.rewrites.Subscribe(filter)
 	group, rest := topic.GroupOf(filter)
 	switch {
-	case !validFilter(filter):
-		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
+	case !ok:
+		return nil, nil, mqtt.TopicFilterInvalid, "the server rewrites this topic filter to one that is invalid or reserved"
 	case topic.Levels(rest) > c.b.Limits.MaxTopicLevels:
 		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
 	case c.b.reservedTopics.Handled(viewOf(rest)):
@@ -121,14 +125,6 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subsc
 	return sub, replay, mqtt.ReasonCode(o.QoS), ""
 }
 
-func validFilter(filter string) bool {
-	_, rest, shared, valid := topic.SplitShare(filter)
-	if !shared {
-		return topic.ValidFilter(filter)
-	}
-	return valid && topic.ValidFilter(rest)
-}
-
 // unsubscribe handles UNSUBSCRIBE [MQTT-3.10.4].
 func (c *Conn) unsubscribe(t *session.Turn, p *mqtt.Unsubscribe) error {
 	if c.ackTooLarge(len(p.Filters)) {
@@ -142,8 +138,13 @@ func (c *Conn) unsubscribe(t *session.Turn, p *mqtt.Unsubscribe) error {
 	s.Mu.Lock()
 	for i, filter := range p.Filters {
 		sub := s.Subs[string(filter)]
+		if c.b.rewrites != nil {
+			if to, ok := c.b.rewrites.Subscribe(string(filter)); ok && s.Subs[to] != nil {
+				sub = s.Subs[to]
+			}
+		}
 		switch {
-		case sub == nil && !validFilter(string(filter)):
+		case sub == nil && !topic.ValidSubscription(string(filter)):
 			codes[i] = mqtt.TopicFilterInvalid
 			continue
 		case sub == nil || s.Peer != &c.Peer:

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rewrite"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -36,6 +37,8 @@ type Config struct {
 	AllowAnonymous bool               // clients without credentials may connect to every listener, also to those beyond loopback
 	Login          auth.Config        // how clients prove who they are; Certificates follows the listeners
 	AuditLog       string             // file for the audit log, or - for standard output; empty: none
+
+	TopicRewrites []string // rules that replace topics and filters of clients (package broker/rewrite)
 
 	ClientEvents int // events of clients on $SYS that are published in a second at most (package broker/events); 0: none
 
@@ -100,6 +103,9 @@ func (c *Config) Check() error {
 		if err := protocol.CheckNodeID(c.NodeID); err != nil {
 			return fmt.Errorf("--node-id %q: %w", c.NodeID, err)
 		}
+	}
+	if _, err := rewrite.Parse(c.TopicRewrites); err != nil {
+		return fmt.Errorf("--topic-rewrite %w", err)
 	}
 	longest := c.MaxRemember
 	if longest == 0 {

@@ -65,6 +65,12 @@ func SplitShare(filter string) (group, rest string, ok, valid bool) {
 	return group, rest, true, valid
 }
 
+// ValidSubscription reports whether filter may be subscribed to, shared or not.
+func ValidSubscription(filter string) bool {
+	_, rest, shared, valid := SplitShare(filter)
+	return (valid || !shared) && ValidFilter(rest)
+}
+
 // GroupOf splits a filter that is valid: it gives the group's name, empty for a filter that
 // is not shared, and the filter that topics are matched with.
 func GroupOf(filter string) (group, rest string) {
