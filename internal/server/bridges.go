@@ -4,17 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
-	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/inside"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -24,7 +22,7 @@ func (s *Server) startBridges() {
 	if len(s.config.Bridges) == 0 {
 		return
 	}
-	s.inside = newInside()
+	s.inside = inside.New()
 	s.serving.Add(1)
 	go func() {
 		defer s.serving.Done()
@@ -37,7 +35,7 @@ func (s *Server) startBridges() {
 	s.endBridges = cancel
 	for _, c := range s.config.Bridges {
 		link := bridge.NewLink(c, bridge.Options{
-			Dial:           func(ctx context.Context) (net.Conn, error) { return s.inside.dial(ctx, bridge.ClientPrefix+c.Name) },
+			Dial:           func(ctx context.Context) (net.Conn, error) { return s.inside.Dial(ctx, bridge.ClientPrefix+c.Name) },
 			Self:           brokerName(s.config.DataDir),
 			MaxPacket:      l.MaxPacketSize,
 			ReceiveMaximum: uint16(l.ReceiveMaximum),
@@ -105,110 +103,4 @@ func (s *Server) publishBridges() {
 	for _, link := range s.bridges {
 		s.publishBridge(link.Name(), link.Connected())
 	}
-}
-
-// inside is a listener for clients that are a part of the server. Its connections are TCP's, over
-// loopback, but no other process can connect to it.
-type inside struct {
-	ready  chan net.Conn
-	closed context.Context
-	close  context.CancelFunc
-}
-
-func newInside() *inside {
-	closed, cancel := context.WithCancel(context.Background())
-	return &inside{make(chan net.Conn), closed, cancel}
-}
-
-func (l *inside) Accept() (net.Conn, error) {
-	select {
-	case nc := <-l.ready:
-		return nc, nil
-	case <-l.closed.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *inside) Close() error {
-	l.close()
-	return nil
-}
-
-func (l *inside) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-
-// dial makes a connection, which the server takes for one of this user.
-func (l *inside) dial(ctx context.Context, user string) (net.Conn, error) {
-	client, server, err := loopbackPair(ctx)
-	if err != nil {
-		return nil, err
-	}
-	origin := &access.Origin{Remote: server.RemoteAddr(), Inside: &access.Identity{ClientID: user, Username: user, Method: access.Inside, Owner: user}}
-	select {
-	case l.ready <- &insideConn{server, origin}:
-		return client, nil
-	case <-l.closed.Done():
-		err = net.ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	_, _ = client.Close(), server.Close()
-	return nil, err
-}
-
-// insideConn is the server's end of such a connection.
-type insideConn struct {
-	*net.TCPConn
-	origin *access.Origin
-}
-
-func (c *insideConn) Origin() *access.Origin { return c.origin }
-
-// loopbackPair makes a TCP connection and gives both its ends.
-func loopbackPair(ctx context.Context) (client net.Conn, server *net.TCPConn, err error) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer l.Close()
-	var d net.Dialer
-	if client, err = d.DialContext(ctx, "tcp", l.Addr().String()); err != nil {
-		return nil, nil, err
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = l.SetDeadline(deadline)
-	}
-	for {
-		server, err := l.AcceptTCP()
-		if err != nil {
-			return nil, nil, fmt.Errorf("%w, %w", err, client.Close())
-		}
-		if server.RemoteAddr().String() == client.LocalAddr().String() {
-			return client, server, nil
-		}
-		_ = server.Close() // another process's
-	}
-}
-
-// alsoInside adds the clients that are a part of the server to those that an authenticator
-// knows; nil stays nil: then the broker asks no client who it is.
-func alsoInside(a access.Authenticator) access.Authenticator {
-	if a == nil {
-		return nil
-	}
-	return withInside{a}
-}
-
-// withInside is an authenticator that knows clients which are a part of the server, and asks
-// another one about all others.
-type withInside struct{ access.Authenticator }
-
-func (a withInside) Connect(p *mqtt.Connect, clientID string, from *access.Origin, stop <-chan struct{}) access.Verdict {
-	if from.Inside != nil {
-		return access.Verdict{Identity: from.Inside}
-	}
-	return a.Authenticator.Connect(p, clientID, from, stop)
-}
-
-func (a withInside) Holds(id *access.Identity) bool {
-	return id != nil && id.Method == access.Inside || a.Authenticator.Holds(id)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
+	"github.com/holdfast-mqtt/holdfast/internal/inside"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -54,7 +55,7 @@ type Server struct {
 	reloading   reloading
 
 	bridges    []*bridge.Link
-	inside     *inside            // nil: there are no bridges
+	inside     *inside.Listener   // nil: there are no bridges
 	endBridges context.CancelFunc // the same
 	listeners  []*listen.Listener
 	handshakes *sockets.Handshakes
@@ -170,7 +171,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.broker, err = broker.New(broker.Options{
-		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: alsoInside(cfg.Auth), Audit: s.audit, May: cfg.May,
+		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: inside.Also(cfg.Auth), Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(), Events: cfg.ClientEvents, Rewrites: rewrites,
 	})
 	if err != nil {
