@@ -24,6 +24,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/clients"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/convert"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -96,6 +98,11 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	if err != nil {
 		return err
 	}
+	if s.Bootstrap {
+		if err := convert.Bootstrap(convert.Options{FS: n.config.FS, Dir: n.config.DataDir, Name: s.Node, Address: founding.AddressOf(nodePeers(peers), s.Node), Logger: n.log}); err != nil {
+			return err
+		}
+	}
 	listeners, err := n.config.ListenConfigs()
 	if err != nil {
 		return err
@@ -121,9 +128,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Members: added.Set,
 		Logger: n.log, Fatal: n.giveUp,
 	}
-	for _, p := range peers {
-		options.Peers = append(options.Peers, node.Peer{Name: p.Name, Address: p.Address})
-	}
+	options.Peers = nodePeers(peers)
 	if n.node, err = node.Open(ctx, options); err != nil {
 		return err
 	}
@@ -133,6 +138,13 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
 	}
 	return nil
+}
+
+func nodePeers(peers []settings.Peer) (all []node.Peer) {
+	for _, p := range peers {
+		all = append(all, node.Peer{Name: p.Name, Address: p.Address})
+	}
+	return all
 }
 
 // divide bounds the connections that are held and passed on by what the process may open: each of the latter

@@ -27,7 +27,7 @@ only the directory's owner may use; that node asks the others.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: flags.UnknownCommand,
 	}
-	cmd.AddCommand(newStatusCommand(), newAddCommand(), newRemoveCommand(), newTransferCommand())
+	cmd.AddCommand(newStatusCommand(), newAddCommand(), newRemoveCommand(), newTransferCommand(), newRecoverCommand())
 	return cmd
 }
 

@@ -109,6 +109,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&c.Node, "node", "", "`NAME` of this node of a cluster, one of those in --cluster-peers")
 	f.StringSliceVar(&c.Peers, "cluster-peers", nil, "`NAME=HOST:PORT` of all nodes of the cluster, this one included, with commas between them: names, and the addresses at which the nodes listen for each other; may be repeated")
 	f.StringVar(&c.Listen, "cluster-listen", "", "`HOST:PORT` to listen on for the other nodes (default: this node's address in --cluster-peers)")
+	f.BoolVar(&c.Bootstrap, "cluster-bootstrap", false, "make a cluster of this one node out of the data of a server by itself, or of a backup that was restored, if that was not done before; others are added by holdfast cluster add")
 	f.StringVar(&c.Cert, "cluster-cert", "", "PEM `FILE` with this node's certificate, as holdfast cert node makes it; needed beyond loopback")
 	f.StringVar(&c.Key, "cluster-key", "", "PEM `FILE` with its private key")
 	f.StringVar(&c.CA, "cluster-ca", "", "PEM `FILE` with the authorities of the nodes' certificates")

@@ -31,10 +31,12 @@ type Settings struct {
 	Node   string   // its name
 	Listen string   // HOST:PORT for the other nodes; empty: its address in Peers
 	Peers  []string // NAME=HOST:PORT of all nodes, this one included
-	Cert   string   // PEM file with the node's certificate, for servers and for clients
-	Key    string   // PEM file with its private key
-	CA     string   // PEM file with the authorities of the nodes' certificates
-	Reads  string   // Lease (the default, also if empty) or Quorum
+	// Bootstrap: the data directory, of a server by itself, becomes that of a cluster of this node.
+	Bootstrap bool
+	Cert      string // PEM file with the node's certificate, for servers and for clients
+	Key       string // PEM file with its private key
+	CA        string // PEM file with the authorities of the nodes' certificates
+	Reads     string // Lease (the default, also if empty) or Quorum
 	// LogKeep is how many bytes of its log the node keeps for others that are behind; 0: the
 	// node's default.
 	LogKeep int64
@@ -103,7 +105,7 @@ func checkAddress(address string) error {
 // are not wrong. syncs says whether each write is acknowledged after an fsync only.
 func (s *Settings) Check(syncs bool) (warnings []string, err error) {
 	if !s.InCluster() {
-		for flag, given := range map[string]bool{"cluster-listen": s.Listen != "", "cluster-cert": s.Cert != "", "cluster-key": s.Key != "", "cluster-ca": s.CA != ""} {
+		for flag, given := range map[string]bool{"cluster-listen": s.Listen != "", "cluster-cert": s.Cert != "", "cluster-key": s.Key != "", "cluster-ca": s.CA != "", "cluster-bootstrap": s.Bootstrap} {
 			if given {
 				return nil, fmt.Errorf("--%s is for a node of a cluster: name it and the nodes, with --node and --cluster-peers, or leave it out", flag)
 			}
