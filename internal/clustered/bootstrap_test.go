@@ -21,7 +21,7 @@ import (
 func TestClusterOfOneServersData(t *testing.T) {
 	t.Parallel()
 	c := &cluster{t: t, dirs: map[string]string{"a": t.TempDir()}, nodes: map[string]*clustered.Node{}, addrs: map[string]string{"a": address(t)}, log: &logs.Text{}}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	config := func(name string) server.Config {
 		cfg := server.Default()

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
@@ -132,55 +130,6 @@ func TestBootstrap(t *testing.T) {
 	o.Name = "b"
 	if err := Bootstrap(o); !errors.Is(err, identity.ErrNotOurs) {
 		t.Errorf("as another node: %v", err)
-	}
-}
-
-// Whenever the power fails, the data are those of a server by itself or those of a cluster, with all
-// rows; and the bootstrap can be repeated.
-func TestPowerCutDuringBootstrap(t *testing.T) {
-	t.Parallel()
-	mem := vfs.NewCrashableMem()
-	if err := mem.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, mem, 0, 10)
-	var after []*vfs.MemFS
-	seen := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			after = append(after, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(1, uint64(len(after))))}))
-		}
-		return nil
-	})
-	o := Options{FS: errorfs.Wrap(mem, seen), Dir: dir, Name: "a", Address: "127.0.0.1:1", Logger: quiet}
-	if err := Bootstrap(o); err != nil {
-		t.Fatal(err)
-	}
-	servers, nodes := 0, 0
-	for _, fsys := range append(after, mem.CrashClone(vfs.CrashCloneCfg{})) {
-		is, err := identity.InCluster(fsys, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if is {
-			nodes++
-			asNode(t, fsys, 10)
-			continue
-		}
-		servers++
-		write(t, fsys, 10, 11) // a server by itself starts
-		j := open(t, fsys, journal.Options{})
-		must(t, j, 11)
-		if err := j.Close(); err != nil {
-			t.Error(err)
-		}
-		o.FS = fsys
-		if err := Bootstrap(o); err != nil {
-			t.Fatal(err)
-		}
-		asNode(t, fsys, 11)
-	}
-	if servers == 0 || nodes == 0 {
-		t.Errorf("after %d power cuts the data were a server's, after %d a node's: the test cuts at the wrong moments", servers, nodes)
 	}
 }
 
