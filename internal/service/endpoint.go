@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/message"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/quota"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -89,7 +90,7 @@ func (ep *endpoint) noteRefusal(reason string) {
 
 // execute parses the command, has the engine do it, and answers.
 func (ep *endpoint) execute(t *broker.Turn, p *mqtt.Publish) {
-	if ep.commands++; ep.commands%sampleEvery == 0 {
+	if ep.commands++; stats.Counting && ep.commands%sampleEvery == 0 {
 		ep.began = time.Now()
 	}
 	q := request{

@@ -148,6 +148,9 @@ func (t *Turn) Flush() {
 // count adds to the broker's counters what this turn has counted: to write to a shared
 // counter for each packet would cost more than the rest of the packet.
 func (t *Turn) count() {
+	if !stats.Counting {
+		return
+	}
 	if t.PacketsIn > 0 {
 		t.env.Counters.PacketsIn.Add(t.PacketsIn)
 		if t.inside {
@@ -165,6 +168,9 @@ func (t *Turn) count() {
 
 // Count adds one to a counter of a Handler's, at the end of the turn.
 func (t *Turn) Count(counter *atomic.Int64) {
+	if !stats.Counting {
+		return
+	}
 	if t.counter != counter {
 		t.count()
 		t.counter = counter
