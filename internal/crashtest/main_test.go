@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"context"
 	"flag"
 	"testing"
 	"time"
@@ -33,11 +34,16 @@ func runFor(t *testing.T, o Options) *Summary {
 	if o.Program.Name == "" {
 		o.Program = harness.Holdfast(testserver.Binary())
 	}
-	summary, err := Run(t.Context(), o)
+	ctx, cancel := context.WithTimeout(t.Context(), o.For+8*time.Minute) // of a run that never has enough
+	defer cancel()
+	summary, err := Run(ctx, o)
 	if err != nil {
 		t.Fatalf("seed %d: %v", o.Seed, err)
 	}
 	t.Logf("%v", summary)
+	if o.Enough != nil && !summary.Failed() && !o.Enough(summary) {
+		t.Errorf("the run has proved little")
+	}
 	return summary
 }
 

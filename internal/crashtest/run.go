@@ -31,6 +31,9 @@ type Options struct {
 	Seed    uint64
 	Rounds  int           // number of kills, in a cluster of leaders, with Network of cuts; 0: as many as fit into For
 	For     time.Duration // when to stop, although Rounds are not done; 0: no limit
+	// Enough says whether a run that would be over has met all that its test wants to see; until then it
+	// goes on. nil: it always has.
+	Enough func(*Summary) bool
 
 	Store    bool // run store clients, transactors, watchers, lock holders, processors, an archivist, a clerk, an auditor and a keeper of timers
 	Sessions bool // run roamers
@@ -126,8 +129,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if r.Cluster != nil {
 		r.Cluster.Kill(r.Cluster.Nodes()...)
 	}
-	r.count()
-	return &r.sum, err
+	return r.counted(), err
 }
 
 // rounds kills the broker until the run is over, and settles after every few kills.
@@ -136,16 +138,16 @@ func (r *run) rounds(ctx context.Context) error {
 	if r.For > 0 {
 		until = time.Now().Add(r.For)
 	}
+	stopped := func() bool { return ctx.Err() != nil || r.violations() >= maxViolations }
 	over := func() bool {
-		return ctx.Err() != nil || r.Rounds > 0 && r.done() >= r.Rounds ||
-			!until.IsZero() && time.Now().After(until) || r.violations() >= maxViolations
+		return stopped() || r.Rounds > 0 && r.done() >= r.Rounds || !until.IsZero() && time.Now().After(until)
 	}
 	if err := r.settle(ctx); err != nil {
 		return err
 	}
-	for !over() {
-		for range 3 + r.rng.IntN(8) {
-			if over() {
+	for !over() || !stopped() && r.Enough != nil && !r.Enough(r.counted()) {
+		for i := range 3 + r.rng.IntN(8) {
+			if i > 0 && over() {
 				break
 			}
 			if err := r.round(ctx); err != nil {
@@ -527,10 +529,11 @@ func (r *run) violations() int {
 	return len(r.sum.Violations)
 }
 
-// count adds the actors' counts to the summary.
-func (r *run) count() {
-	r.sum.Seconds = time.Since(r.began).Seconds()
-	m := &r.sum.Messages
+// counted is the summary with the actors' counts. None of them may be running.
+func (r *run) counted() *Summary {
+	sum := r.sum
+	sum.Seconds = time.Since(r.began).Seconds()
+	m := &sum.Messages
 	for _, p := range r.publishers {
 		m.Acknowledged += p.Acknowledged
 		m.SessionsLost += p.SessionsLost
@@ -541,19 +544,20 @@ func (r *run) count() {
 	}
 	for _, s := range r.subs {
 		m.add(&s.Faults)
-		r.sum.Examples = append(r.sum.Examples, s.Examples...)
+		sum.Examples = append(sum.Examples, s.Examples...)
 	}
 	for _, t := range r.testators {
 		m.Wills += t.Sessions
 	}
 	for _, a := range r.roamers {
-		r.sum.Sessions.Resumed += a.Resumed
-		r.sum.Sessions.Checks += a.Checks * sessions.Topics
+		sum.Sessions.Resumed += a.Resumed
+		sum.Sessions.Checks += a.Checks * sessions.Topics
 	}
 	if r.archivist != nil {
-		r.sum.Store.Archived = r.archivist.Count
-		r.sum.Processors = r.processors[0].Counts()
-		r.sum.Transfers = r.books.Counts()
-		r.sum.Timers = r.keeper.Counts
+		sum.Store.Archived = r.archivist.Count
+		sum.Processors = r.processors[0].Counts()
+		sum.Transfers = r.books.Counts()
+		sum.Timers = r.keeper.Counts
 	}
+	return &sum
 }
