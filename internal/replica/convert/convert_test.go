@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
@@ -89,6 +93,66 @@ func asNode(t *testing.T, fsys vfs.FS, rows int) *identity.Identity {
 		t.Error(err)
 	}
 	return self
+}
+
+// Whenever the power fails, or the process is killed, the data are those of a server by itself or those
+// of a node, with all rows; and the bootstrap can be repeated.
+func TestCrashDuringBootstrap(t *testing.T) {
+	t.Parallel()
+	for _, kept := range []int{0, 100} { // percent of what no fsync has got to the disk
+		t.Run(fmt.Sprintf("with %d %% of what is not synced", kept), func(t *testing.T) {
+			t.Parallel()
+			disk := vfs.NewCrashableMem()
+			if err := disk.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, disk, 0, 10)
+			var mu sync.Mutex // Pebble writes on goroutines of its own
+			var left []*vfs.MemFS
+			crash := func() {
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, uint64(len(left))))}))
+			}
+			before := errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+					crash()
+				}
+				return nil
+			})
+			o := Options{FS: errorfs.Wrap(disk, before), Dir: dir, Name: "a", Address: "127.0.0.1:1", Logger: quiet}
+			if err := Bootstrap(o); err != nil {
+				t.Fatal(err)
+			}
+			crash()
+			mu.Lock()
+			crashed := slices.Clone(left)
+			mu.Unlock()
+			servers, nodes := 0, 0
+			for _, fsys := range crashed {
+				o.FS = fsys
+				is, err := identity.InCluster(fsys, dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows := 10
+				if is {
+					nodes++
+				} else {
+					servers++
+					write(t, fsys, 10, 11) // a server by itself starts
+					rows = 11
+				}
+				if err := Bootstrap(o); err != nil {
+					t.Fatal(err)
+				}
+				asNode(t, fsys, rows)
+			}
+			if servers == 0 || nodes == 0 {
+				t.Errorf("after %d crashes the data were a server's, after %d a node's: the test crashes at the wrong moments", servers, nodes)
+			}
+		})
+	}
 }
 
 // The data of a server become those of a node, with all rows, also those that only its log has; once.
