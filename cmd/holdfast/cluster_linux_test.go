@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -151,12 +152,13 @@ func demoPort(t *testing.T) int {
 }
 
 // The commands of docs/cluster.md, as a newcomer types them: three nodes by one command, the
-// leader killed, a key and a message that waits still there; three nodes by hand; certificates.
+// leader killed, a key and a message that waits still there; three nodes by hand, and their health;
+// certificates.
 func TestClusterPage(t *testing.T) {
 	t.Parallel()
 	sessions := sessionsOf(t, "../../docs/cluster.md")
-	if len(sessions) != 4 {
-		t.Fatalf("the page has %d sessions, want 4", len(sessions))
+	if len(sessions) != 5 {
+		t.Fatalf("the page has %d sessions, want 5", len(sessions))
 	}
 	t.Run("demo", func(t *testing.T) {
 		t.Parallel()
@@ -233,7 +235,7 @@ func TestClusterPage(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
 		var nodes []*process.Process
-		for _, c := range sessions[2] {
+		for _, c := range slices.Concat(sessions[2], sessions[4]) {
 			if strings.HasSuffix(c.text, " &") {
 				nodes = append(nodes, p.begin(c.text, "holdfast listening on"))
 				continue

@@ -80,10 +80,10 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringArrayVar(&cfg.AllowOrigins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
 	f.StringVar(&cfg.Admin, "admin", "", "`HOST:PORT` for the console (a web page), /healthz, /readyz, /metrics (Prometheus), the HTTP API and profiles over HTTP; beyond loopback over HTTPS with --tls-cert, and for administrators: principals with the quota reserve (default none)")
 	f.StringArrayVar(&cfg.TopicRewrites, "topic-rewrite", nil, "`RULE` that replaces topics and filters of clients: FROM -> TO, for example 'old/+/# -> new/{1}/{2}', with publish or subscribe before it for one of both; may be repeated, the first that fits counts")
-	f.IntVar(&cfg.ClientEvents, "client-events", 0, "events of clients (connected, disconnected, refused, taken over) that are published in a second at most, on $SYS/brokers/holdfast/clients/ID/EVENT; who may read $SYS learns names and addresses of clients (default 0: none)")
+	f.IntVar(&cfg.ClientEvents, "client-events", 0, "events of clients (connected, disconnected, refused, taken over) that are published in a second at most, on $SYS/brokers/holdfast/clients/ID/EVENT; who may read $SYS learns names and addresses of clients (default none)")
 	o := &cfg.Spans
 	f.StringVar(&o.Endpoint, "otlp-endpoint", "", "`URL` of a collector of OpenTelemetry, such as http://127.0.0.1:4318, that gets a span for each request to the store whose user property traceparent says that it is sampled, by OTLP over HTTP (default none)")
-	f.Float64Var(&o.Ratio, "otlp-sample", 0, "`RATIO`, 0 to 1, of the requests without traceparent that have a span (default 0)")
+	f.Float64Var(&o.Ratio, "otlp-sample", 0, "`RATIO`, 0 to 1, of the requests without traceparent that have a span (default none)")
 	f.IntVar(&o.Queue, "otlp-queue", 0, "spans that wait for the collector; more are dropped and counted (default 2048)")
 	f.Var(flags.Word(&o.Keys, spans.HashedKey, spans.PlainKey, spans.NoKey), "otlp-keys", "what a span says of the key: hash (of its SHA-256), plain or none (default hash)")
 	f.StringVar(&cfg.DataDir, "data", cfg.DataDir, "`DIR` for the data")
