@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -166,19 +165,9 @@ const tailBytes = 1 << 20 // read from the log at a time
 
 func (t *tail) Replay(fn func(number uint64, rows []byte) error) error {
 	for t.next <= t.s.Last {
-		entries, err := t.s.log.Entries(t.next, t.s.Last+1, tailBytes)
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", t.next, err)
-		}
-		for _, e := range entries {
-			var rows []byte
-			if e.GetType() == raftpb.EntryNormal {
-				rows = e.GetData()
-			}
-			if err := fn(e.GetIndex(), rows); err != nil {
-				return err
-			}
-			t.next = e.GetIndex() + 1
+		var err error
+		if t.next, err = t.s.log.EachRows(t.next, t.s.Last+1, tailBytes, fn); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"go.etcd.io/raft/v3/raftpb"
-
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
@@ -97,20 +95,14 @@ func (l *Log) Replay(fn func(number uint64, rows []byte) error) error {
 		if err != nil || committed < l.next {
 			return err
 		}
-		entries, err := n.log.Entries(l.next, committed+1, replayBytes)
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", l.next, err)
-		}
-		for _, e := range entries {
-			var rows []byte
-			if e.GetType() == raftpb.EntryNormal {
-				rows = e.GetData()
-			}
-			if err := fn(e.GetIndex(), rows); err != nil {
+		if l.next, err = n.log.EachRows(l.next, committed+1, replayBytes, func(index uint64, rows []byte) error {
+			if err := fn(index, rows); err != nil {
 				return err
 			}
-			l.next = e.GetIndex() + 1
-			n.given.Store(e.GetIndex())
+			n.given.Store(index)
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 }

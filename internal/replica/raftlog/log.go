@@ -122,6 +122,26 @@ func (l *Log) write() (err error) {
 // maxKeptRecord bounds the buffer for records that the log keeps.
 const maxKeptRecord = 1 << 20
 
+// EachRows calls fn with entries from first on and before end, and with the rows of each: none if it
+// changes the members. It reads size bytes of them, but one at least, and returns the first that fn
+// has not taken, with the error of the log or of fn.
+func (l *Log) EachRows(first, end, size uint64, fn func(index uint64, rows []byte) error) (next uint64, err error) {
+	entries, err := l.Entries(first, end, size)
+	if err != nil {
+		return first, fmt.Errorf("entry %d: %w", first, err)
+	}
+	for _, e := range entries {
+		var rows []byte
+		if e.GetType() == raftpb.EntryNormal {
+			rows = e.GetData()
+		}
+		if err := fn(e.GetIndex(), rows); err != nil {
+			return e.GetIndex(), err
+		}
+	}
+	return first + uint64(len(entries)), nil
+}
+
 // SetCommit notes that entries up to index are committed. It is written with the next
 // record.
 func (l *Log) SetCommit(index uint64) {
