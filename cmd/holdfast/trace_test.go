@@ -40,7 +40,7 @@ func TestTrace(t *testing.T) {
 		awaitShown(t, p, regexp.MustCompile(line))
 	}
 	for args, want := range map[string]string{
-		"--client nobody --for 1ms": `there was no packet of the client "nobody"`,
+		"--client absent --for 1ms": `there was no packet of the client "absent"`,
 		"--key none/* --for 1ms":    `there was no command on a key that matches "none/*"`,
 	} {
 		got := start(t, exec.Command(binary, append([]string{"trace", "--data", data}, strings.Fields(args)...)...), nil)

@@ -436,7 +436,7 @@ func TestWhoMay(t *testing.T) {
 		c.Publish(mqtttest.Message{Topic: name, Payload: "x", QoS: 1, Retain: true})
 	}
 	a.refused(401, "an administrator's password", "GET", "/api/v1/clients", nil)
-	a.as("nobody").refused(401, "an administrator's password", "GET", "/api/v1/clients", nil)
+	a.as("stranger").refused(401, "an administrator's password", "GET", "/api/v1/clients", nil)
 	a.as("press").refused(403, "the quota reserve", "DELETE", "/api/v1/clients/c", nil)
 	olga := a.as("olga")
 	var page httpapi.ClientPage

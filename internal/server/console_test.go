@@ -54,7 +54,7 @@ rules:
 	s := start(t, withAdmin, func(c *Config) { c.Policy, c.Login.PasswordFile = rules, users })
 	addr := s.AdminAddr().String()
 	for name, option := range map[string]mqtttest.Option{
-		"nobody":           mqtttest.ClientID("x"),
+		"no credentials":   mqtttest.ClientID("x"),
 		"a wrong password": mqtttest.Credentials("press", "secret"),
 	} {
 		c := mqtttest.DialWebSocket(t, addr)

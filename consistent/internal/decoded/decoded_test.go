@@ -84,7 +84,7 @@ func TestKeptValuesAreThoseOfJSON(t *testing.T) {
 		}
 		b, v, err := s.Encode(before)
 		if err != nil {
-			t.Skip(err) // a number that JSON does not have
+			return // a number that JSON does not have: nothing is kept
 		}
 		want, err := s.Decode(b, Value{})
 		if err != nil {
