@@ -170,7 +170,7 @@ func fenced(text, kind string) string {
 // copyCheckout copies the files of the checkout that make it a module.
 func copyCheckout(t *testing.T, dir string) {
 	t.Helper()
-	for _, ending := range []string{".go", ".s", ".mod", ".sum", ".md", ".json", ".html", ".css", ".js", ".svg", ".txt", "Makefile"} {
+	for _, ending := range []string{".go", ".s", ".mod", ".sum", ".md", ".json", ".html", ".css", ".js", ".svg", ".txt", ".gz", "Makefile"} {
 		for _, file := range filesOf(t, ending) {
 			to := filepath.Join(dir, file)
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

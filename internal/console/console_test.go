@@ -2,12 +2,13 @@ package console
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
+	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
 // get asks for a file of the page.
@@ -79,22 +81,38 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestFilesAreCompressed(t *testing.T) {
+// What is served, compressed and not, are the files of the directory web, and no others.
+func TestServedFilesAreTheSources(t *testing.T) {
 	t.Parallel()
-	w := get("vendor/mqtt.js", func(r *http.Request) { r.Header.Set("Accept-Encoding", "br, gzip") })
-	if w.Result().Header.Get("Content-Encoding") != "gzip" {
-		t.Fatalf("Content-Encoding %q", w.Result().Header.Get("Content-Encoding"))
-	}
-	unzipped, err := gzip.NewReader(w.Body)
+	left := maps.Clone(served())
+	delete(left, "")
+	err := filepath.WalkDir("web", func(where string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(filepath.ToSlash(where), "web/")
+		delete(left, name)
+		source, err := os.ReadFile(where)
+		if err != nil {
+			return err
+		}
+		if plain := get(name); !bytes.Equal(plain.Body.Bytes(), source) {
+			t.Errorf("%s is served as it was before: run go generate ./internal/console", name)
+		}
+		w := get(name, func(r *http.Request) { r.Header.Set("Accept-Encoding", "br, gzip") })
+		if got := w.Result().Header.Get("Content-Encoding"); got != "gzip" {
+			t.Errorf("%s: Content-Encoding %q", name, got)
+		}
+		if got, err := zipped.Plain(w.Body.Bytes()); err != nil || !bytes.Equal(got, source) {
+			t.Errorf("%s, compressed, is another file (%v): run go generate ./internal/console", name, err)
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := io.ReadAll(unzipped)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plain := get("vendor/mqtt.js"); !bytes.Equal(got, plain.Body.Bytes()) {
-		t.Error("the compressed file is another one")
+	for name := range left {
+		t.Errorf("%s is served and is not in web: run go generate ./internal/console", name)
 	}
 }
 
@@ -142,11 +160,11 @@ func TestVendored(t *testing.T) {
 // makes markup of text.
 func TestPageIsSelfContained(t *testing.T) {
 	t.Parallel()
-	for name, f := range files() {
+	for name := range served() {
 		if strings.HasPrefix(name, "vendor/") {
 			continue
 		}
-		content := strings.ReplaceAll(string(f.content), `xmlns="http://www.w3.org/2000/svg"`, "")
+		content := strings.ReplaceAll(get(name).Body.String(), `xmlns="http://www.w3.org/2000/svg"`, "")
 		if found := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9.-]+\.[a-z]{2,}`).FindString(content); found != "" {
 			t.Errorf("%s has an address of another server: %s", name, found)
 		}
@@ -161,8 +179,8 @@ func TestPageIsSelfContained(t *testing.T) {
 	}
 }
 
-// served serves a Listener by an HTTP server of the test's.
-func served(t *testing.T) (*Listener, string) {
+// openListener serves a Listener by an HTTP server of the test's.
+func openListener(t *testing.T) (*Listener, string) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -203,7 +221,7 @@ func dial(t *testing.T, addr, origin string) (*websocket.Conn, int) {
 // sends.
 func TestConnection(t *testing.T) {
 	t.Parallel()
-	l, addr := served(t)
+	l, addr := openListener(t)
 	for origin, status := range map[string]int{"https://" + addr: 403, "http://evil.example.com": 403, "null": 403, "http://localhost:1": 403} {
 		if _, got := dial(t, addr, origin); got != status {
 			t.Errorf("a page of %s: %d, want %d", origin, got, status)
@@ -244,7 +262,7 @@ func TestConnection(t *testing.T) {
 // One page more than the bound is refused; it connects when another one has left.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	l, addr := served(t)
+	l, addr := openListener(t)
 	var conns []net.Conn
 	for i := range MaxConnections {
 		ws, status := dial(t, addr, "http://"+addr)

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -11,15 +9,19 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
 // Prefix begins the paths of the page's files.
 const Prefix = "/console/"
 
-// web are the files. Those in web/vendor are other projects', unchanged: see vendor.sh.
+// files are those of the directory web, each compressed. Those in vendor are other projects',
+// unchanged: see vendor.sh.
 //
-//go:embed web
-var web embed.FS
+//go:generate go run ../zipped/renew web zipped
+//go:embed zipped
+var files embed.FS
 
 // policy is what the page may do in a browser: load files of its own server, and connect to
 // it. Nothing that keys, values and messages have in them is ever run, or fetched.
@@ -38,26 +40,23 @@ var types = map[string]string{
 
 // file is one that is served.
 type file struct {
-	content   []byte
+	zipped    []byte
 	mediaType string
 	etag      string
-	zipped    func() []byte // by gzip
 }
 
-// files are made at the first request.
-var files = sync.OnceValue(func() map[string]*file {
+// served are the files by their names, made at the first request.
+var served = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
-	err := fs.WalkDir(web, "web", func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, "zipped", func(where string, entry fs.DirEntry, err error) error {
+		name := strings.TrimSuffix(strings.TrimPrefix(where, "zipped/"), ".gz")
 		mediaType := types[path.Ext(name)]
 		if err != nil || entry.IsDir() || mediaType == "" {
 			return err
 		}
-		content, err := web.ReadFile(name)
+		content, err := files.ReadFile(where)
 		sum := sha256.Sum256(content)
-		all[strings.TrimPrefix(name, "web/")] = &file{
-			content: content, mediaType: mediaType, etag: `"` + hex.EncodeToString(sum[:12]) + `"`,
-			zipped: sync.OnceValue(func() []byte { return zip(content) }),
-		}
+		all[name] = &file{zipped: content, mediaType: mediaType, etag: `W/"` + hex.EncodeToString(sum[:12]) + `"`} // weak: it is that of both forms
 		return err
 	})
 	if err != nil {
@@ -66,14 +65,6 @@ var files = sync.OnceValue(func() map[string]*file {
 	all[""] = all["index.html"]
 	return all
 })
-
-func zip(content []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(content) // to memory
-	_ = w.Close()
-	return out.Bytes()
-}
 
 // Page serves the files below Prefix. It is safe for concurrent use.
 func Page() http.Handler { return http.HandlerFunc(servePage) }
@@ -86,7 +77,7 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	name, below := strings.CutPrefix(r.URL.Path, Prefix)
-	f := files()[name]
+	f := served()[name]
 	switch {
 	case !below || f == nil:
 		http.NotFound(w, r)
@@ -98,18 +89,11 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("ETag", f.etag)
 	h.Set("Cache-Control", "no-cache") // the next program has other files
-	h.Set("Vary", "Accept-Encoding")
 	if r.Header.Get("If-None-Match") == f.etag {
+		h.Set("Vary", "Accept-Encoding")
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	h.Set("Content-Type", f.mediaType)
-	content := f.content
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-		content = f.zipped()
-	}
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(content)
-	}
+	zipped.Serve(w, r, f.zipped)
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches the libraries of the console from npm's registry into web/vendor, each by its name and
-# version, and writes their checksums, which a test compares. The files are those of the
+# version, and writes their checksums, which a test compares; then it compresses what the program embeds. The files are those of the
 # packages, unchanged; .txt files are licences. Run it in this directory to renew them.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -30,3 +30,4 @@ cp "$work/package/LICENSE.md" "$out/mqtt.LICENSE.txt"
 
 cd "$out"
 LC_ALL=C sha256sum -- *.js *.css *.txt >../../SHA256SUMS
+cd ../.. && go generate .

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
 // Prefix begins the paths of the API.
@@ -255,17 +256,18 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, detail string, valu
 	if r.Method != http.MethodGet && status < 300 {
 		a.o.Log.Info("an administrator has used the HTTP API", "administrator", by.Name(), "remote", r.RemoteAddr, "method", r.Method, "path", cut(r.URL.RequestURI()), "detail", cut(detail))
 	}
-	body, isText := value.(json.RawMessage)
-	if !isText {
-		body, err = json.Marshal(value)
-		if err != nil {
-			status, body = http.StatusInternalServerError, json.RawMessage(`{"error":"the answer cannot be written as JSON"}`)
-		}
-	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if content, is := value.(file); is {
+		zipped.Serve(w, r, content)
+		return
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }
@@ -279,11 +281,17 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-//go:embed openapi.json
+// description is openapi.json, compressed.
+//
+//go:generate go run ../zipped/renew openapi.json openapi.json.gz
+//go:embed openapi.json.gz
 var description []byte
 
+// file is an answer that is compressed by gzip.
+type file []byte
+
 // describe answers with the description of the API.
-func (a *API) describe(*request) (any, error) { return json.RawMessage(description), nil }
+func (a *API) describe(*request) (any, error) { return file(description), nil }
 
 // limit reads the parameter limit.
 func (q *request) limit(most int) (int, error) {

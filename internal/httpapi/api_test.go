@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
 // api is a server and what its API is asked with.
@@ -507,6 +508,35 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	var d map[string]any
 	if status := a.ask("GET", "/api/v1/openapi.json", nil, &d); status != 200 || d["openapi"] != "3.1.0" {
 		t.Errorf("%d %v", status, d["openapi"])
+	}
+}
+
+// The description is served as it is in the source, compressed to a client that accepts that.
+func TestDescriptionIsTheSource(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	source, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, accept := range []string{"identity", "gzip"} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+a.AdminAddr().String()+"/api/v1/openapi.json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept-Encoding", accept)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err == nil && accept == "gzip" {
+			got, err = zipped.Plain(got)
+		}
+		if err != nil || !bytes.Equal(got, source) {
+			t.Errorf("%s: %d bytes, and openapi.json has %d (%v): run go generate ./internal/httpapi", accept, len(got), len(source), err)
+		}
 	}
 }
 
