@@ -37,13 +37,17 @@ func (c *Conn) connect(t *session.Turn, body []byte) error {
 	if c.MaxPacket > 0 && len(mqtt.AppendConnack(nil, c.Protocol, &ack)) > int(c.MaxPacket) { // [MQTT-3.1.2-24]
 		return c.refuse(t, mqtt.PacketTooLarge, "the CONNACK is larger than the client's Maximum Packet Size")
 	}
-	return c.begin(t, p, &ack)
+	left := func() bool { // body is still buffered
+		_, _, n, _, _ := mqtt.Split(c.Transport.Buffered(), 0)
+		return len(c.Transport.Buffered()) == n && c.Transport.PeerGone()
+	}
+	return c.begin(t, p, &ack, left)
 }
 
 // begin gives the connection its session, and CONNACK.
-func (c *Conn) begin(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) error {
+func (c *Conn) begin(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack, left func() bool) error {
 	var ended []*session.Subscription
-	connection := &registry.Connection{Peer: &c.Peer, Identity: c.Identity(), Connect: p, Ack: ack, Begin: func(s *session.Session) {
+	connection := &registry.Connection{Peer: &c.Peer, Identity: c.Identity(), Connect: p, Ack: ack, Left: left, Begin: func(s *session.Session) {
 		c.session = s
 		c.active.Store(c.b.Now())
 		ended = c.judgeSession(s, ack.SessionPresent)

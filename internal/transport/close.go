@@ -188,3 +188,14 @@ func halfClose(nc net.Conn) error {
 		}
 	}
 }
+
+// PeerGone says whether the peer has closed the connection, and nothing that it had sent
+// before is still unread. It does not wait. Bytes that are buffered are the caller's to look
+// at. If the connection is encrypted, or WebSocket's, what is unread may be no more than the
+// farewell of that protocol, so it counts as nothing. For the reader.
+func (c *Conn) PeerGone() bool {
+	if c.raw != nil && c.tls == nil {
+		return sockets.AtEnd(c.raw)
+	}
+	return sockets.Gone(c.nc)
+}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // A reader that treats the stream as packets of given lengths, as the broker
@@ -271,4 +273,34 @@ func TestOneReadIsBounded(t *testing.T) {
 		before = now
 	}
 	mustEqual(t, c.Buffered(), packet)
+}
+
+// What the peer had sent before it closed a plain connection counts as long as it is unread.
+// Of the others only the socket below is looked at: what is unread there may be the farewell
+// of the protocol.
+func TestPeerGone(t *testing.T) {
+	t.Parallel()
+	overKinds(t, func(t *testing.T, k kind) {
+		if k.name == "pipe" {
+			t.Skip("no socket below it")
+		}
+		nc, client := k.pair(t)
+		c := newConn(t, nc, nil, Options{})
+		if c.PeerGone() {
+			t.Error("the peer is gone from the beginning")
+		}
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		kill(client)
+		eventually(t, "the end of the peer has arrived", func() bool { return sockets.Gone(nc) })
+		plain := k.name == "tcp" || k.name == "unix"
+		if gone := c.PeerGone(); gone == plain {
+			t.Errorf("with bytes unread the peer is gone: %v", gone)
+		}
+		mustEqual(t, receive(t, c, 5), []byte("hello"))
+		if !c.PeerGone() {
+			t.Error("the peer is not gone")
+		}
+	})
 }

@@ -55,7 +55,9 @@ type Connection struct {
 	Ack      *mqtt.Connack // gets Session Present
 	// Begin is called when the session is the connection's, with its lock held, before any
 	// other goroutine sees that.
-	Begin    func(s *session.Session)
+	Begin func(s *session.Session)
+	// Left says whether the client has closed the connection, and sent nothing behind CONNECT.
+	Left     func() bool
 	TookOver bool // set if another connection ended for this one
 }
 
@@ -63,7 +65,9 @@ type Connection struct {
 // appends CONNACK to its output. A connection that the client still has is closed first,
 // and its reader awaited, so that the client's packets take effect in the order sent. The
 // error says why the client is to be refused. A session that belongs to another owner is
-// left as it is, with its connection and its will.
+// left as it is, with its connection and its will. So is the connection that the client
+// has if it has closed this one meanwhile: it is the older of the two, whose CONNECT has come
+// late, from a node of a cluster that was paused, for example.
 func (r *Registry) Attach(t *session.Turn, c *Connection) *mqtt.Error {
 	r.claims.take(c.Client)
 	err := r.attach(t, c)
@@ -74,9 +78,17 @@ func (r *Registry) Attach(t *session.Turn, c *Connection) *mqtt.Error {
 // attach does the work of Attach; the client's claim is held.
 func (r *Registry) attach(t *session.Turn, c *Connection) *mqtt.Error {
 	// With the claim held the session of this name gets no other owner.
-	if s := r.Lookup(c.Client); s != nil && s.Owner() != c.Identity.OwnedBy() {
-		r.Counters.NotOwned.Add(1)
-		return &mqtt.Error{Code: mqtt.NotAuthorized, Reason: "the session of this client identifier belongs to another user"}
+	if s := r.Lookup(c.Client); s != nil {
+		if s.Owner() != c.Identity.OwnedBy() {
+			r.Counters.NotOwned.Add(1)
+			return &mqtt.Error{Code: mqtt.NotAuthorized, Reason: "the session of this client identifier belongs to another user"}
+		}
+		s.Mu.Lock()
+		connected := s.Peer != nil
+		s.Mu.Unlock()
+		if connected && c.Left() {
+			return &mqtt.Error{Code: mqtt.UnspecifiedError, Reason: "the client has closed this connection, and uses another one"}
+		}
 	}
 	var s *session.Session
 	for s == nil {

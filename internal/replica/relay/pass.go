@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/listen/proxy"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // What the leader answers to a header.
@@ -136,7 +137,7 @@ const (
 
 // leaderHasGone says whether the leader has closed the connection, although what it has sent
 // before is not read yet.
-func (p *passed) leaderHasGone() bool { return gone(p.leader) }
+func (p *passed) leaderHasGone() bool { return sockets.Gone(p.leader) }
 
 // carry copies, with buffers of s, until src ends (nil) or one of them fails. If hopeless is
 // not nil, it is asked each time that dst has taken nothing for lookPause; true ends the copy.
@@ -186,15 +187,4 @@ func closeWrite(c net.Conn) error {
 		return half.CloseWrite()
 	}
 	return c.Close()
-}
-
-// socketOf is the socket below a connection of TLS.
-func socketOf(c net.Conn) net.Conn {
-	for {
-		below, is := c.(interface{ NetConn() net.Conn })
-		if !is {
-			return c
-		}
-		c = below.NetConn()
-	}
 }

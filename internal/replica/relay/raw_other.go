@@ -11,6 +11,3 @@ func peek(net.Conn) []byte { return nil }
 
 // awaitBytes sees nothing on this system.
 func awaitBytes(net.Conn) {}
-
-// gone is not known on this system.
-func gone(net.Conn) bool { return false }

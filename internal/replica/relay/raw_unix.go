@@ -72,13 +72,3 @@ func awaitBytes(c net.Conn) {
 		return err != syscall.EAGAIN && err != syscall.EINTR
 	})
 }
-
-// goneByPeek says whether the peer has closed the connection, if nothing waits to be read.
-func goneByPeek(raw syscall.RawConn) (closed bool) {
-	err := raw.Control(func(fd uintptr) {
-		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		closed = n == 0 && err == nil || err != nil && err != syscall.EAGAIN && err != syscall.EINTR
-	})
-	return closed || err != nil
-}

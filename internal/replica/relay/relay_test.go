@@ -322,7 +322,7 @@ func (f *follower) die(c *net.TCPConn, linger int) {
 	}
 	c.Close()
 	here := <-f.accepted
-	await(f.t, "the end of the client has arrived", func() bool { return gone(here) })
+	await(f.t, "the end of the client has arrived", func() bool { return sockets.Gone(here) })
 }
 
 // A client that has died while it was held is not delivered: its CONNECT would end the

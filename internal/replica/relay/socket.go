@@ -176,7 +176,7 @@ func (s *Socket) look(c net.Conn) {
 		here, there, current := s.state()
 		var again <-chan time.Time
 		switch {
-		case gone(c):
+		case sockets.Gone(c):
 			r.vanished.Add(1)
 			_ = c.Close()
 			return
@@ -201,7 +201,7 @@ func (s *Socket) look(c net.Conn) {
 			}
 			leader, err := r.connect(current, there, *header, end)
 			if err == nil {
-				if gone(c) {
+				if sockets.Gone(c) {
 					r.vanished.Add(1)
 					_ = c.Close()
 					_ = leader.Close()

@@ -1,8 +1,8 @@
 // Package sockets deals with the sockets below connections: how many may be open, how many
 // handshakes may be under way on them, where a peer is, and how they close.
 //
-// The listeners (internal/listen), the broker and the transport call it. It never reads or
-// writes.
+// The listeners (internal/listen), the broker, the transport and the relay of a cluster call
+// it. It never reads or writes.
 package sockets
 
 import "net"
@@ -19,5 +19,16 @@ func Close(nc net.Conn) error {
 		default:
 			return nc.Close()
 		}
+	}
+}
+
+// below is the socket below a connection of TLS or WebSocket.
+func below(nc net.Conn) net.Conn {
+	for {
+		over, is := nc.(interface{ NetConn() net.Conn })
+		if !is {
+			return nc
+		}
+		nc = over.NetConn()
 	}
 }

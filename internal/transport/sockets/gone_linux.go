@@ -1,21 +1,19 @@
-package relay
+package sockets
 
 import (
 	"net"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
-// gone says whether the peer has closed the connection, also behind bytes that it has sent
-// before and that wait to be read.
-func gone(c net.Conn) (closed bool) {
-	raw := sockets.Raw(socketOf(c))
+// Gone says whether the peer has closed the connection, also behind bytes that it has sent
+// before and that wait to be read. It does not wait, and reads nothing.
+func Gone(nc net.Conn) (closed bool) {
+	raw := Raw(below(nc))
 	if raw == nil {
 		return false
 	}
-	if goneByPeek(raw) {
+	if AtEnd(raw) {
 		return true
 	}
 	err := raw.Control(func(fd uintptr) {
