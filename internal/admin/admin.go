@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/websocket"
@@ -58,6 +59,7 @@ type Part struct {
 	Ready   func() []string                                            // why the server is not ready; empty: it is
 	Metrics http.Handler                                               // needed
 	API     Served                                                     // paths that begin with apiPrefix; nil: there are none
+	Audit   *audit.Log                                                 // gets refused requests; nil: none
 	MQTT    http.Handler                                               // makes MQTT connections of requests for mqttPath; nil: it makes none
 }
 
@@ -264,16 +266,22 @@ func (s *Server) guard(ask bool, next Served) http.Handler {
 		id, reason := p.Who(r)
 		switch {
 		case id == nil:
-			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "reason", reason)
+			s.note(r, nil, http.StatusUnauthorized, reason)
 			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
 			refuse(w, r, http.StatusUnauthorized, "an administrator's password, token or certificate is needed")
 		case !access.QuotaOf(p.May, id).Reserve:
-			s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "client", id.Name(), "reason", "its quota has no reserve")
+			s.note(r, id, http.StatusForbidden, "its quota has no reserve")
 			refuse(w, r, http.StatusForbidden, "this is for administrators: for principals of a group of the policy with the quota reserve")
 		default:
 			next(w, r, id)
 		}
 	})
+}
+
+// note writes about a request that is refused to the log and to the audit log.
+func (s *Server) note(r *http.Request, by *access.Identity, status int, reason string) {
+	s.o.Log.Info("refusing a request to --admin", "remote", r.RemoteAddr, "path", r.URL.Path, "client", by.Name(), "status", status, "reason", reason)
+	s.part.Load().Audit.RequestRefused(audit.Request{By: by.Name(), Remote: r.RemoteAddr, Method: r.Method, Target: r.URL.RequestURI(), Status: status}, reason)
 }
 
 // sameOrigin refuses requests of web pages that are not the server's own. A page of another host may reach a loopback
@@ -287,8 +295,10 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 		}
 		switch {
 		case r.Header.Get("Origin") != "" && !websocket.SameOrigin(r):
+			s.note(r, nil, http.StatusForbidden, "a web page of another origin has made it")
 			refuse(w, r, http.StatusForbidden, "web pages are not served")
 		case s.loopback && !isLoopback(host):
+			s.note(r, nil, http.StatusMisdirectedRequest, "its Host is not this machine")
 			refuse(w, r, http.StatusMisdirectedRequest, "the Host of the request is not this machine: use localhost, or the address of --admin")
 		default:
 			next.ServeHTTP(w, r)

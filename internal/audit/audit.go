@@ -287,6 +287,19 @@ func (l *Log) Requested(r Request) {
 	l.write(l.other, "request", attrs...)
 }
 
+// RequestRefused says that a request to the listener of --admin was refused before anything
+// looked at it, and why; r.By is empty if it is not known who made it.
+func (l *Log) RequestRefused(r Request, reason string) {
+	if l == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("remote", r.Remote), slog.String("method", cut(r.Method)), slog.String("target", cut(r.Target)), slog.Int("status", r.Status)}
+	if r.By != "" {
+		attrs = append(attrs, slog.String("owner", cut(r.By)))
+	}
+	l.write(l.refused, "request refused", append(attrs, slog.String("reason", cut(reason)))...)
+}
+
 // Operated says that an operator has ended a client's connection, or its session.
 func (l *Log) Operated(client string, session bool) {
 	if l == nil {

@@ -497,6 +497,40 @@ func TestWebPagesAreRefused(t *testing.T) {
 	}
 }
 
+// Each request that the listener refuses is in the audit log, with who made it, as far as that
+// is known, and without the password that it has shown.
+func TestRefusedRequestsAreAudited(t *testing.T) {
+	t.Parallel()
+	a := secured(t)
+	a.refused(401, "an administrator's password", "GET", "/api/v1/clients", nil)
+	a.as("stranger").refused(401, "an administrator's password", "GET", "/api/v1/clients?limit=1", nil)
+	a.as("press").refused(403, "the quota reserve", "DELETE", "/api/v1/clients/c", nil)
+	olga := a.as("olga")
+	olga.refused(403, "web pages", "DELETE", "/api/v1/clients/c", nil, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example.com") })
+	olga.refused(421, "the Host of the request", "POST", "/api/v1/publish", nil, func(r *http.Request) { r.Host = "evil.example.com" })
+	log, err := os.ReadFile(a.Config.AuditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"method":"GET","target":"/api/v1/clients","status":401,"reason":"the client has shown no credentials"`,
+		`"method":"GET","target":"/api/v1/clients?limit=1","status":401,"reason":"the user name or the password is wrong"`,
+		`"method":"DELETE","target":"/api/v1/clients/c","status":403,"owner":"user:press","reason":"its quota has no reserve"`,
+		`"method":"DELETE","target":"/api/v1/clients/c","status":403,"reason":"a web page of another origin has made it"`,
+		`"method":"POST","target":"/api/v1/publish","status":421,"reason":"its Host is not this machine"`,
+	} {
+		if !strings.Contains(string(log), want) {
+			t.Errorf("the audit log lacks %s:\n%s", want, log)
+		}
+	}
+	if n := strings.Count(string(log), `"event":"request refused"`); n != 5 {
+		t.Errorf("%d refusals are in the audit log, want 5:\n%s", n, log)
+	}
+	if strings.Contains(string(log), "secret of") {
+		t.Errorf("the audit log has a password:\n%s", log)
+	}
+}
+
 // What there is not is said in JSON, with what there is.
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()

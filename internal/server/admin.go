@@ -27,7 +27,7 @@ func (s *Server) openAdmin() (err error) {
 		return nil
 	}
 	s.serveNodeMetrics()
-	part := admin.Part{May: s.config.May, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI, MQTT: s.console.Handler(s.unready)}
+	part := admin.Part{May: s.config.May, Audit: s.audit, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI, MQTT: s.console.Handler(s.unready)}
 	if s.login != nil {
 		part.Who = s.whoAsks
 	}
