@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func TestTransactionPublishes(t *testing.T) {
 			if m.Topic != "out/1" {
 				continue
 			}
-			user, _ := m.UserProp("a")
-			if m.ContentType == nil || *m.ContentType != "t" || m.ResponseTopic == nil || *m.ResponseTopic != "r" || m.CorrelationData == nil || *m.CorrelationData != "c" || user != "b" {
+			if m.ContentType == nil || *m.ContentType != "t" || m.ResponseTopic == nil || *m.ResponseTopic != "r" || m.CorrelationData == nil || *m.CorrelationData != "c" ||
+				m.PayloadFormat == nil || *m.PayloadFormat != 1 || m.Expiry == nil || *m.Expiry == 0 || *m.Expiry > 100 || !slices.Equal(m.User, [][2]string{{"a", "b"}, {"a", "c"}}) {
 				t.Errorf("the message came as %+v", m)
 			}
 		}
