@@ -24,6 +24,7 @@ var (
 	ErrSyntax             error = storeError(statestore.Syntax.Text(false))
 	ErrNotAuthorized      error = storeError(statestore.NotAuthorized.Text(false))
 	ErrUnknownCommand     error = storeError(statestore.UnknownCommand.Text(false))
+	ErrUnknownOperation   error = storeError(statestore.UnknownOperation.Text(false)) // of a transaction: an older server lacks it
 	ErrWrongArgumentCount error = storeError(statestore.WrongArgumentCount.Text(false))
 	ErrMissingTimestamp   error = storeError(statestore.MissingTimestamp.Text(false))
 	ErrMalformedTimestamp error = storeError(statestore.MalformedTimestamp.Text(false))

@@ -40,7 +40,7 @@ type Txn struct {
 
 // parts are the operations of a transaction, in the order in which they are sent.
 type parts struct {
-	conditions, once, writes, messages, cancels, settlings transact.Operations
+	conditions, once, writes, messages, dones, cancels, settlings transact.Operations
 
 	payload []byte // all of them, as they were sent
 }
@@ -63,7 +63,7 @@ func (p *parts) release() {
 }
 
 func (p *parts) all() []*transact.Operations {
-	return []*transact.Operations{&p.conditions, &p.once, &p.writes, &p.messages, &p.cancels, &p.settlings}
+	return []*transact.Operations{&p.conditions, &p.once, &p.writes, &p.messages, &p.dones, &p.cancels, &p.settlings}
 }
 
 // New begins a transaction that commit sends: for package client, which has such a function.
@@ -225,6 +225,36 @@ func (t *Txn) OnceWith(key, messageID string, keep time.Duration, left []byte) *
 	return t
 }
 
+// OnceOpen is [Txn.OnceWith] for a message whose outputs are still to be published, as after
+// Client.Store: Load says that it is stored, with captured and with the value that the key has
+// before the transaction, until Client.Done or [Txn.Done].
+func (t *Txn) OnceOpen(key, messageID string, keep time.Duration, captured []byte) *Txn {
+	t.OnceWith(key, messageID, keep, captured)
+	t.once.Word("OPEN")
+	t.context = true
+	return t
+}
+
+// Done says that all outputs of a message are published, as Client.Done does: left, unless it is nil,
+// takes the place of what was captured, and version is the one that the message has produced; the
+// zero version: any. The message need not be remembered; [Result.Done] says whether it was.
+func (t *Txn) Done(key, messageID string, version hlc.Timestamp, left []byte) *Txn {
+	if messageID == "" || len(messageID) > protocol.MaxMessageID {
+		t.mistake(fmt.Errorf("Done of a message ID of %d bytes: it has from 1 to %d", len(messageID), protocol.MaxMessageID))
+	}
+	t.dones.Begin("DONE", key)
+	t.dones.Word(messageID)
+	if !version.IsZero() {
+		t.dones.Word("VER")
+		t.dones.Version(version)
+	}
+	if left != nil {
+		t.dones.Word("CTX")
+		t.dones.Bytes(left)
+	}
+	return t
+}
+
 // Digest has the server remember a digest of the input beside the message of the last Once, of 1 to 64
 // bytes. A later Once of the same key and message ID with another digest is another message
 // under an ID that is taken: it is refused with client.ErrOtherDigest, and not answered with
@@ -235,7 +265,7 @@ func (t *Txn) Digest(digest []byte) *Txn {
 		t.mistake(errors.New("Digest without a Once before it: call Once first"))
 		return t
 	case t.context:
-		t.mistake(errors.New("Digest of a Once that has a digest, or bytes for Load to give back: give one of them"))
+		t.mistake(errors.New("Digest of a Once that has a digest, or bytes for Load to give back, or is open: give one of them"))
 	case len(digest) == 0 || len(digest) > protocol.MaxDigest:
 		t.mistake(fmt.Errorf("a Digest of %d bytes: it must have 1 to %d", len(digest), protocol.MaxDigest))
 	}
@@ -313,6 +343,9 @@ type Result struct {
 	// Cancelled says, of a committed transaction, for each timer of [Txn.Cancel] in their order
 	// whether there was one. If not, its message was delivered, or it was never set.
 	Cancelled []bool
+	// Done says, of a committed transaction, for each message of [Txn.Done] in their order whether it
+	// is remembered, with the version that was given.
+	Done []bool
 	// Version is, of one that was already done, the version that it made of its Once's key.
 	Version hlc.Timestamp
 	// Once is, of one that was already done, which message is remembered, from 0, in the order of
@@ -361,10 +394,14 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 }
 
 func (t *Txn) result(a *protocol.Response) (Result, bool) {
-	r, ok := transact.Parse(a, t.writes.Len(), t.cancels.Len())
+	cancels := t.cancels.Len()
+	r, ok := transact.Parse(a, t.writes.Len(), cancels+t.dones.Len())
 	switch {
 	case ok && r.Status == statestore.Committed:
-		return Result{Outcome: Committed, Versions: r.Versions, Cancelled: r.Ended}, true
+		if r.Ended == nil {
+			return Result{Outcome: Committed, Versions: r.Versions}, true
+		}
+		return Result{Outcome: Committed, Versions: r.Versions, Cancelled: r.Ended[:cancels:cancels], Done: r.Ended[cancels:]}, true
 	case ok && r.Status == statestore.AlreadyDone:
 		once := 0
 		if r.Op > 0 {
@@ -384,7 +421,8 @@ type OperationError struct {
 	Operation string // what it is, for example "SET"
 	Key       string // or the topic of a PUBLISH
 	// Number is that of the operation, from 1. Conditions come first, then each Once, the writes,
-	// the messages, the timers that are cancelled and the messages that are settled, each in the order in which they were added.
+	// the messages, those that are done, the timers that are cancelled and the messages that are
+	// settled, each in the order in which they were added.
 	Number int
 	Quota  string // of a client.ErrQuotaExceeded: the setting of the server that bounds it, for example "max-txn-operations"
 	Err    error  // for example client.ErrNotAuthorized

@@ -210,6 +210,38 @@ func TestOnceForSeveral(t *testing.T) {
 }
 
 // A transaction sets a timer, another one cancels it in the step in which it writes.
+// A message that is open is stored for Load, with what its key had before, until Done.
+func TestOpenMessages(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	a, b := key(t, "a"), key(t, "b")
+	commit(t, c.Txn().Then(b.Set([]byte("before"))))
+	made := commit(t, c.Txn().If(a.Absent()).OnceOpen(string(a), "m", time.Hour, []byte("captured")).OnceOpen(string(b), "m", time.Hour, nil).Then(a.Set([]byte("1")), b.Set([]byte("2"))))
+	for k, want := range map[txn.Key]string{a: "", b: "before"} {
+		if r, err := c.Load(within(t), string(k), "m"); err != nil || r.Status != client.Duplicate || string(r.State) != want {
+			t.Errorf("%s is open: %+v, %v", k, r, err)
+		}
+	}
+	if r := commit(t, c.Txn().OnceOpen(string(a), "m", 0, nil).Then(a.Del())); r.Outcome != txn.AlreadyDone || r.Version != made.Versions[0] {
+		t.Errorf("once more: %+v", r)
+	}
+	r := commit(t, c.Txn().Cancel(string(a)).Done(string(a), "m", made.Versions[0], []byte("left")).Done(string(b), "m", made.Versions[0], nil).Done(string(b), "none", hlc.Timestamp{}, nil))
+	if !slices.Equal(r.Done, []bool{true, false, false}) || !slices.Equal(r.Cancelled, []bool{false}) {
+		t.Errorf("done: %+v", r)
+	}
+	if r, err := c.Load(within(t), string(a), "m"); err != nil || r.Status != client.Confirmed || string(r.Captured) != "left" {
+		t.Errorf("confirmed: %+v, %v", r, err)
+	}
+	for name, x := range map[string]*txn.Txn{
+		"an empty message ID": c.Txn().Done("k", "", hlc.Timestamp{}, nil),
+		"a digest":            c.Txn().OnceOpen("k", "m", 0, nil).Digest([]byte("d")),
+	} {
+		if _, err := x.Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	c := dial(t)

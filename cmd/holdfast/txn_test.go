@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
@@ -103,6 +104,18 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 			"ONCE k " + strings.Repeat("m", 1025), "operation 3: syntax error",
 			func(t *txn.Txn) { t.Once("k", strings.Repeat("m", 1025), 0) }, "Once of a message ID of 1025 bytes: it has from 1 to 1024",
 			object{"once": object{"key": "k", "message_id": strings.Repeat("m", 1025)}}, "once, item 1: message_id has 1025 bytes: it must have 1 to 1024",
+		},
+		"a message that is done twice": {
+			"DONE k m DONE k m", "operation 4: an earlier operation of this kind has the same key",
+			func(t *txn.Txn) {
+				t.Done("k", "m", hlc.Timestamp{}, nil).Done("k", "m", hlc.Timestamp{}, nil)
+			}, `DONE "k": an earlier operation of this kind has the same key`,
+			object{"done": list{object{"key": "k", "message_id": "m"}, object{"key": "k", "message_id": "m", "context": "x"}}}, `done, item 2: DONE "k": an earlier`,
+		},
+		"an open message with a digest": {
+			"ONCE k m OPEN DIGEST d", "operation 3: syntax error",
+			func(t *txn.Txn) { t.OnceOpen("k", "m", 0, nil).Digest([]byte("d")) }, "Digest of a Once that",
+			object{"once": object{"key": "k", "message_id": "m", "open": true, "digest": "d"}}, "once, item 1: open and digest exclude each other",
 		},
 		"an invalid topic": {
 			"PUBLISH a/+ x", "operation 3: the topic name is invalid",
@@ -224,5 +237,20 @@ func TestTransactionOfTheCommandIsComplete(t *testing.T) {
 	}
 	if r := run(`{"if": [{"key": "k", "made_by_base64": "/w=="}]}`); r.code != 1 {
 		t.Errorf("made_by_base64: %+v", r)
+	}
+	if r := run(`{"once": {"key": "jobs", "message_id": "open", "keep": "24h", "context": "captured", "open": true}, "then": [{"set": "jobs", "value": "1"}]}`); r.code != 0 {
+		t.Errorf("an open message: %+v", r)
+	}
+	if r := run(`{"cancel": ["none"], "done": [{"key": "jobs", "message_id": "open", "version": "1:1:other"}, {"key": "jobs", "message_id_base64": "b3Blbg=="}]}`); r.code == 0 {
+		t.Errorf("a message that is done twice: %+v", r)
+	}
+	for _, want := range []string{`"done":[false,false]`, `"done":[true,false]`, `"done":[true,false]`} {
+		version := ""
+		if strings.Contains(want, "[false") {
+			version = `, "version": "1:1:other"`
+		}
+		if r := run(`{"cancel": ["none"], "done": [{"key": "jobs", "message_id": "open"` + version + `, "context_base64": "/w=="}, {"key": "jobs", "message_id": "none"}]}`); r.code != 0 || !strings.Contains(r.out, `"cancelled":[false]`) || !strings.Contains(r.out, want) {
+			t.Errorf("%+v, want %s", r, want)
+		}
 	}
 }

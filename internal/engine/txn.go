@@ -255,7 +255,9 @@ func (s *session) judge(x *Txn, takeEffect bool) {
 			}
 		}
 		for i, memo := range x.out.Memos {
-			e.quota.Remembered.Add(x.once.Place(i, memo, max(d.indexDeadline(memo), e.sweptMs)))
+			if memo != nil {
+				e.quota.Remembered.Add(x.once.Place(i, memo, max(d.indexDeadline(memo), e.sweptMs)))
+			}
 		}
 	}
 	e.mu.Unlock()
@@ -281,7 +283,7 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		}
 	}
 	wait.Asked = all.requester != nil
-	if !changed && len(memos) == 0 && !hasRows {
+	if !changed && len(all.unapplied) == 0 && !hasRows {
 		return wait // nothing has changed
 	}
 	a := e.journal.Begin()
@@ -293,6 +295,9 @@ func (s *session) carryOutAll(x *Txn, hasRows bool) (wait Wait) {
 		}
 	}
 	for i := range memos {
+		if memos[i].What == nil { // a DONE that changes nothing
+			continue
+		}
 		memos[i].Batch = wait.Batch
 		e.tally.Add(wait.Batch, x.once.Counts(i))
 		x.once.Append(a, i, &memos[i], e.baseMs)

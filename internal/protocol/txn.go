@@ -90,6 +90,8 @@ func parseOperation(w *words, op, maxKey int, t *txn.Transaction) statestore.Fau
 		return parseTxnDel(w, op, maxKey, t)
 	case isWord(word, "once"):
 		return parseOnce(w, op, maxKey, t)
+	case isWord(word, "done"):
+		return parseTxnDone(w, op, maxKey, t)
 	case isWord(word, "publish"):
 		return parsePublish(w, op, t)
 	case isWord(word, "settle"):
@@ -230,18 +232,57 @@ func parseToken(w *words, cmd *statestore.Command) statestore.Fault {
 // MaxDigest is how long a digest of ONCE may be, in bytes.
 const MaxDigest = 64
 
-// parseOnce reads key messageId [KEEP ms] [CTX blob | DIGEST bytes], the options in any order.
-func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
-	key, f := w.key(maxKey)
-	if f != statestore.None {
-		return f
+// message reads the key and the message ID of an operation.
+func (w *words) message(maxKey int, once *txn.Once) (key []byte, f statestore.Fault) {
+	if key, f = w.key(maxKey); f != statestore.None {
+		return nil, f
 	}
-	once := txn.Once{Op: op}
 	var ok bool
 	if once.Message, ok = w.next(); !ok {
-		return statestore.WrongArgumentCount
+		return nil, statestore.WrongArgumentCount
 	}
-	if f := validMessageID(once.Message); f != statestore.None {
+	return key, validMessageID(once.Message)
+}
+
+// context reads the operand of CTX.
+func (w *words) context(once *txn.Once) statestore.Fault {
+	text, ok := w.next()
+	if !ok || once.Context != nil {
+		return statestore.Syntax
+	}
+	once.Context = text
+	return statestore.None
+}
+
+// parseTxnDone reads key messageId [VER version] [CTX blob], the options in any order.
+func parseTxnDone(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
+	once := txn.Once{Op: op, Done: true}
+	key, f := w.message(maxKey, &once)
+	for f == statestore.None {
+		switch {
+		case w.option("ver"):
+			text, ok := w.next()
+			if !ok || once.Version.Given {
+				return statestore.Syntax
+			}
+			if f = parseVersionCheck(text, &once.Version); once.Version.Absent {
+				return statestore.MalformedTimestamp
+			}
+			once.Version.Given = true
+		case w.option("ctx"):
+			f = w.context(&once)
+		default:
+			return t.Remember(key, once)
+		}
+	}
+	return f
+}
+
+// parseOnce reads key messageId [OPEN] [KEEP ms] [CTX blob | DIGEST bytes], the options in any order.
+func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
+	once := txn.Once{Op: op}
+	key, f := w.message(maxKey, &once)
+	if f != statestore.None {
 		return f
 	}
 	for {
@@ -254,15 +295,18 @@ func parseOnce(w *words, op, maxKey int, t *txn.Transaction) statestore.Fault {
 			if once.KeepMs, ok = milliseconds(text); !ok {
 				return statestore.Syntax
 			}
-		case w.option("ctx"):
-			text, ok := w.next()
-			if !ok || once.Context != nil {
+		case w.option("open"):
+			if once.Open || once.Compare {
 				return statestore.Syntax
 			}
-			once.Context = text
+			once.Open = true
+		case w.option("ctx"):
+			if f := w.context(&once); f != statestore.None {
+				return f
+			}
 		case w.option("digest"):
 			digest, ok := w.next()
-			if !ok || once.Context != nil || len(digest) == 0 || len(digest) > MaxDigest {
+			if !ok || once.Open || once.Context != nil || len(digest) == 0 || len(digest) > MaxDigest {
 				return statestore.Syntax
 			}
 			once.Context, once.Compare = digest, true

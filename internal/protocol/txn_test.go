@@ -84,6 +84,20 @@ func TestParseTxnRefuses(t *testing.T) {
 		{"ONCE a m DIGEST", 1, statestore.Syntax},
 		{"ONCE a m DIGEST d DIGEST d", 1, statestore.Syntax},
 		{"ONCE a m DIGEST " + strings.Repeat("d", protocol.MaxDigest+1), 1, statestore.Syntax},
+		{"ONCE a m OPEN OPEN", 1, statestore.Syntax},
+		{"ONCE a m OPEN DIGEST d", 1, statestore.Syntax},
+		{"ONCE a m DIGEST d OPEN", 1, statestore.Syntax},
+		{"DONE a", 1, statestore.WrongArgumentCount},
+		{"DONE a " + longID, 1, statestore.Syntax},
+		{"DONE a m VER", 1, statestore.Syntax},
+		{"DONE a m VER -", 1, statestore.MalformedTimestamp},
+		{"DONE a m VER soon", 1, statestore.MalformedTimestamp},
+		{"DONE a m VER 1:0:n VER 1:0:n", 1, statestore.Syntax},
+		{"DONE a m CTX", 1, statestore.Syntax},
+		{"DONE a m CTX x CTX x", 1, statestore.Syntax},
+		{"DONE a m KEEP 1", 2, statestore.UnknownOperation},
+		{"DONE a m DONE a m", 2, statestore.SameKey},
+		{"ONCE a m DONE a m", 2, statestore.SameKey},
 		{"SET " + longKey + " 1", 1, statestore.Syntax},
 		{"DEL a DEL b DEL c DEL d DEL e", 5, statestore.QuotaExceeded},
 	} {
@@ -148,7 +162,7 @@ func TestSplitOperation(t *testing.T) {
 // Whatever the payload is, a transaction refers to its own parts only, and its operations
 // are numbered in order.
 func FuzzParseTxn(f *testing.F) {
-	for _, text := range []string{"IF a EXISTS", "IF a VER ^m ONCE a n SET a 1 PX 5 DEL b", "SET a 1 FT 1:0:n", "IF a VALUE v IF b VER - SET b 1"} {
+	for _, text := range []string{"IF a EXISTS", "IF a VER ^m ONCE a n SET a 1 PX 5 DEL b", "SET a 1 FT 1:0:n", "IF a VALUE v IF b VER - SET b 1", "ONCE a m OPEN CTX c KEEP 5 DONE b m VER 1:0:n CTX d"} {
 		f.Add(words("TXN " + text))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

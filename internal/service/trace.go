@@ -44,7 +44,11 @@ func (ep *endpoint) tracedTxn(x *txn.Transaction, reply *statestore.Reply) {
 		traces.Command(&c)
 	}
 	for i := range x.Once {
-		c := ep.traceOf("TXN ONCE", x.Keys[x.Once[i].Key], reply)
+		verb := "TXN ONCE"
+		if x.Once[i].Done {
+			verb = "TXN DONE"
+		}
+		c := ep.traceOf(verb, x.Keys[x.Once[i].Key], reply)
 		traces.Command(&c)
 	}
 }

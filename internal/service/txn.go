@@ -66,7 +66,7 @@ func (ep *endpoint) run(t *broker.Turn, p *mqtt.Publish, q *request, x *transact
 	wait := ep.session.Transact(&x.Txn)
 	reply := x.Reply()
 	if c, ok := x.Companion.(*companion); ok && len(x.Cancels) > 0 && reply.Kind == statestore.Transacted && reply.Count == statestore.Committed {
-		reply.Ended = c.ended()
+		reply.Ended = append(c.ended(), reply.Ended...)
 	}
 	ep.countTxn(reply)
 	ep.tracedTxn(&x.Transaction, reply)
@@ -76,7 +76,8 @@ func (ep *endpoint) run(t *broker.Turn, p *mqtt.Publish, q *request, x *transact
 }
 
 // denied returns the first operation that the client may not do, 0 if it may do all. Each
-// needs what it would need by itself; ONCE reads and writes what is remembered of its key.
+// needs what it would need by itself; ONCE reads and writes what is remembered of its key, and DONE
+// writes it.
 func (ep *endpoint) denied(x *engine.Txn) (op int) {
 	may, id := ep.sv.may, ep.conn.Identity()
 	if may == nil {
@@ -98,7 +99,7 @@ func (ep *endpoint) denied(x *engine.Txn) (op int) {
 		}
 	}
 	for i := range x.Once {
-		if o := &x.Once[i]; !(may.MayRead(id, x.Keys[o.Key]) && may.MayWrite(id, x.Keys[o.Key])) {
+		if o := &x.Once[i]; !(o.Done || may.MayRead(id, x.Keys[o.Key])) || !may.MayWrite(id, x.Keys[o.Key]) {
 			first(o.Op)
 		}
 	}

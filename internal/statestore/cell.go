@@ -232,7 +232,7 @@ type Reply struct {
 	Lasting bool          // the bytes of Value never change: the reply may refer to them for as long as it likes
 	Next    []byte        // of a Page: the token of the next one; of a TimerPage the last ID; empty: this is the last
 	Timers  []TimerEntry  // of a TimerPage
-	Ended   []bool        // of a Transacted: for each CANCEL, whether there was such a timer; nil: the transaction has no CANCEL
+	Ended   []bool        // of a Transacted: for each CANCEL, whether there was such a timer, and then for each DONE, whether there is such a message; nil: it has neither
 }
 
 // TimerEntry is a timer in a TimerPage.

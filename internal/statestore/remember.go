@@ -142,19 +142,31 @@ func (env *Env) MemoDeadline(askedMs int64) int64 { return env.deadline(env.keep
 // It needs room only if its context has more bytes than what it drops.
 func (res *Result) done(cmd *Command, memo *Memo, env *Env) {
 	res.Reply.Kind = Count
-	if memo == nil || cmd.Version.Given && memo.Version != cmd.Version.At {
+	confirmed, known := memo.Confirm(cmd.Version, cmd.Context)
+	if !known {
 		return
 	}
 	res.Reply.Count = 1
-	if memo.Done {
+	if confirmed == nil {
 		return
 	}
-	confirmed := &Memo{Version: memo.Version, Done: true, Context: cmd.Context, DeadlineMs: memo.DeadlineMs}
 	if b := env.Room.refusesMemo(confirmed.Size(0) - memo.Size(0)); b != NoBound {
 		res.exceed(b)
 		return
 	}
 	res.MemoChanged, res.Memo = true, confirmed
+}
+
+// Confirm decides a DONE with the given version and context about a live memo, or nil. known is
+// false if it is about another message; confirmed is nil if nothing changes.
+func (m *Memo) Confirm(version VersionCheck, context []byte) (confirmed *Memo, known bool) {
+	switch {
+	case m == nil || version.Given && m.Version != version.At:
+		return nil, false
+	case m.Done:
+		return nil, true
+	}
+	return &Memo{Version: m.Version, Done: true, Context: context, DeadlineMs: m.DeadlineMs}, true
 }
 
 // present returns an empty slice for nil, since nil stands for no value.

@@ -172,15 +172,15 @@ func IsCommitted(a *protocol.Response) bool {
 type Result struct {
 	Status   int             // statestore.Committed, AlreadyDone or ConditionFailed
 	Versions []hlc.Timestamp // if Committed: one for each write; zero: nothing was deleted
-	Ended    []bool          // if Committed: one for each CANCEL: there was such a timer
+	Ended    []bool          // if Committed: one for each CANCEL, there was such a timer; then for each DONE, there is such a message
 	Version  hlc.Timestamp   // if AlreadyDone: that of the first time; if ConditionFailed: the key's, zero: there is none
 	Op       int             // if ConditionFailed: the number of the operation, from 1; if AlreadyDone: that of ONCE, if there are several
 	Value    []byte          // if ConditionFailed: the key's value; nil: none, or none that fits in a packet
 }
 
-// Parse takes the reply apart. ok is false if it is not one to a TXN of so many writes and
-// cancels.
-func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
+// Parse takes the reply apart. ok is false if it is not one to a TXN of so many writes, and of so
+// many CANCEL and DONE.
+func Parse(a *protocol.Response, writes, ends int) (r Result, ok bool) {
 	if a.Kind != protocol.Array || len(a.Array) < 2 || a.Array[0].Kind != protocol.Int {
 		return r, false
 	}
@@ -198,12 +198,13 @@ func Parse(a *protocol.Response, writes, cancels int) (r Result, ok bool) {
 			node = v.Node
 			r.Versions = append(r.Versions, v)
 		}
-		if cancels == 0 {
+		if ends == 0 {
 			return r, len(rest) == 1
 		}
-		if len(rest) != 2 || rest[1].Kind != protocol.Array || len(rest[1].Array) != cancels {
+		if len(rest) != 2 || rest[1].Kind != protocol.Array || len(rest[1].Array) != ends {
 			return Result{}, false
 		}
+		r.Ended = make([]bool, 0, ends)
 		for i := range rest[1].Array {
 			r.Ended = append(r.Ended, rest[1].Array[i].Int == 1)
 		}

@@ -36,6 +36,7 @@ transaction is a JSON object in FILE, or on standard input with -:
     "then": [ {"set": "b", "value": "new", "px": "30s"},
               {"del": "a"} ],
     "publish": [ {"topic": "jobs/done", "payload": "job-7", "qos": 1} ],
+    "done": [ {"key": "jobs", "message_id": "job-6"} ],
     "cancel": [ "job-7/timeout" ]
   }
 
@@ -44,7 +45,9 @@ All parts may be left out. A condition has one of "exists" (true or false),
 message that made the key's version). With "once" the server does it once, and
 answers a repetition "already done". It may be a list: then nothing is done if one
 of the messages was done before. A message may have a "context", which LOAD gives
-back, or a "digest": a repetition with another digest is an error. A write may have
+back, or a "digest": a repetition with another digest is an error. With "open": true
+it is remembered as STORE does, until "done" names it, perhaps with its "version"
+and a "context". A write may have
 a "fencing_token". A message
 may have "retain", "expiry", "utf8", "content_type", "response_topic",
 "correlation_data" and "user", a list of pairs of name and value; with the pair
@@ -53,8 +56,8 @@ IDs of such messages that are not to be delivered any more. Names and values tha
 are not UTF-8 come in base 64 in fields that end with _base64.
 
 It prints nothing, except what came of it on a terminal, the version that each
-write has made with -v and which timers were cancelled, and an object with
---output json. Exit status: 0 done, now
+write has made with -v, which timers were cancelled and which messages that are
+done were remembered, and an object with --output json. Exit status: 0 done, now
 or before; 1 a condition was not met; 2 error.`,
 		Example: `  holdfast txn transfer.json
   echo '{"if":[{"key":"k","value":"old"}],"then":[{"set":"k","value":"new"}]}' | holdfast txn -`,
@@ -149,6 +152,13 @@ func say(w io.Writer, r *txn.Result, verbose bool) error {
 				lines = append(lines, "no such timer")
 			}
 		}
+		for _, was := range r.Done {
+			if was {
+				lines = append(lines, "confirmed")
+			} else {
+				lines = append(lines, "no such message")
+			}
+		}
 	case !output.IsTerminal(w):
 		return nil
 	}
@@ -167,6 +177,7 @@ type record struct {
 	Keep string `json:"keep,omitempty"` // for how long messages are remembered, if not as asked
 
 	Cancelled []bool `json:"cancelled,omitempty"` // one for each timer: there was such
+	Done      []bool `json:"done,omitempty"`      // one for each message that is done: it is remembered
 }
 
 type failed struct {
@@ -180,7 +191,7 @@ type failed struct {
 }
 
 func newRecord(r *txn.Result) *record {
-	rec := &record{Outcome: strings.ReplaceAll(r.Outcome.String(), " ", "_"), Cancelled: r.Cancelled}
+	rec := &record{Outcome: strings.ReplaceAll(r.Outcome.String(), " ", "_"), Cancelled: r.Cancelled, Done: r.Done}
 	if !r.Version.IsZero() {
 		rec.Version = r.Version.String()
 	}

@@ -20,6 +20,7 @@ type document struct {
 	Once    []once
 	Then    []write
 	Publish []message
+	Done    []done
 	Cancel  []string // IDs of timers
 }
 
@@ -30,6 +31,7 @@ type outline struct {
 	Once    json.RawMessage   `json:"once"` // one, or a list of them
 	Then    []json.RawMessage `json:"then"`
 	Publish []json.RawMessage `json:"publish"`
+	Done    []json.RawMessage `json:"done"`
 	Cancel  []json.RawMessage `json:"cancel"`
 }
 
@@ -90,6 +92,19 @@ type once struct {
 	ContextBase64 []byte  `json:"context_base64"`
 	Digest        *string `json:"digest"`
 	DigestBase64  []byte  `json:"digest_base64"`
+	Open          bool    `json:"open"` // its outputs are still to be published
+}
+
+// done is a message whose outputs are published.
+type done struct {
+	Key             *string `json:"key"`
+	KeyBase64       []byte  `json:"key_base64"`
+	MessageID       *string `json:"message_id"`
+	MessageIDBase64 []byte  `json:"message_id_base64"`
+	Version         string  `json:"version"` // that it has produced; empty: any
+
+	Context       *string `json:"context"` // what LOAD gives back
+	ContextBase64 []byte  `json:"context_base64"`
 }
 
 // message is one to be published.
@@ -130,6 +145,7 @@ func parse(data []byte) (*document, error) {
 		func() error { return items("once", messages, &doc.Once) },
 		func() error { return items("then", o.Then, &doc.Then) },
 		func() error { return items("publish", o.Publish, &doc.Publish) },
+		func() error { return items("done", o.Done, &doc.Done) },
 		func() error { return items("cancel", o.Cancel, &doc.Cancel) },
 	} {
 		if err := read(); err != nil {
@@ -179,7 +195,7 @@ func (doc *document) place(operation int) string {
 	for _, list := range []struct {
 		field string
 		items int
-	}{{"if", len(doc.If)}, {"once", len(doc.Once)}, {"then", len(doc.Then)}, {"publish", len(doc.Publish)}, {"cancel", len(doc.Cancel)}} {
+	}{{"if", len(doc.If)}, {"once", len(doc.Once)}, {"then", len(doc.Then)}, {"publish", len(doc.Publish)}, {"done", len(doc.Done)}, {"cancel", len(doc.Cancel)}} {
 		if 0 <= operation && operation < list.items {
 			return fmt.Sprintf("%s, item %d", list.field, operation+1)
 		}
@@ -215,6 +231,11 @@ func (doc *document) build(t *txn.Txn) error {
 			return fmt.Errorf("publish, item %d: %w", i+1, err)
 		}
 		t.Publish(m)
+	}
+	for i := range doc.Done {
+		if err := doc.Done[i].build(t); err != nil {
+			return fmt.Errorf("done, item %d: %w", i+1, err)
+		}
 	}
 	for i, id := range doc.Cancel {
 		if id == "" {
@@ -306,17 +327,47 @@ func (w *write) fence(built txn.Write) (txn.Write, error) {
 	return built.Fence(token), nil
 }
 
+// nameOf is the key and the ID of a message.
+func nameOf(keyText, idText text) (key, id string, err error) {
+	k, err := keyText.bytes()
+	if err != nil {
+		return "", "", err
+	}
+	m, err := idText.bytes()
+	if err != nil {
+		return "", "", err
+	}
+	if len(m) == 0 || len(m) > protocol.MaxMessageID {
+		return "", "", fmt.Errorf("message_id has %d bytes: it must have 1 to %d", len(m), protocol.MaxMessageID)
+	}
+	return string(k), string(m), nil
+}
+
+func (d *done) build(t *txn.Txn) error {
+	key, id, err := nameOf(text{"key", d.Key, d.KeyBase64}, text{"message_id", d.MessageID, d.MessageIDBase64})
+	if err != nil {
+		return err
+	}
+	var version hlc.Timestamp
+	if d.Version != "" {
+		if version, err = hlc.Parse(d.Version); err != nil {
+			return fmt.Errorf("version %q: %w", d.Version, err)
+		}
+	}
+	var left []byte
+	if given := (text{"context", d.Context, d.ContextBase64}); given.given() {
+		if left, err = given.bytes(); err != nil {
+			return err
+		}
+	}
+	t.Done(key, id, version, left)
+	return nil
+}
+
 func (o *once) build(t *txn.Txn) error {
-	key, err := text{"key", o.Key, o.KeyBase64}.bytes()
+	key, id, err := nameOf(text{"key", o.Key, o.KeyBase64}, text{"message_id", o.MessageID, o.MessageIDBase64})
 	if err != nil {
 		return err
-	}
-	id, err := text{"message_id", o.MessageID, o.MessageIDBase64}.bytes()
-	if err != nil {
-		return err
-	}
-	if len(id) == 0 || len(id) > protocol.MaxMessageID {
-		return fmt.Errorf("message_id has %d bytes: it must have 1 to %d", len(id), protocol.MaxMessageID)
 	}
 	keep := time.Duration(0)
 	if o.Keep != "" {
@@ -325,17 +376,24 @@ func (o *once) build(t *txn.Txn) error {
 		}
 	}
 	left, digest := text{"context", o.Context, o.ContextBase64}, text{"digest", o.Digest, o.DigestBase64}
-	if !left.given() && !digest.given() {
-		t.Once(string(key), string(id), keep)
-		return nil
-	}
-	if left.given() && digest.given() {
+	switch {
+	case left.given() && digest.given():
 		return errors.New("context and digest exclude each other: give one of them")
-	}
-	if left.given() {
-		b, err := left.bytes()
-		t.OnceWith(string(key), string(id), keep, b)
-		return err
+	case o.Open && digest.given():
+		return errors.New("open and digest exclude each other: an open message has a context")
+	case !digest.given():
+		var b []byte
+		if left.given() {
+			if b, err = left.bytes(); err != nil {
+				return err
+			}
+		}
+		if o.Open {
+			t.OnceOpen(key, id, keep, b)
+		} else {
+			t.OnceWith(key, id, keep, b)
+		}
+		return nil
 	}
 	b, err := digest.bytes()
 	if err != nil {
@@ -344,7 +402,7 @@ func (o *once) build(t *txn.Txn) error {
 	if len(b) == 0 || len(b) > protocol.MaxDigest {
 		return fmt.Errorf("digest has %d bytes: it must have 1 to %d", len(b), protocol.MaxDigest)
 	}
-	t.Once(string(key), string(id), keep).Digest(b)
+	t.Once(key, id, keep).Digest(b)
 	return nil
 }
 

@@ -31,6 +31,8 @@ type message struct {
 	before   *statestore.Memo // what was remembered of it; nil: nothing
 	oldIndex []byte           // the row of the index that goes with before
 	indexMs  int64            // the deadline by which the index is to have a new one
+	done     bool             // of DONE: it keeps its place in the index
+	place    rows.Memo        // of DONE: which that is
 	counts   statestore.Remembered
 }
 
@@ -63,8 +65,8 @@ func (m *Messages) Find(t *txn.Transaction, overlay func(key int) *unapplied.Ove
 	m.rows = slices.Grow(m.rows[:0], size)
 	note := func(i int, known *unapplied.Memo) {
 		if one := &m.each[i]; known.Known() != nil {
-			one.before = known.Known()
-			if !known.Shared { // otherwise the row stays until the others are due
+			one.before, one.place = known.Known(), known.Memo
+			if !known.Shared && !one.done { // otherwise the row stays until the others are due
 				one.oldIndex = rows.AppendIndexRow(nil, known.DiskMs, one.row)
 			}
 		}
@@ -74,7 +76,7 @@ func (m *Messages) Find(t *txn.Transaction, overlay func(key int) *unapplied.Ove
 		o, start := &t.Once[i], len(m.rows)
 		m.rows = rows.AppendMemoRow(m.rows, t.Keys[o.Key], o.Message)
 		row := m.rows[start:len(m.rows):len(m.rows)]
-		m.each[i].row = row
+		m.each[i].row, m.each[i].done = row, o.Done
 		if known := overlay(o.Key).Find(row); known != nil {
 			note(i, known)
 		} else {
@@ -103,8 +105,8 @@ func (m *Messages) Find(t *txn.Transaction, overlay func(key int) *unapplied.Ove
 	return failed, unreadable
 }
 
-// Place notes what is remembered of a message from now on, and its deadline in the index. It returns
-// what changes for the quota.
+// Place notes what is remembered of a message from now on, and its deadline in the index, which does
+// not count for DONE. It returns what changes for the quota.
 func (m *Messages) Place(i int, memo *statestore.Memo, indexMs int64) statestore.Remembered {
 	one := &m.each[i]
 	one.indexMs, one.counts = indexMs, statestore.MemoChange(one.before, memo, rows.NameSize(one.row))
@@ -115,29 +117,56 @@ func (m *Messages) Place(i int, memo *statestore.Memo, indexMs int64) statestore
 func (m *Messages) Counts(i int) statestore.Remembered { return m.each[i].counts }
 
 // Remember puts what is remembered from now on into the overlays, charged to pool, before it is
-// appended. The memos of a transaction are in one piece of memory, as they leave the overlays
-// together; they get contexts of their own.
+// appended; nil of memos is no change. The memos of a transaction are in one piece of memory, as they
+// leave the overlays together; they get states and contexts of their own.
 func (m *Messages) Remember(t *txn.Transaction, memos []*statestore.Memo, overlay func(key int) *unapplied.Overlay, pool *memory.Pool) ([]unapplied.Memo, []unapplied.Change) {
-	known, changes := make([]unapplied.Memo, len(m.each)), make([]unapplied.Change, len(m.each))
+	known, changes := make([]unapplied.Memo, len(m.each)), make([]unapplied.Change, 0, len(m.each))
 	names, size := string(m.rows), 0
-	for i := range t.Once {
-		size += len(t.Once[i].Context)
+	for _, what := range memos {
+		if what != nil {
+			size += len(what.State) + len(what.Context)
+		}
 	}
-	contexts := make([]byte, 0, size)
-	m.shared = len(m.each) > 1 && !slices.ContainsFunc(m.each, func(one message) bool { return one.before != nil || one.indexMs != m.each[0].indexMs })
+	room := make([]byte, 0, size)
+	own := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		start := len(room)
+		room = append(room, b...)
+		return room[start:len(room):len(room)]
+	}
+	m.shared = m.shareARow()
 	for i := range m.each {
 		one, what := &m.each[i], memos[i]
-		if what.Context != nil {
-			start := len(contexts)
-			contexts = append(contexts, what.Context...)
-			what.Context = contexts[start:len(contexts):len(contexts)]
-		}
-		known[i].Memo = rows.Memo{What: what, DiskMs: one.indexMs, Shared: m.shared}
 		name := names[:len(one.row)]
-		names = names[len(one.row):]
-		changes[i] = overlay(t.Once[i].Key).Add(name, &known[i], pool)
+		if names = names[len(one.row):]; what == nil {
+			continue
+		}
+		what.State, what.Context = own(what.State), own(what.Context)
+		known[i].Memo = rows.Memo{What: what, DiskMs: one.indexMs, Shared: m.shared}
+		if one.done {
+			known[i].DiskMs, known[i].Shared = one.place.DiskMs, one.place.Shared
+		}
+		changes = append(changes, overlay(t.Once[i].Key).Add(name, &known[i], pool))
 	}
 	return known, changes
+}
+
+// shareARow tells whether the messages that are remembered anew, several, get one row in the index.
+func (m *Messages) shareARow() bool {
+	news, indexMs := 0, int64(0)
+	for i := range m.each {
+		switch one := &m.each[i]; {
+		case one.done:
+			continue
+		case one.before != nil || news > 0 && one.indexMs != indexMs:
+			return false
+		default:
+			news, indexMs = news+1, one.indexMs
+		}
+	}
+	return news > 1
 }
 
 // AppendIndex appends the row of the index that all share, if there is one; known is what Remember
@@ -146,15 +175,25 @@ func (m *Messages) AppendIndex(a journal.Append, known []unapplied.Memo) {
 	if !m.shared {
 		return
 	}
+	first := -1
 	for i := range m.each {
-		m.list = append(m.list, m.each[i].row)
+		if m.each[i].done {
+			continue
+		}
+		if m.list = append(m.list, m.each[i].row); first < 0 {
+			first = i
+		}
 	}
-	rows.WriteSharedIndex(a, known[0].DiskMs, known[0].What.Version, m.list)
+	rows.WriteSharedIndex(a, known[first].DiskMs, known[first].What.Version, m.list)
 }
 
-// Append appends the rows of a message but for an index row that it shares.
+// Append appends the rows of a message but for an index row that it shares, or keeps.
 func (m *Messages) Append(a journal.Append, i int, known *unapplied.Memo, baseMs int64) {
 	one := &m.each[i]
+	if one.done {
+		rows.WriteMemo(a, one.row, &known.Memo, 0, baseMs)
+		return
+	}
 	if len(one.oldIndex) > 0 {
 		a.Delete(one.oldIndex)
 	}

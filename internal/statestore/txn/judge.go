@@ -2,6 +2,7 @@ package txn
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
@@ -28,9 +29,10 @@ type Outcome struct {
 	Reply   statestore.Reply
 	Results []statestore.Result // if Committed: one for each write. Good until the Outcome is used again
 	Last    hlc.Timestamp       // the last version issued, now
-	Memos   []*statestore.Memo  // if Committed: what is remembered now, one for each Once. They are immutable, and may be kept
+	Memos   []*statestore.Memo  // if Committed: what is remembered now, one for each Once; nil: as before. They are immutable, and may be kept
 
 	values []statestore.PageValue // for Reply
+	known  []bool                 // for Reply: of each DONE
 	wrote  []int32                // for each key the number of its write, from 1; 0: none
 }
 
@@ -46,24 +48,29 @@ func (out *Outcome) Committed() bool {
 // ONCE in their order, if a message is remembered already; the conditions in their order; the writes
 // in their order, each as a single command would be refused.
 func Judge(t *Transaction, w *World, out *Outcome) {
-	out.Reply, out.Memos, out.Last = statestore.Reply{}, out.Memos[:0], w.Env.Last
-	if len(t.Once) > 0 {
+	out.Reply, out.Memos, out.known, out.Last = statestore.Reply{}, out.Memos[:0], out.known[:0], w.Env.Last
+	several := false // ONCE
+	if first := t.firstOnce(); first >= 0 {
 		if f := statestore.JudgeTime(t.Time, &w.Env); f != statestore.None {
-			out.refuse(t.Once[0].Op, f, statestore.NoBound)
+			out.refuse(t.Once[first].Op, f, statestore.NoBound)
 			if f == statestore.TimestampAhead {
 				out.Reply.TimeMs = w.Env.WallMs
 			}
 			return
 		}
+		several = slices.ContainsFunc(t.Once[first+1:], func(o Once) bool { return !o.Done })
 	}
 	for i := range t.Once {
+		if t.Once[i].Done {
+			continue
+		}
 		if memo := w.Once[i].Live(w.Env.NowMs); memo != nil {
 			if t.Once[i].isOther(memo) {
 				out.refuse(t.Once[i].Op, statestore.OtherDigest, statestore.NoBound)
 				return
 			}
 			out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.AlreadyDone, Version: memo.Version}
-			if len(t.Once) > 1 {
+			if several {
 				out.Reply.Op = t.Once[i].Op
 			}
 			return
@@ -84,6 +91,11 @@ func Judge(t *Transaction, w *World, out *Outcome) {
 	if out.write(t, w) && out.remember(t, w) {
 		out.commit(t, w)
 	}
+}
+
+// firstOnce is the number of the first ONCE, from 0; -1: there is none.
+func (t *Transaction) firstOnce() int {
+	return slices.IndexFunc(t.Once, func(o Once) bool { return !o.Done })
 }
 
 // Reset drops what it refers to. What it has in memory is used again.
@@ -141,9 +153,10 @@ func (out *Outcome) write(t *Transaction, w *World) bool {
 	return true
 }
 
-// remember decides what is remembered of the messages of ONCE: that they are done, with the
+// remember decides what is remembered of the messages of ONCE: that they are done, or open, with the
 // version that the transaction has made of their key, or if it writes other keys only, with a
-// version that no key has. False: there is no room.
+// version that no key has; and of those of DONE that they are confirmed, if they were remembered
+// before. False: there is no room.
 func (out *Outcome) remember(t *Transaction, w *World) bool {
 	if len(t.Once) == 0 {
 		return true
@@ -157,11 +170,24 @@ func (out *Outcome) remember(t *Transaction, w *World) bool {
 	for i := range t.Once {
 		o, memo := &t.Once[i], &memos[i]
 		room := &w.Cells[o.Key].Room
-		*memo = statestore.Memo{Done: true, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
+		if o.Done {
+			confirmed, known := w.Once[i].Live(w.Env.NowMs).Confirm(o.Version, o.Context)
+			if out.known = append(out.known, known); confirmed == nil {
+				out.Memos = append(out.Memos, nil)
+				continue
+			}
+			*memo = *confirmed
+		} else {
+			*memo = statestore.Memo{Done: !o.Open, Context: o.Context, DeadlineMs: w.Env.MemoDeadline(o.KeepMs)}
+			if live := w.Cells[o.Key].Entry.Live(w.Env.NowMs); o.Open && live != nil {
+				memo.State = present(live.Value)
+			}
+		}
 		name := len(t.Keys[o.Key]) + len(o.Message)
 		grown := memo.Size(name) - w.Once[i].Size(name) // one whose time has come counts until it is gone
 		taken += grown
 		switch {
+		case o.Done && grown <= 0:
 		case room.Disk != statestore.DiskFree:
 			out.refuse(o.Op, statestore.QuotaExceeded, statestore.DiskReserve)
 			return false
@@ -169,7 +195,7 @@ func (out *Outcome) remember(t *Transaction, w *World) bool {
 			out.refuse(o.Op, statestore.QuotaExceeded, statestore.MaxRemembered)
 			return false
 		}
-		if n := out.wrote[o.Key]; n > 0 && out.Results[n-1].Changed {
+		if n := out.wrote[o.Key]; !o.Done && n > 0 && out.Results[n-1].Changed {
 			memo.Version = made(&out.Results[n-1])
 		}
 		if memo.Version.IsZero() {
@@ -188,7 +214,7 @@ func made(res *statestore.Result) hlc.Timestamp { return res.Events[res.NumEvent
 func (out *Outcome) commit(t *Transaction, w *World) {
 	out.Reply = statestore.Reply{Kind: statestore.Transacted, Count: statestore.Committed}
 	for i := range t.Once { // the shortest, if it is not what was asked for
-		if ms := w.Env.Granted(t.Once[i].KeepMs); ms != 0 && (out.Reply.KeepMs == 0 || ms < out.Reply.KeepMs) {
+		if ms := w.Env.Granted(t.Once[i].KeepMs); !t.Once[i].Done && ms != 0 && (out.Reply.KeepMs == 0 || ms < out.Reply.KeepMs) {
 			out.Reply.KeepMs = ms
 		}
 	}
@@ -200,10 +226,13 @@ func (out *Outcome) commit(t *Transaction, w *World) {
 			out.Reply.Version = made(res)
 		}
 	}
-	for _, memo := range out.Memos {
-		if memo.Version.Compare(out.Reply.Version) > 0 {
+	for i, memo := range out.Memos {
+		if !t.Once[i].Done && memo.Version.Compare(out.Reply.Version) > 0 {
 			out.Reply.Version = memo.Version
 		}
+	}
+	if len(out.known) > 0 {
+		out.Reply.Ended = out.known
 	}
 }
 

@@ -43,14 +43,19 @@ type Write struct {
 	Command statestore.Command
 }
 
-// Once names a message, under a key, for which the transaction is done once.
+// Once names a message, under a key: of ONCE, for which the transaction is done once, or of DONE,
+// whose outputs are published.
 type Once struct {
 	Op      int
 	Key     int
 	Message []byte
 	Context []byte // what LOAD gives back; nil: nothing
 	Compare bool   // Context is a digest: a message that is remembered with another one is another message
+	Open    bool   // it is remembered as STORE does, until a DONE: with the value that its key has before
 	KeepMs  int64  // 0: as long as the server says
+
+	Done    bool                    // this is a DONE
+	Version statestore.VersionCheck // of DONE
 }
 
 // isOther says whether what is remembered is of another message with the same ID. What STORE
@@ -96,7 +101,7 @@ type Transaction struct {
 	Keys       [][]byte // each key once, in the order in which the operations name them
 	Conditions []Condition
 	Writes     []Write
-	Once       []Once
+	Once       []Once // and DONE
 	Publishes  []Publish
 	Settles    []Settle
 	Cancels    []Cancel
@@ -172,7 +177,7 @@ func (t *Transaction) Then(w Write) statestore.Fault {
 }
 
 // Remember adds a message for which the transaction is done once; o.Key is filled in. The fault
-// is SameKey if it is one of them already.
+// is SameKey if ONCE or DONE has named it already.
 func (t *Transaction) Remember(key []byte, o Once) statestore.Fault {
 	hint := 0
 	if n := len(t.Once); n > 0 { // of the same key, or the next one
