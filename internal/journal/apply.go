@@ -98,8 +98,8 @@ func (j *Journal) applyPending() error {
 // as one batch. j.applying is held, or no other goroutine
 // has the journal yet.
 func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
-	j.giving.begin(j.uptime)
-	defer j.giving.end()
+	j.giving.Begin(j.uptime)
+	defer j.giving.End()
 	merged := j.db.NewBatchWithSize(len(rows) + 64)
 	defer merged.Close()
 	if err := j.merging.Merge(merged, rows); err != nil {
@@ -119,9 +119,11 @@ func (j *Journal) apply(to pebble.Writer, rows []byte, number uint64) error {
 	return to.Apply(merged, pebble.NoSync)
 }
 
-// applyAll gives Pebble everything that was appended before.
-func (j *Journal) applyAll() error {
-	j.WaitDurable()
+// applyDurable gives Pebble everything that is durable, also what a replay has gathered.
+func (j *Journal) applyDurable() error {
+	if err := j.applyReplayed(); err != nil {
+		return err
+	}
 	return j.applyPending()
 }
 
@@ -148,8 +150,8 @@ func readApplied(it *pebble.Iterator, err error) (uint64, error) {
 func (j *Journal) beginTables() (written <-chan struct{}, err error) {
 	j.applying.Lock()
 	defer j.applying.Unlock()
-	j.giving.begin(j.uptime)
-	defer j.giving.end()
+	j.giving.Begin(j.uptime)
+	defer j.giving.End()
 	return j.db.AsyncFlush()
 }
 

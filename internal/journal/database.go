@@ -50,6 +50,8 @@ func (j *Journal) openDB(damaged bool) error {
 		j.meta, err = readMeta(j.view)
 	}
 	if err != nil {
+		j.beginClose()
+		j.awaitReaders()
 		err = errors.Join(err, db.Close())
 		j.cache.Unref()
 		return err
@@ -76,7 +78,11 @@ func (j *Journal) openPebble() (db *pebble.DB, err error) {
 // readLog reads what the log has beyond the tables: into the database, or, to change
 // nothing, into a view of it. Then it begins the log anew.
 func (j *Journal) readLog(damaged bool) error {
-	var err error
+	number, err := readApplied(j.db.NewIter(nil))
+	if err != nil {
+		return err
+	}
+	j.number = number // a checkpoint asks before the first batch comes
 	if j.log, err = j.openLog(damaged); err != nil {
 		return err
 	}
@@ -89,9 +95,6 @@ func (j *Journal) readLog(damaged bool) error {
 	if err := j.replayWatched(); err != nil {
 		return err
 	}
-	if j.number, err = readApplied(j.db.NewIter(nil)); err != nil { // a checkpoint asks before the first batch comes
-		return err
-	}
 	err = j.log.Begin()
 	j.writing = err == nil
 	return err
@@ -99,26 +102,50 @@ func (j *Journal) readLog(damaged bool) error {
 
 // replay gives to what the log has beyond the tables.
 func (j *Journal) replay(to pebble.Writer) error {
-	var rows []byte
-	var last uint64
-	give := func() error {
-		if err := j.apply(to, rows, last); err != nil {
-			return fmt.Errorf("rows up to batch %d in the log: %w", last, err)
+	j.replayed.to = to
+	err := j.log.Replay(func(number uint64, more []byte) error {
+		j.applying.Lock()
+		r := &j.replayed
+		r.rows, r.last = append(r.rows, more...), number
+		enough := len(r.rows) >= applyBytes
+		j.applying.Unlock()
+		if enough {
+			return j.applyReplayed()
 		}
-		rows = rows[:0]
+		return nil
+	})
+	if err == nil {
+		err = j.applyReplayed()
+	}
+	j.applying.Lock()
+	defer j.applying.Unlock()
+	j.replayed = replayed{}
+	return err
+}
+
+// replayed is what a replay has gathered, to be given to the database at once.
+type replayed struct {
+	to   pebble.Writer
+	rows []byte
+	last uint64 // the number of their last batch; 0: there are none
+}
+
+// applyReplayed gives the database what a replay has gathered.
+func (j *Journal) applyReplayed() error {
+	j.applying.Lock()
+	defer j.applying.Unlock()
+	r := &j.replayed
+	if r.last == 0 {
 		return nil
 	}
-	err := j.log.Replay(func(number uint64, more []byte) error {
-		rows, last = append(rows, more...), number
-		if len(rows) < applyBytes {
-			return nil
-		}
-		return give()
-	})
-	if err == nil && last > 0 {
-		err = give()
+	if err := j.apply(r.to, r.rows, r.last); err != nil {
+		return fmt.Errorf("rows up to batch %d in the log: %w", r.last, err)
 	}
-	return err
+	j.mu.Lock()
+	j.number = r.last
+	j.mu.Unlock()
+	r.rows, r.last = r.rows[:0], 0
+	return nil
 }
 
 // replayWatched is replay into the database, which may wait for tables that find no room.
@@ -133,13 +160,13 @@ func (j *Journal) replayWatched() error {
 		interval := max(min(spaceInterval, limit/8), time.Millisecond)
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
-		j.uptime.watch()
+		j.uptime.Watch()
 		for {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
-				now := j.uptime.tick(interval)
+				now := j.uptime.Tick(interval)
 				j.trimReplayed()
 				if j.stuckWithoutRoom(now) {
 					j.space.ReleaseBallast(roomForTables)

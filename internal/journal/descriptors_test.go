@@ -96,7 +96,7 @@ func TestWritesWaitForDescriptorsOfTables(t *testing.T) {
 			put(j, fmt.Sprintf("k|%06d", i), strings.Repeat("v", 64<<10), waiterFunc(func() { acknowledged.Add(1) }))
 		}
 	}()
-	for deadline := time.Now().Add(time.Minute); j.uptime.skipped.Load() == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); j.uptime.Skipped() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the time in which writes wait counts")
 		}

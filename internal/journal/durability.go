@@ -108,9 +108,9 @@ func (j *Journal) runInterval() {
 
 // syncNow makes everything that was written durable. False: the journal failed.
 func (j *Journal) syncNow() bool {
-	j.syncing.begin(j.uptime)
+	j.syncing.Begin(j.uptime)
 	err := j.log.Sync()
-	j.syncing.end()
+	j.syncing.End()
 	if err != nil {
 		j.fail(fmt.Errorf("the log could not be synced: %w", err))
 		return false
@@ -121,5 +121,5 @@ func (j *Journal) syncNow() bool {
 // hangs says whether an fsync at the interval, or what gives Pebble its rows, has been
 // under way for longer than limit.
 func (j *Journal) hangs(now, limit time.Duration) bool {
-	return j.syncing.isLate(now, limit) || j.giving.isLate(now, limit)
+	return j.syncing.IsLate(now, limit) || j.giving.IsLate(now, limit)
 }

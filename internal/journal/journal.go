@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/merging"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/uptime"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
@@ -88,7 +89,7 @@ type Journal struct {
 	meta  []byte
 
 	descriptors *datadir.ReservingFS // o.FS
-	uptime      *uptime
+	uptime      *uptime.Clock
 	mended      []datadir.Damage // what the start made whole
 
 	space *datadir.Space
@@ -98,9 +99,9 @@ type Journal struct {
 	slow           atomic.Bool   // Admit blocks: tooLarge or tooLate; written under mu
 	metaFunc       atomic.Pointer[func([]byte, Seq) []byte]
 	lastBackground atomic.Pointer[error] // why tables can't be written; nil: they can, as far as is known
-	backgroundSaid atomic.Int64          // when that was logged, by uptime.monotonic, ns; 0: never
+	backgroundSaid atomic.Int64          // when that was logged, by uptime.Monotonic, ns; 0: never
 	corrupt        sync.Map              // files that were said to be damaged, by path
-	syncing        task                  // an fsync at the interval
+	syncing        uptime.Task           // an fsync at the interval
 
 	mu             lockrank.Mutex[lockrank.Journal]
 	work           sync.Cond // on mu: the committer has something to do
@@ -125,7 +126,8 @@ type Journal struct {
 	merging      merging.Merging // guarded by applying
 
 	applying lockrank.Mutex[lockrank.Applying] // held while Pebble is given rows
-	giving   task                              // Pebble is given rows, or has to begin tables
+	replayed replayed                          // guarded by applying
+	giving   uptime.Task                       // Pebble is given rows, or has to begin tables
 
 	log     Log
 	writing bool          // the log has begun
@@ -171,9 +173,10 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, uptime: newUptime(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
+	j := &Journal{o: o, uptime: uptime.New(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
+	j.ending, j.end = context.WithCancel(context.Background())
 	if o.Meta != nil {
 		j.SetMeta(o.Meta)
 	}
@@ -230,7 +233,6 @@ func (j *Journal) start() {
 	j.CheckSpace()
 	go j.runCommitter()
 	go j.runWatchdog()
-	j.ending, j.end = context.WithCancel(context.Background())
 	j.running.Go(j.runSpace)
 	j.running.Go(j.runPresence)
 	j.running.Go(j.runReclaim)
@@ -253,23 +255,11 @@ func (j *Journal) SetMeta(f func(dst []byte, batch Seq) []byte) { j.metaFunc.Sto
 // it is, for the next start to recover; with ErrLost it closes the database, which can be
 // opened again. Not to be called from a callback.
 func (j *Journal) Close() error {
-	j.mu.Lock()
-	if j.closing {
-		j.mu.Unlock()
+	if !j.beginClose() {
 		return ErrClosed
 	}
-	j.closing = true
-	j.work.Signal()
-	j.mu.Unlock()
-	if j.end != nil {
-		j.end()
-	}
 	j.awaitEnd(j.drained)
-	j.mu.Lock()
-	for (j.err == nil || errors.Is(j.err, ErrLost)) && j.readers > 0 {
-		j.moved.Wait()
-	}
-	j.mu.Unlock()
+	j.awaitReaders()
 	go func() {
 		j.running.Wait()
 		close(j.idle)
@@ -285,6 +275,28 @@ func (j *Journal) Close() error {
 		err = errors.Join(err, view.Close())
 	}
 	return errors.Join(err, j.db.Close(), j.lock.Close())
+}
+
+// beginClose keeps readers out; false: the journal is being closed already.
+func (j *Journal) beginClose() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closing {
+		return false
+	}
+	j.closing = true
+	j.work.Signal()
+	j.end()
+	return true
+}
+
+// awaitReaders waits for those that have come before, unless the journal has failed.
+func (j *Journal) awaitReaders() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for (j.err == nil || errors.Is(j.err, ErrLost)) && j.readers > 0 {
+		j.moved.Wait()
+	}
 }
 
 // awaitEnd waits for done, or until the journal has failed so that its goroutines may hang in

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
+	"github.com/holdfast-mqtt/holdfast/internal/journal/uptime"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
@@ -486,6 +487,7 @@ func TestWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	now := time.Hour
 	began := now - time.Minute
+	at := func(t time.Duration) *uptime.Clock { return uptime.NewOf(func() time.Duration { return t }) }
 	for _, c := range []struct {
 		name string
 		set  func(j *Journal)
@@ -496,12 +498,16 @@ func TestWhatIsStuck(t *testing.T) {
 		{"a write that has just begun", func(j *Journal) { j.sealed = &batch{seq: 1, sealed: now} }, ""},
 		{"callbacks", func(j *Journal) { j.sealed, j.durable = &batch{seq: 1, sealed: began}, 1 }, "callbacks of batch 1"},
 		{"the committer, for Pebble", func(j *Journal) { j.sealed, j.waitsForPebble = &batch{seq: 1, sealed: began}, true }, "tables have not reached the disk"},
-		{"rows for a reader", func(j *Journal) { j.giving.since.Store(int64(began)) }, "tables have not reached the disk"},
-		{"an fsync at the interval", func(j *Journal) { j.syncing.since.Store(int64(began)) }, "the log has not reached the disk"},
+		{"rows for a reader", func(j *Journal) { j.giving.Begin(at(began)) }, "tables have not reached the disk"},
+		{"an fsync at the interval", func(j *Journal) { j.syncing.Begin(at(began)) }, "the log has not reached the disk"},
 		{"a write, while rows have just been given", func(j *Journal) {
 			j.sealed = &batch{seq: 1, sealed: began}
-			j.giving.since.Store(int64(now))
+			j.giving.Begin(at(now))
 		}, "batch 1 has not reached the disk"},
+		{"a write to a log that waits for other machines", func(j *Journal) {
+			j.sealed = &batch{seq: 1, sealed: began}
+			j.o.Log = func(LogOptions) (Log, error) { return nil, nil }
+		}, ""},
 	} {
 		j := &Journal{}
 		c.set(j)

@@ -51,6 +51,10 @@ type LogOptions struct {
 	Long func()
 	// NoRoom is to be called when the disk has no room for a batch. True: it has made room.
 	NoRoom func() bool
+	// Copy is Journal.Checkpoint for the owner of the log, which may call it from any goroutine, also
+	// while Replay runs: the copy has what was durable, or was given by Replay, at the call. It
+	// waits for no Commit. It fails with ErrClosed when the journal is being closed.
+	Copy func(dir string, copies bool) error
 }
 
 // ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from now on;
@@ -67,7 +71,7 @@ func (j *Journal) openLog(damaged bool) (Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog})
+		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Copy: j.copyDurable})
 	}
 	l, err := readFiles(j.o, j.db, wal.Options{
 		SegmentBytes: j.segmentBytes(), Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Fsyncs: j.fsyncs,

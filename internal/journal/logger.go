@@ -43,10 +43,10 @@ func (j *Journal) backgroundError(err error) {
 	case datadir.IsNoRoom(err):
 		j.noRoom()
 	case datadir.LacksDescriptor(err):
-		j.uptime.lackDescriptor()
+		j.uptime.LackDescriptor()
 		text = "tables find no file descriptor: the server tries again, and writes wait when its memory for rows is full; raise the limit of open files (ulimit -n, fs.file-max)"
 	}
-	last, now := j.backgroundSaid.Load(), int64(j.uptime.monotonic())
+	last, now := j.backgroundSaid.Load(), int64(j.uptime.Monotonic())
 	if (last == 0 || now-last > int64(backgroundErrorPause)) && j.backgroundSaid.CompareAndSwap(last, now) {
 		j.o.Logger.Error(text, "dir", j.o.Dir, "error", pebblefile.PlainError(err))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -255,4 +256,59 @@ func TestAnotherLogAtAnInterval(t *testing.T) {
 		putAndWait(j, fmt.Sprint("k", n), "v")
 	}
 	mustClose(t, j)
+}
+
+// following is a member whose Replay goes on until the test lets it end.
+type following struct {
+	*member
+	given chan struct{} // closed when Replay has given everything
+	end   chan error    // what Replay then returns
+}
+
+func (f *following) Replay(fn func(number uint64, rows []byte) error) error {
+	if err := f.member.Replay(fn); err != nil {
+		return err
+	}
+	close(f.given)
+	return <-f.end
+}
+
+// The owner of a log gets a copy of the database while the log is being replayed, with everything that
+// was given so far, and none of a journal that was not opened in the end.
+func TestCopyDuringAReplay(t *testing.T) {
+	t.Parallel()
+	c, m := &cluster{}, &member{}
+	j := mustOpen(t, Options{FS: vfs.NewMem(), Log: c.open(t, m)})
+	putAndWait(j, "k1", "v1")
+	putAndWait(j, "k2", "v2")
+	mustClose(t, j)
+
+	disk, f := vfs.NewMem(), &following{member: m, given: make(chan struct{}), end: make(chan error)}
+	opened := make(chan error)
+	go func() {
+		_, err := Open(Options{Dir: "data", FS: disk, Logger: slog.New(slog.DiscardHandler), Log: func(o LogOptions) (Log, error) {
+			_, err := c.open(t, m)(o)
+			return f, err
+		}})
+		opened <- err
+	}()
+	<-f.given
+	for _, copies := range []bool{false, true} {
+		dir := fmt.Sprint("copy-", copies)
+		if err := m.o.Copy(dir, copies); err != nil {
+			t.Fatal(err)
+		}
+		l := mustOpen(t, Options{FS: disk, Dir: dir})
+		if got := content(t, l); !sameRows(got, map[string]string{"k1": "v1", "k2": "v2"}) {
+			t.Errorf("the copy has %v", got)
+		}
+		mustClose(t, l)
+	}
+	f.end <- ErrLost
+	if err := <-opened; !errors.Is(err, ErrLost) {
+		t.Errorf("Open: %v", err)
+	}
+	if err := m.o.Copy("late", false); !errors.Is(err, ErrClosed) {
+		t.Errorf("a copy after the end: %v", err)
+	}
 }

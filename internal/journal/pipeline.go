@@ -283,7 +283,7 @@ func (j *Journal) seal() *batch {
 	}
 	b := j.filling
 	j.lastRows = b.rows.Count()
-	b.sealed = j.uptime.now()
+	b.sealed = j.uptime.Now()
 	j.sealed, j.filling = b, j.free
 	j.filling.seq = b.seq + 1
 	j.dirty = false
@@ -377,7 +377,7 @@ func (j *Journal) runWatchdog() {
 	interval := max(limit/8, time.Millisecond)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	j.uptime.watch()
+	j.uptime.Watch()
 	for {
 		select {
 		case <-j.idle:
@@ -385,7 +385,7 @@ func (j *Journal) runWatchdog() {
 		case <-j.failed:
 			return
 		case <-tick.C:
-			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
+			if err := j.stuck(j.uptime.Tick(interval), limit); err != nil {
 				j.fail(err)
 				return
 			}
@@ -399,13 +399,13 @@ func (j *Journal) stuck(now, limit time.Duration) error {
 	defer j.mu.Unlock()
 	late := j.sealed != nil && now-j.sealed.sealed > limit
 	switch {
-	case late && j.waitsForPebble, j.giving.isLate(now, limit):
+	case late && j.waitsForPebble, j.giving.IsLate(now, limit):
 		return fmt.Errorf("tables have not reached the disk within %v, and no more rows can wait for them: is the disk full, or hanging? What was acknowledged is in the log", limit)
 	case late && j.sealed.seq <= j.durable:
 		return fmt.Errorf("the callbacks of batch %d have not returned within %v", j.sealed.seq, limit)
-	case late:
+	case late && j.o.Log == nil: // another log may wait for other machines, and its owner watches the disk
 		return fmt.Errorf("batch %d has not reached the disk within %v: is the disk full, or hanging?", j.sealed.seq, limit)
-	case j.syncing.isLate(now, limit):
+	case j.syncing.IsLate(now, limit):
 		return fmt.Errorf("the log has not reached the disk within %v: is the disk full, or hanging?", limit)
 	}
 	return nil

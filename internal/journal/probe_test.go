@@ -122,7 +122,7 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	if _, found, err := j.Probe(nil, []byte("r|one")); found || err != nil || j.Applied() != before {
 		t.Errorf("before it is applied: %v, %v, and %d was applied", found, err, j.Applied())
 	}
-	if err := j.applyAll(); err != nil {
+	if err := j.applyDurable(); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"r|one": "1", "r|oneandmore": "2", "r|on": "", "r|onea": "", "r|z": ""} {
@@ -134,7 +134,8 @@ func TestProbeSeesWhatWasApplied(t *testing.T) {
 	a = j.Begin()
 	a.Delete([]byte("r|one"))
 	a.End(nil)
-	if err := j.applyAll(); err != nil {
+	j.WaitDurable()
+	if err := j.applyDurable(); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := j.Probe(nil, []byte("r|one")); found || err != nil {

@@ -63,7 +63,7 @@ func (j *Journal) runSpace() {
 		case <-j.full: // sooner than it was seen
 			j.CheckSpace()
 		case <-tick.C:
-			j.pollSpace(j.uptime.now())
+			j.pollSpace(j.uptime.Now())
 		}
 	}
 }

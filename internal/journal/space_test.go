@@ -144,7 +144,7 @@ func TestBallastComesBack(t *testing.T) {
 	putAndWait(j, "k", "v")
 	j.full <- struct{}{}
 	j.full <- struct{}{} // taken once runSpace has kept the ballast
-	later := j.uptime.now() + time.Hour
+	later := j.uptime.Now() + time.Hour
 
 	// Tables find no room, and Pebble takes no rows.
 	tables.armed.Store(true)
@@ -152,7 +152,7 @@ func TestBallastComesBack(t *testing.T) {
 	go func() { flushed <- j.Flush() }()
 	<-tables.tried
 	<-tables.tried // so the first try has been reported
-	j.syncing.begin(j.uptime)
+	j.syncing.Begin(j.uptime)
 	if !j.stuckWithoutRoom(later) {
 		t.Error("nothing is stuck")
 	}
@@ -173,5 +173,5 @@ func TestBallastComesBack(t *testing.T) {
 	if _, err := mem.Stat("data/" + datadir.BallastName); err != nil {
 		t.Errorf("the ballast has not come back: %v", err)
 	}
-	j.syncing.end()
+	j.syncing.End()
 }

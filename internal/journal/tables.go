@@ -96,7 +96,13 @@ func (j *Journal) checkTable(name string) error {
 // needed to start. On a full disk that may not end before there is room; it does when
 // the journal is closed (ErrClosed) or fails.
 func (j *Journal) Flush() error {
-	if err := j.applyAll(); err != nil {
+	j.WaitDurable()
+	return j.flushDurable()
+}
+
+// flushDurable is Flush for what is durable.
+func (j *Journal) flushDurable() error {
+	if err := j.applyDurable(); err != nil {
 		return err
 	}
 	written, err := j.beginTables()
@@ -119,7 +125,13 @@ func (j *Journal) Flush() error {
 // Close doesn't wait for it if it waits for room on the disk. On the same file system tables
 // are linked instead of copied, unless copies are asked for.
 func (j *Journal) Checkpoint(dir string, copies bool) error {
-	if err := j.beginRead(); err != nil {
+	j.WaitDurable()
+	return j.copyDurable(dir, copies)
+}
+
+// copyDurable is Checkpoint for what is durable.
+func (j *Journal) copyDurable(dir string, copies bool) error {
+	if _, err := j.addReader(); err != nil {
 		return err
 	}
 	defer j.endRead()
@@ -130,7 +142,7 @@ func (j *Journal) Checkpoint(dir string, copies bool) error {
 	j.mu.Lock()
 	next := j.number + 1 // the tables will have at least the batches before it
 	j.mu.Unlock()
-	if err := j.Flush(); err != nil {
+	if err := j.flushDurable(); err != nil {
 		return err
 	}
 	if err := j.db.Checkpoint(dir); err != nil {

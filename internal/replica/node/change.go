@@ -270,10 +270,11 @@ func (n *Node) promoteLearner() {
 		return
 	}
 	last, _ := n.log.LastIndex()
+	nearest := n.log.Before(n.o.LogKeep/2, last) // the log keeps what is behind it
 	progress := n.core.Progress()
 	for _, m := range list.Members {
 		p := progress[uint64(m.ID)]
-		if !m.Learner || !p.Active || p.Match == 0 || p.Match+promotionLag < last {
+		if !m.Learner || !p.Active || p.Match == 0 || p.Match+promotionLag < last || p.Match < nearest {
 			continue
 		}
 		c, err := members.Change(raftpb.ConfChangeAddNode, m)

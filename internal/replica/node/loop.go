@@ -43,15 +43,19 @@ func (n *Node) run() {
 // database has their rows in tables, so a follower whose database does not keep up loses
 // messages, and is sent the entries again. So does one whose disk is full.
 func (n *Node) hasRoomFor(m *raftpb.Message) bool {
-	if m.GetType() != raftpb.MsgApp || len(m.GetEntries()) == 0 || n.log.Bytes() <= logSlack*n.o.LogKeep && !n.full.Load() {
+	if m.GetType() != raftpb.MsgApp || len(m.GetEntries()) == 0 || n.log.Bytes() <= max(logSlack*n.o.LogKeep, logSlackBytes) && !n.full.Load() {
 		return true
 	}
 	n.storing.wakeUp() // there may be something to trim, or room on the disk
 	return false
 }
 
-// logSlack times Options.LogKeep is what the log of a follower has at most, but for one message.
-const logSlack = 2
+// logSlack times Options.LogKeep is what the log of a follower has at most, but for one message, or
+// logSlackBytes, if that is more: what is written while tables are.
+const (
+	logSlack      = 2
+	logSlackBytes = 16 << 20
+)
 
 // lookAtFollowers notes which entries the leader keeps for the nodes that answer.
 func (n *Node) lookAtFollowers() {
@@ -138,6 +142,8 @@ func (n *Node) publish() {
 			}
 		}
 		n.refuse()
+	}
+	if n.view.Leads && !(next.Leads && next.Term == n.view.Term) {
 		n.endSnapshot()
 	}
 	n.mu.Lock()

@@ -65,9 +65,9 @@ type Options struct {
 	QuorumReads bool
 	// LogKeep is how many bytes of its log the node keeps on the disk at most for followers
 	// that are behind; half of it also if all that answer have it. More stays while the
-	// database does not have the rows in tables, up to twice as much on a follower. One that
-	// lacks entries which the leader has dropped gets a snapshot, during which the leader keeps
-	// up to four times as much. 0: DefaultLogKeep.
+	// database does not have the rows in tables, up to twice as much on a follower, and 16 MiB at
+	// least. One that lacks entries which the leader has dropped gets a snapshot, during which the
+	// leader keeps up to four times as much, and 64 MiB at least. 0: DefaultLogKeep.
 	LogKeep int64
 	// SnapshotRate is how many bytes of a snapshot the leader sends in a second at most; 0:
 	// DefaultSnapshotRate.
@@ -130,7 +130,8 @@ type Node struct {
 	view      consensus.Office // guarded by mu
 	changed   chan struct{}    // guarded by mu: closed at the next change of view or office
 
-	checkpoint func(dir string, copies bool) error // guarded by mu: see SetJournal; nil: no journal is open
+	checkpoint func(dir string, copies bool) error // guarded by mu: journal.LogOptions.Copy; nil: there is no journal
+	barrier    func()                              // guarded by mu: see SetJournal; nil: no journal is open
 	noRoom     func() bool                         // guarded by mu: makes room on the disk, of the journal that is open; nil: none is
 	replacing  bool                                // guarded by mu: the database is being replaced, so no journal may be opened
 	generation uint64                              // guarded by mu: how often it was

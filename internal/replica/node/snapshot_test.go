@@ -139,6 +139,34 @@ func TestNodeThatWasAwayForTooLong(t *testing.T) {
 	}
 }
 
+// A node that was away for too long gets all data also if there is no quorum without it: another
+// node has ended for good meanwhile, so the leader cannot commit anything before.
+func TestNodeWithoutWhichThereIsNoQuorum(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	c.o.LogKeep, c.o.Election = MinLogKeep, 3*time.Second
+	nodes := c.start("a", "b", "c")
+	l, want := c.leader(nodes), map[string]string{}
+	away := "a"
+	if away == l.name {
+		away = "b"
+	}
+	last := nodes[away].Status().Last
+	nodes[away].end()
+	rest := others(nodes, away)
+	l = c.fill(rest, l, last, want)
+	for name, r := range others(rest, l.name) {
+		r.end()
+		delete(nodes, name)
+	}
+	<-l.Lost() // the next office begins when the other node has what was written before
+	nodes[away] = c.start(away)[away]
+	l = c.put(nodes, c.leader(nodes), "k|later", "v")
+	c.has(nodes, l, want)
+	c.until("the node that was away has all data", func() bool { return nodes[away].Figures().SnapshotsTaken > 0 })
+	c.has(nodes, c.lead(nodes, l, away), want)
+}
+
 // A leader that ends while it sends a snapshot does not matter: the next one sends it.
 func TestLeaderEndsDuringASnapshot(t *testing.T) {
 	t.Parallel()
@@ -280,10 +308,10 @@ func TestLogIsTrimmedByWhatOthersNeed(t *testing.T) {
 	bytes("a node that answers lacks all", last, keep-slack, keep+slack)
 	n.needed.Store(last)
 	bytes("all that answer have all", last, keep/2-slack, keep/2+slack)
-	write(keep * 5)
+	write(logWhileSendingBytes + keep)
 	n.generous.Store(true)
 	n.needed.Store(identity.Founded.Index)
-	bytes("a snapshot is being sent, and too much is written", last, 4*keep-slack, 4*keep+slack)
+	bytes("a snapshot is being sent, and too much is written", last, logWhileSendingBytes-slack, logWhileSendingBytes+slack)
 }
 
 // A log that finds no room on the disk goes on in that of the ballast.

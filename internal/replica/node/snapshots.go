@@ -43,8 +43,10 @@ const (
 	// catchUpTime is how long after a snapshot the leader's log stays longer, for the node to
 	// catch up from there.
 	catchUpTime = time.Minute
-	// logWhileSending times Options.LogKeep is what the log has at most meanwhile.
-	logWhileSending = 4
+	// logWhileSending times Options.LogKeep is what the log has at most meanwhile, but
+	// logWhileSendingBytes are always allowed: less a busy leader writes in a moment.
+	logWhileSending      = 4
+	logWhileSendingBytes = 64 << 20
 	// stagePatience is how long files of a snapshot that was cut off stay for the next one.
 	stagePatience = time.Minute
 	// lockPause is how often the storer looks whether the old database was closed.
@@ -84,15 +86,15 @@ type arrival struct {
 // that is newer than all that were committed before.
 var barrierKey = []byte("m|barrier")
 
-// SetJournal tells which journal is open, from now on until Close.
+// SetJournal tells which journal is open, from now on until Close: this node leads.
 func (l *Log) SetJournal(j *journal.Journal) {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
-	l.n.checkpoint = func(dir string, copies bool) error {
+	l.n.barrier = func() {
 		a := j.Begin()
 		a.Delete(barrierKey)
 		a.End(nil)
-		return j.Checkpoint(dir, copies) // waits until the batch is durable
+		j.WaitDurable()
 	}
 }
 
@@ -125,22 +127,20 @@ func (n *Node) send(messages []*raftpb.Message) {
 // sendSnapshot begins to send a snapshot. The loop calls it.
 func (n *Node) sendSnapshot(m *raftpb.Message) {
 	s := &n.snapshots
-	n.mu.Lock()
-	checkpoint := n.checkpoint
-	n.mu.Unlock()
-	if s.sending || checkpoint == nil {
+	if s.sending {
 		n.core.ReportSnapshot(m.GetTo(), false)
 		return
 	}
 	ctx, end := context.WithCancel(n.ending)
-	s.sending, s.end, s.from = true, end, m.GetSnapshot().GetMetadata().GetIndex()
+	s.sending, s.end = true, end
+	n.keepLog(n.log.Base().Index)
 	to := n.name(m.GetTo())
 	n.running.Go(func() {
 		defer n.guard("the sender of a snapshot")
 		defer end()
 		n.o.Logger.Info("sending all data to a node that was away for too long", "node", n.o.Name, "to", to)
 		began, before := time.Now(), s.sentBytes.Load()
-		at, err := n.stream(ctx, m, checkpoint)
+		at, err := n.stream(ctx, m)
 		err = errors.Join(err, n.o.FS.RemoveAll(snapshot.CopyDir(n.o.FS, n.dir())))
 		if err == nil {
 			s.sent.Add(1)
@@ -160,8 +160,54 @@ func (n *Node) sendSnapshot(m *raftpb.Message) {
 	})
 }
 
+// keepLog keeps the log's entries behind one, for the node that gets a snapshot. The loop calls it.
+func (n *Node) keepLog(from uint64) {
+	n.snapshots.from = from
+	n.lookAtFollowers()
+}
+
+// errTooEarly: a copy of the database ends too early for a node to go on from there.
+var errTooEarly = errors.New("the copy of the database ends too early")
+
+// copyFor copies the database for a node. Usually that needs no other node: the rows of all entries
+// that the log does not have any more are in tables. So a node without which there is no
+// quorum can get them as well.
+func (n *Node) copyFor(to ID, dir string) (at raftlog.Position, list *members.List, err error) {
+	n.mu.Lock()
+	barrier := n.barrier
+	n.mu.Unlock()
+	at, list, err = n.tryCopy(to, dir)
+	if errors.Is(err, errTooEarly) && barrier != nil {
+		barrier()
+		at, list, err = n.tryCopy(to, dir)
+	}
+	return at, list, err
+}
+
+func (n *Node) tryCopy(to ID, dir string) (at raftlog.Position, list *members.List, err error) {
+	n.mu.Lock()
+	checkpoint := n.checkpoint
+	n.mu.Unlock()
+	if checkpoint == nil {
+		return at, nil, errors.New("no journal is open")
+	}
+	if err := errors.Join(n.o.FS.RemoveAll(dir), checkpoint(dir, false)); err != nil {
+		return at, nil, err
+	}
+	if at, list, err = identity.ReadDatabase(n.o.FS, dir); err != nil {
+		return at, nil, err
+	}
+	if begins := n.log.Base(); list == nil || at.Index < begins.Index {
+		return at, nil, fmt.Errorf("%w: with entry %d, and the log begins behind entry %d", errTooEarly, at.Index, begins.Index)
+	}
+	if _, known := list.Find(to); !known {
+		return at, nil, fmt.Errorf("%w: with entry %d, before the node was added", errTooEarly, at.Index)
+	}
+	return at, list, nil
+}
+
 // stream sends a snapshot in place of the message m, and returns the last entry that it has.
-func (n *Node) stream(ctx context.Context, m *raftpb.Message, checkpoint func(string, bool) error) (at raftlog.Position, err error) {
+func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Position, err error) {
 	self := n.self.Load()
 	conn, err := n.Dial(ctx, ID(m.GetTo()), snapshotMagic)
 	if err != nil {
@@ -173,18 +219,12 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message, checkpoint func(st
 		FS:    n.o.FS,
 		Offer: snapshot.Offer{Cluster: uint64(self.Cluster), From: uint64(self.ID), To: m.GetTo()},
 		Make: func() (_ string, h snapshot.Header, err error) {
-			if err := errors.Join(n.o.FS.RemoveAll(dir), checkpoint(dir, false)); err != nil {
-				return "", h, err
-			}
 			var list *members.List
-			if at, list, err = identity.ReadDatabase(n.o.FS, dir); err != nil {
+			if at, list, err = n.copyFor(ID(m.GetTo()), dir); err != nil {
 				return "", h, err
 			}
-			if begins := n.log.Base(); list == nil || at.Index < begins.Index {
-				return "", h, fmt.Errorf("it ends with entry %d, and the log begins behind entry %d", at.Index, begins.Index)
-			}
-			if _, known := list.Find(ID(m.GetTo())); !known {
-				return "", h, fmt.Errorf("it ends with entry %d, before the node was added", at.Index)
+			if !n.do(func() { n.keepLog(at.Index) }) {
+				return "", h, ErrStopped
 			}
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: list.ConfState()}}
 			h = snapshot.Header{Index: at.Index, Term: at.Term}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/journal/uptime"
 )
 
 // A batch that is under way while the process is stopped or the machine suspended for an
@@ -13,21 +15,21 @@ func TestTimeInWhichTheProcessDidNotRun(t *testing.T) {
 	t.Parallel()
 	const limit, interval = 30 * time.Second, 30 * time.Second / 8
 	var passed time.Duration
-	j := &Journal{uptime: &uptime{monotonic: func() time.Duration { return passed }}}
-	j.uptime.watch()
+	j := &Journal{uptime: uptime.NewOf(func() time.Duration { return passed })}
+	j.uptime.Watch()
 	run := func(d time.Duration) error { // with the watchdog at work
 		for end := passed + d; passed < end; {
 			passed += interval
-			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
+			if err := j.stuck(j.uptime.Tick(interval), limit); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	for name, begin := range map[string]func(){
-		"a batch":                  func() { j.sealed = &batch{seq: 1, sealed: j.uptime.now()} },
-		"rows for Pebble":          func() { j.giving.begin(j.uptime) },
-		"an fsync at the interval": func() { j.syncing.begin(j.uptime) },
+		"a batch":                  func() { j.sealed = &batch{seq: 1, sealed: j.uptime.Now()} },
+		"rows for Pebble":          func() { j.giving.Begin(j.uptime) },
+		"an fsync at the interval": func() { j.syncing.Begin(j.uptime) },
 	} {
 		if err := run(time.Minute); err != nil {
 			t.Fatal(err)
@@ -38,14 +40,14 @@ func TestTimeInWhichTheProcessDidNotRun(t *testing.T) {
 		}
 		for range 3 {
 			passed += time.Hour // in which nothing runs
-			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
+			if err := j.stuck(j.uptime.Tick(interval), limit); err != nil {
 				t.Errorf("%s, after an hour of sleep: %v", name, err)
 			}
 		}
 		for range 100 {
 			passed += interval
-			j.uptime.lackDescriptor()
-			if err := j.stuck(j.uptime.tick(interval), limit); err != nil {
+			j.uptime.LackDescriptor()
+			if err := j.stuck(j.uptime.Tick(interval), limit); err != nil {
 				t.Errorf("%s, while tables find no file descriptor: %v", name, err)
 			}
 		}
@@ -53,7 +55,7 @@ func TestTimeInWhichTheProcessDidNotRun(t *testing.T) {
 			t.Errorf("%s, after one and a half times the limit: %v", name, err)
 		}
 		j.sealed = nil
-		j.giving.end()
-		j.syncing.end()
+		j.giving.End()
+		j.syncing.End()
 	}
 }
