@@ -79,7 +79,7 @@ func TestExportAndImportResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	holdfast(t, "import", "--resume", file).want(t, "nothing to resume", 2, "", "begin without --resume")
-	holdfast(t, "import", file).want(t, "import of nonsense", 2, "", "line 3: not a line of an export")
+	holdfast(t, "import", file).want(t, "import of nonsense", 2, "", file+": line 3: not a line of an export")
 	if err := os.WriteFile(file, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestImportOfEtcd(t *testing.T) {
 		`[]`:                           "no JSON object",
 		`{"kvs":{}}`:                   "kvs is not a list",
 		`{"kvs":[{"key":"S0VZ"}`:       "cut off",
-		`{"kvs":[{"key":"not base"}]}`: "key 1: ",
+		`{"kvs":[{"key":"not base"}]}`: "entry 1: ",
 	} {
 		if r := holdfastWith(t, strings.NewReader(text), "import", "--from", "etcd", "-"); !strings.Contains(r.err, want) {
 			t.Errorf("%s: %s, want %s", text, r.err, want)

@@ -2,43 +2,44 @@ package transfer
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
+	"maps"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
-	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
 )
 
-// importWindow is how many keys are being written at a time.
+// importWindow is how many keys, or blocks of messages, are being written at a time.
 const importWindow = 256
-
-// progressSuffix ends the name of the file that says how far an import has come.
-const progressSuffix = ".progress"
 
 // importFlags are those of the command import.
 type importFlags struct {
-	from   string
-	absent bool
-	resume bool
+	from      string
+	redisDB   uint64
+	absent    bool
+	resume    bool
+	keepGoing bool
 }
 
 // The forms that an import reads.
 const (
 	fromHoldfast = "holdfast"
+	fromRedis    = "redis"
 	fromEtcd     = "etcd"
 )
 
@@ -47,96 +48,194 @@ func NewImportCommand(c *connect.Flags) *cobra.Command {
 	f := importFlags{from: fromHoldfast}
 	cmd := c.Command(&cobra.Command{
 		Use:   "import [flags] FILE",
-		Short: "Write keys that were exported",
-		Long: `Write the keys of a file, or of standard input if FILE is -, that "holdfast export" has
-written. A key that exists is overwritten, unless --absent is given. The server gives
-each key a new version. What has expired meanwhile is left out.
+		Short: "Write keys and retained messages that were exported, or keys of Redis or etcd",
+		Long: `Write the keys and the retained messages of a file, or of standard input if FILE is -,
+that "holdfast export" has written. A key that exists is overwritten, unless --absent is
+given. The server gives each key a new version. What has expired meanwhile is left out.
 
-With --from etcd the file is what "etcdctl get --prefix '' --write-out json" prints.
+With --from redis the file is a dump of Redis (RDB), a file of SAVE or what
+"redis-cli --rdb" writes: strings become keys, with their expiry. Keys of other types
+are left out, named and counted, and so are those of other databases than --redis-db.
 
-The command ends at the first line that cannot be imported, and says which. While it
+With --from etcd the file is what "etcdctl get --prefix '' --write-out json" prints, or
+what etcd's gateway answers to /v3/kv/range. It says nothing of when keys with a lease
+expire, so they never do; they are counted.
+
+The command ends at the first line that cannot be imported, and says which. With
+--keep-going it names each such line, goes on, and has the exit status 1. While it
 runs, FILE.progress says how many lines have been acknowledged; after an interruption
---resume goes on behind them.`,
+--resume goes on behind them. It publishes no retained message twice then, if the
+interruption was less than a day ago: the server remembers which it has published
+under the key holdfast-import, which the client must be allowed to write.`,
 		Example: `  holdfast import keys.jsonl
   holdfast export -n old.example | holdfast import -n new.example -
+  redis-cli --rdb dump.rdb && holdfast import --from redis dump.rdb
   etcdctl get --prefix '' --write-out json | holdfast import --from etcd -`,
 		Args: flags.Args("file"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, c, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("redis-db") && f.from != fromRedis {
+				return errors.New("--redis-db is for --from redis")
+			}
+			return f.run(cmd, c, args[0])
+		},
 	})
-	cmd.Flags().Var(flags.Word(&f.from, fromHoldfast, fromEtcd), "from", "what has written the file: holdfast or etcd (default holdfast)")
-	cmd.Flags().BoolVar(&f.absent, "absent", false, "write only keys that do not exist")
+	cmd.Flags().Var(flags.Word(&f.from, fromHoldfast, fromRedis, fromEtcd), "from", "what has written the file: holdfast, redis or etcd (default holdfast)")
+	cmd.Flags().Uint64Var(&f.redisDB, "redis-db", 0, "with --from redis: import this database")
+	cmd.Flags().BoolVar(&f.absent, "absent", false, "write only keys that do not exist; retained messages are written all the same")
 	cmd.Flags().BoolVar(&f.resume, "resume", false, "go on where an import of the same file was interrupted")
+	cmd.Flags().BoolVarP(&f.keepGoing, "keep-going", "k", false, "leave out what cannot be imported, and name it")
 	return cmd
 }
 
 func (f *importFlags) run(cmd *cobra.Command, c *connect.Flags, name string) (err error) {
-	in, state := cmd.InOrStdin(), ""
+	in, i := cmd.InOrStdin(), importing{importFlags: f, file: "standard input", messages: cmd.ErrOrStderr(), remarks: make(map[string]int64)}
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
 			return err
 		}
 		defer file.Close()
-		in, state = file, name+progressSuffix
+		in, i.file, i.state.path = file, name, name+progressSuffix
 	}
-	if f.resume && state == "" {
-		return errors.New("--resume needs a file: standard input cannot be read again")
+	if i.state.noun = "line"; f.from != fromHoldfast {
+		i.state.noun = "entry"
 	}
-	var skip int64
-	if f.resume {
-		if skip, err = readProgress(state); err != nil {
-			return err
-		}
-	}
-	cl, err := c.Dial(cmd)
-	if err != nil {
+	if err := i.state.begin(f.resume); err != nil {
 		return err
 	}
-	defer cl.Close()
+	if i.client, err = c.Dial(cmd); err != nil {
+		return err
+	}
+	defer i.client.Close()
+	if err := i.state.note(); err != nil {
+		return err
+	}
+	i.timeout, i.progress = c.Timeout, output.NewProgress(cmd.ErrOrStderr())
+	err = pipeline.Run(cmd.Context(), importWindow, i.blocks(in), nil, i.start(cmd.Context()), i.report)
+	i.progress.End()
+	if err = i.state.end(err); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(cmd.ErrOrStderr(), i.summary()); err != nil {
+		return err
+	}
+	if i.refused > 0 {
+		return exit.Negative(countedEntries(i.refused, i.state.noun) + " could not be imported")
+	}
+	return nil
+}
+
+// importing is an import that runs.
+type importing struct {
+	*importFlags
+	file     string // for errors
+	client   *client.Client
+	timeout  time.Duration
+	state    state
+	messages io.Writer
+	progress *output.Progress
+	failed   bool // a block could not be imported
+
+	// What this run has done.
+	keys, retained             int64
+	expired, existed, repeated int64
+	refused, named             int64
+	remarks                    map[string]int64
+}
+
+// blocks are those of the file. What is wrong with a line ends them, unless the import is to
+// go on: then it makes a block of its own.
+func (i *importing) blocks(in io.Reader) iter.Seq2[block, error] {
 	entries := lines(in)
-	if f.from == fromEtcd {
+	switch i.from {
+	case fromRedis:
+		entries = redisKeys(in, i.redisDB)
+	case fromEtcd:
 		entries = etcdKeys(in)
 	}
-	p := output.NewProgress(cmd.ErrOrStderr())
-	i := importing{state: state, done: skip, progress: func(done int64) { p.Show("%d lines", done) }}
-	err = f.write(cmd.Context(), c, cl, after(entries, skip), &i)
-	p.End()
-	if err = i.end(err); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s written%s\n", output.Counted(i.written, "key"), i.leftOut())
-	return err
-}
-
-// outcome is that of one entry.
-type outcome struct {
-	entry
-	expired, existed bool
-	err              error
-}
-
-// write sends the entries, many at a time.
-func (f *importFlags) write(ctx context.Context, c *connect.Flags, cl *client.Client, entries iter.Seq2[entry, error], i *importing) error {
-	begin := func(e entry) (<-chan outcome, error) {
-		done := make(chan outcome, 1)
-		opts, expired := f.options(&e, time.Now())
-		if expired {
-			done <- outcome{entry: e, expired: true}
-			return done, nil
-		}
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
-			defer cancel()
-			_, err := cl.Set(ctx, e.key, e.value, opts...)
-			if errors.Is(err, client.ErrNotApplied) {
-				done <- outcome{entry: e, existed: true}
+	return func(yield func(block, error) bool) {
+		for b, err := range blocks(entries, i.state.done) {
+			var at *lineError
+			if i.keepGoing && errors.As(err, &at) {
+				b, err = block{{line: at.line, wrong: at.err}}, nil
+			} else if err != nil {
+				err = fmt.Errorf("%s: %w", i.file, err)
+			}
+			if !yield(b, err) || err != nil {
 				return
 			}
-			done <- outcome{entry: e, err: err}
+		}
+	}
+}
+
+// outcome is that of one block.
+type outcome struct {
+	block
+	expired, existed, repeated int64
+	refused                    []refusal
+	err                        error // of the whole block; the import ends
+}
+
+// refusal is an entry that cannot be imported.
+type refusal struct {
+	*entry
+	err error
+}
+
+// start begins to write a block.
+func (i *importing) start(ctx context.Context) func(block) (<-chan *outcome, error) {
+	ctx = context.WithoutCancel(ctx)
+	return func(b block) (<-chan *outcome, error) {
+		o, done := &outcome{block: b}, make(chan *outcome, 1)
+		go func() {
+			switch e := &b[0]; {
+			case e.wrong != nil:
+				o.refused = []refusal{{e, e.wrong}}
+			case e.skip:
+			case e.message != nil:
+				o.err = i.publish(ctx, o, b)
+			default:
+				o.err = i.set(ctx, o, e)
+			}
+			done <- o
 		}()
 		return done, nil
 	}
-	return pipeline.Run(ctx, importWindow, entries, nil, begin, i.report)
+}
+
+// isRefusal reports whether an error is about what was to be written, so that others may be
+// written all the same.
+func isRefusal(err error) bool {
+	for _, about := range []error{
+		client.ErrTooLarge, client.ErrSyntax, client.ErrEmptyKey, client.ErrNotAuthorized, client.ErrInvalidOption, client.ErrQueueFull,
+		client.ErrTokenTooLow, client.ErrTokenRequired, client.ErrTokenAhead, client.ErrMalformedToken,
+	} {
+		if errors.Is(err, about) {
+			return true
+		}
+	}
+	return false
+}
+
+// set writes a key.
+func (i *importing) set(ctx context.Context, o *outcome, e *entry) error {
+	opts, expired := i.options(e, time.Now())
+	if expired {
+		o.expired++
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	_, err := i.client.Set(ctx, e.key, e.value, opts...)
+	switch {
+	case errors.Is(err, client.ErrNotApplied):
+		o.existed++
+		return nil
+	case isRefusal(err):
+		o.refused = append(o.refused, refusal{e, err})
+		return nil
+	}
+	return err
 }
 
 // options are those of the SET of an entry, which may have expired.
@@ -157,168 +256,192 @@ func (f *importFlags) options(e *entry, now time.Time) (opts []client.SetOption,
 	return opts, false
 }
 
-// importing counts what has been done, and notes it in a file.
-type importing struct {
-	state                     string // the file; empty: none
-	done                      int64  // lines
-	written, expired, existed int64  // keys of this run
-	progress                  func(int64)
-	noted                     time.Time
-}
+// onceKey is under which key the server remembers which messages an import has published, and
+// onceKeep for how long.
+const (
+	onceKey  = "holdfast-import"
+	onceKeep = 24 * time.Hour
+)
 
-// noteEvery is how often the file is written.
-const noteEvery = time.Second
-
-func (i *importing) report(o outcome) error {
-	switch {
-	case o.err != nil:
-		return fmt.Errorf("line %d, key %q: %w", o.line, o.key, connect.Explain(o.err))
-	case o.expired:
-		i.expired++
-	case o.existed:
-		i.existed++
-	default:
-		i.written++
-	}
-	i.done = o.line
-	i.progress(i.done)
-	if time.Since(i.noted) < noteEvery {
-		return nil
-	}
-	i.noted = time.Now()
-	return i.note()
-}
-
-func (i *importing) note() error {
-	if i.state == "" {
-		return nil
-	}
-	next := i.state + ".tmp"
-	if err := os.WriteFile(next, strconv.AppendInt(nil, i.done, 10), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, i.state)
-}
-
-// end notes how far the import has come if it has failed, and removes the file otherwise.
-func (i *importing) end(err error) error {
-	if i.state == "" {
-		return err
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("%w (%s done; --resume goes on behind them)", err, output.Counted(i.done, "line")), i.note())
-	}
-	if err := os.Remove(i.state); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-func (i *importing) leftOut() (text string) {
-	if i.expired > 0 {
-		text += fmt.Sprintf(", %d had expired", i.expired)
-	}
-	if i.existed > 0 {
-		text += fmt.Sprintf(", %d existed", i.existed)
-	}
-	return text
-}
-
-func readProgress(state string) (done int64, err error) {
-	text, err := os.ReadFile(state)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("%w: no import of this file was interrupted; begin without --resume", err)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if done, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil || done < 0 {
-		return 0, fmt.Errorf("%s: want the number of lines that have been imported", state)
-	}
-	return done, nil
-}
-
-// lines reads a file of export.
-func lines(in io.Reader) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		n := int64(0)
-		for line, err := range input.Lines(in, false, input.MaxBytes) {
-			n++
-			var e entry
-			if err == nil {
-				e, err = readRecord(line)
-			}
-			if err != nil {
-				err = fmt.Errorf("line %d: %w", n, err)
-			}
-			e.line = n
-			if !yield(e, err) || err != nil {
-				return
-			}
+// publish publishes retained messages in one transaction, which the server carries out once. It makes
+// several of it if the server does not take so large a one, or refuses one of the messages.
+func (i *importing) publish(ctx context.Context, o *outcome, b block) error {
+	sum := sha256.New()
+	var list []*entry
+	for n := range b {
+		sum.Write(b[n].bytes)
+		if e := &b[n]; e.expires.IsZero() || time.Until(e.expires) > 0 {
+			list = append(list, e)
+		} else {
+			o.expired++
 		}
 	}
-}
-
-// after leaves out the first n entries.
-func after(entries iter.Seq2[entry, error], n int64) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		for e, err := range entries {
-			if err == nil && e.line <= n {
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// etcdKeys reads what etcdctl prints: one object with a list of keys, of which each counts
-// as a line.
-func etcdKeys(in io.Reader) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		d := json.NewDecoder(in)
-		if err := findList(d, "kvs"); err != nil {
-			yield(entry{}, fmt.Errorf("not what etcdctl get --write-out json prints: %w", err))
-			return
-		}
-		for n := int64(1); d.More(); n++ {
-			var kv struct{ Key, Value []byte }
-			err := d.Decode(&kv)
-			if err != nil {
-				err = fmt.Errorf("key %d: %w", n, err)
-			}
-			if !yield(entry{line: n, key: string(kv.Key), value: kv.Value}, err) || err != nil {
-				return
-			}
-		}
-		if _, err := d.Token(); err != nil {
-			yield(entry{}, fmt.Errorf("the list of keys is cut off: %w", err))
-		}
-	}
-}
-
-// findList reads to behind the [ of a list that the object has under a name. An object
-// without it has an empty list.
-func findList(d *json.Decoder, name string) error {
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.Join(errors.New("no JSON object"), err)
-	}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		if t == name {
-			if t, err := d.Token(); err != nil || t != json.Delim('[') {
-				return errors.Join(fmt.Errorf("%s is not a list", name), err)
-			}
+	id := fmt.Sprintf("%s/%d/%x", i.state.id, b[0].line, sum.Sum(nil)[:16])
+	for len(list) > 0 {
+		done, err := i.commit(ctx, id, list)
+		var refused *txn.OperationError
+		switch {
+		case err == nil && !done:
+			o.repeated += int64(len(list))
+			return nil
+		case err == nil:
+			return nil
+		case errors.As(err, &refused):
+		case isRefusal(err) && len(b) == 1:
+			o.refused = append(o.refused, refusal{list[0], err})
 			return nil
 		}
-		var skipped json.RawMessage
-		if err := d.Decode(&skipped); err != nil {
+		bounded := errors.Is(err, client.ErrTooLarge) || refused != nil && strings.HasPrefix(refused.Quota, "max-txn-")
+		if bounded && len(b) > 1 {
+			return i.halves(ctx, o, b)
+		}
+		at := -1
+		if refused != nil && !errors.Is(refused.Err, client.ErrQuotaExceeded) {
+			at = refused.Number - 1 - i.onces()
+		}
+		if at < 0 || at >= len(list) {
 			return err
 		}
+		o.refused = append(o.refused, refusal{list[at], refused.Err})
+		list = slices.Delete(list, at, at+1)
 	}
 	return nil
+}
+
+// halves publishes the two halves of a block.
+func (i *importing) halves(ctx context.Context, o *outcome, b block) error {
+	o.expired = 0 // counted again
+	first, second := &outcome{}, &outcome{}
+	err := i.publish(ctx, first, b[:len(b)/2])
+	if err == nil {
+		err = i.publish(ctx, second, b[len(b)/2:])
+	}
+	for _, half := range []*outcome{first, second} {
+		o.expired += half.expired
+		o.repeated += half.repeated
+		o.refused = append(o.refused, half.refused...)
+	}
+	return err
+}
+
+// onces is how many operations of a transaction come before its messages.
+func (i *importing) onces() int {
+	if i.state.path == "" {
+		return 0
+	}
+	return 1
+}
+
+// commit publishes messages; done is false if that was done before.
+func (i *importing) commit(ctx context.Context, id string, list []*entry) (done bool, err error) {
+	t := i.client.Txn()
+	if i.onces() > 0 { // of standard input there is no resuming
+		t.Once(onceKey, id, onceKeep).Retry()
+	}
+	now := time.Now()
+	for _, e := range list {
+		m := *e.message
+		if !e.expires.IsZero() {
+			m.Expiry = max(time.Second, e.expires.Sub(now))
+		}
+		t.Publish(m)
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	r, err := t.Commit(ctx)
+	return r.Outcome == txn.Committed, err
+}
+
+// report counts what has become of a block. After one that could not be imported it counts those
+// that were under way, and the import will be resumed in front of it.
+func (i *importing) report(o *outcome) error {
+	err := i.count(o)
+	i.failed = i.failed || err != nil
+	if i.failed {
+		return err
+	}
+	i.progress.Show("%s", countedEntries(o.last(), i.state.noun))
+	return i.state.reached(o.last())
+}
+
+func (i *importing) count(o *outcome) error {
+	b := o.block
+	if o.err != nil {
+		return i.explain(&b[0], o.err)
+	}
+	for _, r := range o.refused {
+		err := i.explain(r.entry, r.err)
+		if !i.keepGoing {
+			return err
+		}
+		i.say(err.Error())
+		i.refused++
+	}
+	if remark := b[0].remark; remark != "" {
+		i.remarks[remark]++
+	}
+	if b[0].named {
+		i.name(&b[0])
+	}
+	i.expired += o.expired
+	i.existed += o.existed
+	i.repeated += o.repeated
+	if written := int64(len(b)) - o.expired - o.existed - o.repeated - int64(len(o.refused)); b[0].message != nil {
+		i.retained += written
+	} else if !b[0].skip {
+		i.keys += written
+	}
+	return nil
+}
+
+// explain says which line could not be imported, and why.
+func (i *importing) explain(e *entry, err error) error {
+	var ofKey *client.Error
+	switch {
+	case e.wrong != nil:
+		return fmt.Errorf("%s: %s %d: %w", i.file, i.state.noun, e.line, err)
+	case e.message == nil && errors.As(err, &ofKey): // it has the key
+		return fmt.Errorf("%s: %s %d, key %w", i.file, i.state.noun, e.line, connect.Explain(err))
+	}
+	return fmt.Errorf("%s: %s %d, %s: %w", i.file, i.state.noun, e.line, e.name(), connect.Explain(err))
+}
+
+// say prints a line beside the progress.
+func (i *importing) say(line string) {
+	i.progress.End()
+	fmt.Fprintln(i.messages, output.OneLine(line))
+}
+
+// mostNamed is how many keys that are left out are named; the others are counted.
+const mostNamed = 20
+
+func (i *importing) name(e *entry) {
+	switch i.named++; {
+	case i.named <= mostNamed:
+		i.say(fmt.Sprintf("%s: %s: %s", i.file, e.name(), e.remark))
+	case i.named == mostNamed+1:
+		i.say(i.file + ": further keys that are left out are only counted")
+	}
+}
+
+func (i *importing) summary() string {
+	said := output.Counted(i.keys, "key") + " written"
+	switch {
+	case i.retained > 0 && i.keys > 0:
+		said = output.Counted(i.keys, "key") + ", " + output.Counted(i.retained, "retained message") + " written"
+	case i.retained > 0:
+		said = output.Counted(i.retained, "retained message") + " written"
+	}
+	for _, n := range []struct {
+		count int64
+		what  string
+	}{{i.expired, "had expired"}, {i.existed, "existed"}, {i.repeated, "had been published before"}} {
+		if n.count > 0 {
+			said += fmt.Sprintf(", %d %s", n.count, n.what)
+		}
+	}
+	for _, remark := range slices.Sorted(maps.Keys(i.remarks)) {
+		said += fmt.Sprintf(", %d %s", i.remarks[remark], remark)
+	}
+	return said
 }

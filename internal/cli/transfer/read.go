@@ -1,0 +1,169 @@
+package transfer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
+	"github.com/holdfast-mqtt/holdfast/internal/rdb"
+)
+
+// lineError is what is wrong with one line. Those behind it can be read.
+type lineError struct {
+	line int64
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+// lines reads a file of export.
+func lines(in io.Reader) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		n := int64(0)
+		for line, err := range input.Lines(in, false, input.MaxBytes) {
+			n++
+			var e entry
+			if err == nil {
+				if e, err = readRecord(line); err != nil {
+					err = &lineError{n, err}
+				}
+			}
+			e.line = n
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// redisKeys reads a dump of Redis, of which it imports the strings of one database. Each key counts
+// as a line.
+func redisKeys(in io.Reader, db uint64) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		n := int64(0)
+		for k, err := range rdb.Read(in) {
+			n++
+			e := entry{line: n, key: string(k.Key), value: k.Value, expires: k.Expires}
+			switch {
+			case err != nil:
+			case k.DB != db:
+				e.skip, e.remark = true, "of other databases left out (--redis-db)"
+			case k.Type != rdb.String:
+				e.skip, e.remark, e.named = true, fmt.Sprintf("of the type %s left out", k.Type), true
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// etcdKeys reads what etcdctl prints, or what etcd's JSON gateway answers to /v3/kv/range: one object
+// with a list of keys, of which each counts as a line. They differ in how they write a lease: as a
+// number, and as a string.
+func etcdKeys(in io.Reader) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		d := json.NewDecoder(in)
+		if err := findList(d, "kvs"); err != nil {
+			yield(entry{}, fmt.Errorf("not what etcdctl get --write-out json prints: %w", err))
+			return
+		}
+		for n := int64(1); d.More(); n++ {
+			var kv struct {
+				Key, Value []byte
+				Lease      json.RawMessage
+			}
+			err := d.Decode(&kv)
+			if err != nil {
+				err = fmt.Errorf("entry %d: %w", n, err)
+			}
+			e := entry{line: n, key: string(kv.Key), value: kv.Value}
+			if lease := strings.Trim(string(kv.Lease), `"`); lease != "" && lease != "0" {
+				e.remark = "without the expiry of a lease, which etcd does not print"
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if _, err := d.Token(); err != nil {
+			yield(entry{}, fmt.Errorf("the list of keys is cut off: %w", err))
+		}
+	}
+}
+
+// findList reads to behind the [ of a list that the object has under a name. An object
+// without it has an empty list.
+func findList(d *json.Decoder, name string) error {
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.Join(errors.New("no JSON object"), err)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if t == name {
+			if t, err := d.Token(); err != nil || t != json.Delim('[') {
+				return errors.Join(fmt.Errorf("%s is not a list", name), err)
+			}
+			return nil
+		}
+		var skipped json.RawMessage
+		if err := d.Decode(&skipped); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// block is what is sent at a time: a key, or some retained messages that follow each other in the
+// file.
+type block []entry
+
+// Bounds of a block of messages.
+const (
+	blockMessages = 64
+	blockBytes    = 256 << 10 // of their lines; a block has one message at least
+)
+
+// last is the last line of the block.
+func (b block) last() int64 { return b[len(b)-1].line }
+
+// blocks puts entries behind the first n lines together. The same lines make the same blocks.
+func blocks(entries iter.Seq2[entry, error], n int64) iter.Seq2[block, error] {
+	return func(yield func(block, error) bool) {
+		var b block
+		bytes := 0
+		flush := func() bool {
+			full := b
+			b, bytes = nil, 0
+			return len(full) == 0 || yield(full, nil)
+		}
+		for e, err := range entries {
+			var at *lineError
+			switch {
+			case err == nil && e.line <= n, errors.As(err, &at) && at.line <= n:
+				continue
+			case err != nil:
+				if !flush() || !yield(nil, err) {
+					return
+				}
+			case e.message == nil:
+				if !flush() || !yield(block{e}, nil) {
+					return
+				}
+			default:
+				if (len(b) == blockMessages || bytes+len(e.bytes) > blockBytes) && !flush() {
+					return
+				}
+				b, bytes = append(b, e), bytes+len(e.bytes)
+			}
+		}
+		flush()
+	}
+}

@@ -1,0 +1,429 @@
+package rdb
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"iter"
+	"strconv"
+	"time"
+)
+
+// Entry is a key of a dump.
+type Entry struct {
+	DB      uint64 // the number of the database that has the key
+	Key     []byte
+	Type    Type
+	Value   []byte    // of a string; nil for other types
+	Expires time.Time // zero: never
+}
+
+// Type is the type of a key, by the name that Redis's command TYPE has for it: "module" is that
+// of all types that modules define.
+type Type string
+
+// The types.
+const (
+	String Type = "string"
+	List   Type = "list"
+	Set    Type = "set"
+	ZSet   Type = "zset"
+	Hash   Type = "hash"
+	Stream Type = "stream"
+	Module Type = "module"
+)
+
+// MaxString is the longest string that is read, in bytes: that of Redis.
+const MaxString = 512 << 20
+
+// ErrNotADump says that a file does not begin as a dump does.
+var ErrNotADump = errors.New("not a dump of Redis: it does not begin with REDIS and four digits")
+
+// Read gives the keys of a dump in the order of the file. An error comes last; it says at which
+// byte of the file the reader was. The checksum at the end of the file is compared, if it has one.
+func Read(r io.Reader) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		d := &decoder{in: bufio.NewReaderSize(r, 1<<16)}
+		more, err := true, d.header()
+		for more && err == nil {
+			var e Entry
+			if e, more, err = d.next(); more && err == nil && !yield(e, nil) {
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the dump is cut off")
+		}
+		if err != nil {
+			yield(Entry{}, fmt.Errorf("byte %d: %w", d.read, err))
+		}
+	}
+}
+
+// decoder reads a dump. Its methods that read return the first error of in.
+type decoder struct {
+	in      *bufio.Reader
+	read    int64  // bytes so far
+	sum     uint64 // the checksum of these
+	version int
+	db      uint64
+	expires time.Time // of the next key
+	scratch [16]byte
+}
+
+// jones is the polynomial of Redis's checksum, reversed.
+var jones = crc64.MakeTable(0x95ac9329ac4bc9b5)
+
+// count adds bytes to the checksum. Redis does not invert it, as package crc64 does.
+func (d *decoder) count(p []byte) {
+	d.read += int64(len(p))
+	d.sum = ^crc64.Update(^d.sum, jones, p)
+}
+
+func (d *decoder) header() error {
+	var text [9]byte
+	if _, err := io.ReadFull(d.in, text[:]); err != nil {
+		return ErrNotADump
+	}
+	version, err := strconv.ParseUint(string(text[5:]), 10, 16)
+	if string(text[:5]) != "REDIS" || err != nil {
+		return ErrNotADump
+	}
+	d.version = int(version)
+	d.count(text[:])
+	return nil
+}
+
+// Opcodes: what else than keys a dump has.
+const (
+	opSlotInfo     = 0xF4 // of a node of a cluster
+	opFunction     = 0xF5
+	opModuleAux    = 0xF7
+	opIdle         = 0xF8
+	opFrequency    = 0xF9
+	opAux          = 0xFA
+	opResizeDB     = 0xFB
+	opExpireMillis = 0xFC
+	opExpire       = 0xFD
+	opSelectDB     = 0xFE
+	opEnd          = 0xFF
+)
+
+// next reads up to the next key; more says that there was one.
+func (d *decoder) next() (e Entry, more bool, err error) {
+	for {
+		op, err := d.byte()
+		if err != nil {
+			return e, false, err
+		}
+		switch op {
+		case opEnd:
+			return e, false, d.end()
+		case opSelectDB:
+			d.db, err = d.length()
+		case opExpire:
+			var b []byte
+			if b, err = d.fixed(4); err == nil {
+				d.expires = time.Unix(int64(int32(binary.LittleEndian.Uint32(b))), 0)
+			}
+		case opExpireMillis:
+			var b []byte
+			if b, err = d.fixed(8); err == nil {
+				d.expires = time.UnixMilli(int64(binary.LittleEndian.Uint64(b)))
+			}
+		case opResizeDB:
+			err = d.skipLengths(2)
+		case opSlotInfo:
+			err = d.skipLengths(3)
+		case opIdle:
+			err = d.skipLengths(1)
+		case opFrequency:
+			_, err = d.fixed(1)
+		case opAux:
+			err = d.skipStrings(2)
+		case opFunction:
+			err = d.skipStrings(1)
+		case opModuleAux:
+			err = d.skipModule()
+		default:
+			return d.entry(op)
+		}
+		if err != nil {
+			return e, false, err
+		}
+	}
+}
+
+func (d *decoder) entry(encoding byte) (e Entry, more bool, err error) {
+	e.DB, e.Expires = d.db, d.expires
+	d.expires = time.Time{}
+	how, known := encodings[encoding]
+	if !known {
+		return e, false, fmt.Errorf("type %d of a dump of version %d is not known", encoding, d.version)
+	}
+	if e.Key, err = d.string(); err != nil {
+		return e, false, err
+	}
+	if e.Type = how.of; e.Type == String {
+		e.Value, err = d.string()
+	} else {
+		err = how.skip(d)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("key %.100q, a %s: %w", e.Key, e.Type, err)
+	}
+	return e, err == nil, err
+}
+
+// end reads the checksum, which version 5 has begun with; 0: the server writes none.
+func (d *decoder) end() error {
+	if d.version < 5 {
+		return nil
+	}
+	is := d.sum
+	b, err := d.fixed(8)
+	if err != nil {
+		return err
+	}
+	if want := binary.LittleEndian.Uint64(b); want != 0 && want != is {
+		return fmt.Errorf("the checksum is %016x, and that of what was read %016x: the dump is damaged", want, is)
+	}
+	return nil
+}
+
+func (d *decoder) byte() (byte, error) {
+	b, err := d.fixed(1)
+	if err != nil {
+		return 0, err
+	}
+	return b[0], nil
+}
+
+// fixed reads n bytes, up to 16, which are valid until the next call.
+func (d *decoder) fixed(n int) ([]byte, error) {
+	b := d.scratch[:n]
+	if _, err := io.ReadFull(d.in, b); err != nil {
+		return nil, err
+	}
+	d.count(b)
+	return b, nil
+}
+
+// bytes reads n bytes. It allocates as they come: a damaged length must not make it allocate more
+// than the file has.
+func (d *decoder) bytes(n uint64) ([]byte, error) {
+	if n > MaxString {
+		return nil, fmt.Errorf("a string of %d bytes: Redis has none above %d", n, MaxString)
+	}
+	if n <= 1<<16 {
+		b := make([]byte, n)
+		_, err := io.ReadFull(d.in, b)
+		d.count(b)
+		return b, err
+	}
+	var b bytes.Buffer
+	if _, err := io.CopyN(&b, d.in, int64(n)); err != nil {
+		return nil, err
+	}
+	d.count(b.Bytes())
+	return b.Bytes(), nil
+}
+
+// skip reads over n bytes.
+func (d *decoder) skip(n uint64) error {
+	for n > 0 {
+		b, err := d.in.Peek(int(min(n, 1<<12)))
+		if len(b) == 0 {
+			return err
+		}
+		d.count(b)
+		n -= uint64(len(b))
+		_, _ = d.in.Discard(len(b))
+	}
+	return nil
+}
+
+// Encodings of strings, in place of their length.
+const (
+	asInt8 = iota
+	asInt16
+	asInt32
+	asLZF
+)
+
+// prefix reads a length, or says that a string with an encoding follows.
+func (d *decoder) prefix() (n uint64, encoded bool, err error) {
+	first, err := d.byte()
+	if err != nil {
+		return 0, false, err
+	}
+	var b []byte
+	switch first >> 6 {
+	case 0:
+		return uint64(first & 0x3F), false, nil
+	case 1:
+		second, err := d.byte()
+		return uint64(first&0x3F)<<8 | uint64(second), false, err
+	case 3:
+		return uint64(first & 0x3F), true, nil
+	}
+	switch first {
+	case 0x80:
+		if b, err = d.fixed(4); err == nil {
+			n = uint64(binary.BigEndian.Uint32(b))
+		}
+	case 0x81:
+		if b, err = d.fixed(8); err == nil {
+			n = binary.BigEndian.Uint64(b)
+		}
+	default:
+		err = fmt.Errorf("a length begins with %#02x", first)
+	}
+	return n, false, err
+}
+
+func (d *decoder) length() (uint64, error) {
+	n, encoded, err := d.prefix()
+	if err == nil && encoded {
+		err = errors.New("a string, where there must be a length")
+	}
+	return n, err
+}
+
+func (d *decoder) string() ([]byte, error) {
+	n, encoded, err := d.prefix()
+	if err != nil {
+		return nil, err
+	}
+	if !encoded {
+		return d.bytes(n)
+	}
+	switch n {
+	case asInt8:
+		b, err := d.fixed(1)
+		if err != nil {
+			return nil, err
+		}
+		return strconv.AppendInt(nil, int64(int8(b[0])), 10), nil
+	case asInt16:
+		b, err := d.fixed(2)
+		if err != nil {
+			return nil, err
+		}
+		return strconv.AppendInt(nil, int64(int16(binary.LittleEndian.Uint16(b))), 10), nil
+	case asInt32:
+		b, err := d.fixed(4)
+		if err != nil {
+			return nil, err
+		}
+		return strconv.AppendInt(nil, int64(int32(binary.LittleEndian.Uint32(b))), 10), nil
+	case asLZF:
+		packed, err := d.length()
+		if err != nil {
+			return nil, err
+		}
+		size, err := d.length()
+		if err != nil {
+			return nil, err
+		}
+		b, err := d.bytes(packed)
+		if err != nil {
+			return nil, err
+		}
+		return unpack(b, size)
+	}
+	return nil, fmt.Errorf("a string has the unknown encoding %d", n)
+}
+
+func (d *decoder) skipString() error {
+	n, encoded, err := d.prefix()
+	if err != nil {
+		return err
+	}
+	if !encoded {
+		return d.skip(n)
+	}
+	switch n {
+	case asInt8, asInt16, asInt32:
+		_, err = d.fixed(1 << n)
+		return err
+	case asLZF:
+		if n, err = d.length(); err != nil {
+			return err
+		}
+		if err = d.skipLengths(1); err != nil {
+			return err
+		}
+		return d.skip(n)
+	}
+	return fmt.Errorf("a string has the unknown encoding %d", n)
+}
+
+func (d *decoder) skipStrings(n uint64) error {
+	for ; n > 0; n-- {
+		if err := d.skipString(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) skipLengths(n int) error {
+	for ; n > 0; n-- {
+		if _, err := d.length(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errPacked = errors.New("a compressed string is damaged")
+
+// unpack undoes the compression LZF: a byte below 32 is followed by as many bytes and one more, any other
+// refers to bytes that have come already.
+func unpack(in []byte, size uint64) ([]byte, error) {
+	if size > MaxString || size > uint64(len(in))*264 { // three bytes make 264 at the most
+		return nil, errPacked
+	}
+	out := make([]byte, 0, size)
+	for i := 0; i < len(in); {
+		control := int(in[i])
+		i++
+		if control < 32 {
+			if i+control+1 > len(in) {
+				return nil, errPacked
+			}
+			out = append(out, in[i:i+control+1]...)
+			i += control + 1
+			continue
+		}
+		length := control >> 5
+		if length == 7 {
+			if i == len(in) {
+				return nil, errPacked
+			}
+			length += int(in[i])
+			i++
+		}
+		if i == len(in) {
+			return nil, errPacked
+		}
+		from := len(out) - (control&0x1F)<<8 - int(in[i]) - 1
+		i++
+		if from < 0 || uint64(len(out)+length+2) > size {
+			return nil, errPacked
+		}
+		for ; length+2 > 0; length-- { // it may overlap what it makes
+			out = append(out, out[from])
+			from++
+		}
+	}
+	if uint64(len(out)) != size {
+		return nil, errPacked
+	}
+	return out, nil
+}
