@@ -21,6 +21,7 @@ type Identity struct {
 	Attributes map[string]string // of its token or its certificate, of the one that Method names
 	Method     Method            // how it was proven
 	Owner      string            // to which a session belongs; the same for every connection of one principal; empty: to the client ID
+	Rules      *Rules            `json:",omitempty"` // what it may do besides what the policy says; nil: nothing
 	Expires    time.Time         // when the proof ends, by the machine's clock; zero: never
 	Proof      string            `json:"-"` // by which the Authenticator sees whether it still holds; secret
 	// AuthMethod is the Authentication Method of the client's CONNECT, which the broker
@@ -40,7 +41,8 @@ const (
 	Password    Method = "password"
 	Certificate Method = "certificate"
 	Token       Method = "token"
-	Inside      Method = "inside" // the client is a part of the server
+	Webhook     Method = "webhook" // an HTTP server of the operator's has said so
+	Inside      Method = "inside"  // the client is a part of the server
 )
 
 // Name is what logs and quotas call the client's principal: what owns its sessions, or its

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth/throttle"
 	"github.com/holdfast-mqtt/holdfast/internal/auth/token"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/webhook"
 )
 
 // Methods are the Authentication Methods of MQTT 5 that the server takes: the data is a
@@ -29,6 +31,7 @@ type Authenticator struct {
 	keys      atomic.Pointer[token.Keys]  // nil: tokens are not taken
 	failures  *throttle.Failures
 	checks    *throttle.Checks
+	webhook   *webhook.Webhook // nil: there is none
 	counters  Counters
 }
 
@@ -54,6 +57,9 @@ func New(c Config) (*Authenticator, error) {
 	if c.LoginPause == 0 {
 		c.LoginPause = DefaultPause
 	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -67,8 +73,27 @@ func New(c Config) (*Authenticator, error) {
 		failures: throttle.NewFailures(throttle.Options{Burst: c.LoginBurst, Interval: c.LoginPause, Entries: maxFailures, Now: c.Now}),
 		checks:   throttle.NewChecks(c.MaxChecks, maxWaiting, wait),
 	}
-	return a, errors.Join(a.ReloadPasswords(), a.ReloadKeys())
+	if err := errors.Join(a.ReloadPasswords(), a.ReloadKeys()); err != nil {
+		return nil, err
+	}
+	if c.Webhook.URL != "" {
+		var err error
+		if a.webhook, err = webhook.New(c.Webhook, c.CheckRules, c.Log, c.Now); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
 }
+
+// Close ends questions to the webhook that are under way.
+func (a *Authenticator) Close() {
+	if a.webhook != nil {
+		a.webhook.Close()
+	}
+}
+
+// Webhook is the one that is asked who clients are; nil: there is none.
+func (a *Authenticator) Webhook() *webhook.Webhook { return a.webhook }
 
 // ReloadPasswords reads the password file again. After an error the old content counts.
 func (a *Authenticator) ReloadPasswords() error {
@@ -151,6 +176,13 @@ func (a *Authenticator) identify(p *mqtt.Connect, clientID string, from *access.
 		return a.byToken(keys, p, p.AuthData, clientID, network, mqtt.NotAuthorized)
 	case p.HasPassword && a.keys.Load() != nil && token.Looks(p.Password):
 		return a.byToken(a.keys.Load(), p, p.Password, clientID, network, mqtt.BadUserNameOrPassword)
+	}
+	if a.asksWebhook(p) {
+		if id, refusal := a.byWebhook(p, clientID, from); id != nil || refusal != nil {
+			return id, refusal
+		}
+	}
+	switch {
 	case p.HasPassword && a.passwords.Load() != nil:
 		return a.byPassword(p, clientID, network, stop)
 	case p.HasPassword && a.keys.Load() != nil:

@@ -54,6 +54,7 @@ type (
 	Journal        struct{}
 	LoginChecks    struct{}
 	LoginFailures  struct{}
+	WebhookAnswers struct{}
 	Audit          struct{}
 )
 
@@ -143,6 +144,7 @@ var order = []entry{
 
 	lock[LoginChecks]("throttle.Checks.mu"),
 	lock[LoginFailures]("throttle.Failures.mu"),
+	lock[WebhookAnswers]("webhook.answers.mu"),
 	lock[Audit]("audit.file.mu"), // held while a line is written
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/webhook"
 )
 
 // ofServer are the metrics of a server, in the order of docs/metrics.md. Those of a bound stand
@@ -65,6 +66,32 @@ var ofServer = []family{
 			emit(float64(c.Throttled.Load()), "throttled")
 			emit(float64(c.Busy.Load()), "busy")
 		}},
+	{name: "holdfast_webhook_questions_total", kind: counter, labels: []string{"outcome"}, help: "CONNECTs about which the webhook was asked: allow, deny, ignore; remembered, without a request; timeout, busy (too many waited) and failed are those without an answer",
+		values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) {
+			for i, o := range webhook.Outcomes() {
+				emit(float64(f.Outcomes[i]), o.String())
+			}
+		})},
+	{name: "holdfast_webhook_seconds", labels: []string{}, help: "time that the webhook took for its answer",
+		histograms: func(m *moment, emit func(histogram.Snapshot, float64, ...string)) {
+			if m.Login != nil && m.Login.Webhook() != nil {
+				emit(m.Login.Webhook().Figures().Latency, float64(time.Second))
+			}
+		}},
+	{name: "holdfast_webhook_failing", kind: gauge, help: "1 if the last question to the webhook had no answer", values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) {
+		if f.Failing {
+			emit(1)
+		} else {
+			emit(0)
+		}
+	})},
+	{name: "holdfast_webhook_requests", kind: gauge, labels: []string{"state"}, help: "requests to the webhook under way, and clients that wait for their place", values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) {
+		emit(float64(f.UnderWay), "under_way")
+		emit(float64(f.Waiting), "waiting")
+	})},
+	{name: "holdfast_webhook_remembered", kind: gauge, help: "answers of the webhook that are remembered", values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) { emit(float64(f.Answers)) })},
+	{name: "holdfast_webhook_remembered_bytes", kind: gauge, help: "their bytes", values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) { emit(float64(f.Bytes)) })},
+	{name: "holdfast_webhook_remembered_bytes_max", kind: gauge, help: "bound of these bytes (--webhook-remember-bytes)", values: ofWebhook(func(f *webhook.Figures, emit func(float64, ...string)) { emit(float64(f.MaxBytes)) })},
 
 	{name: "holdfast_client_events_total", kind: counter, help: "events of clients that were published on $SYS (--client-events)", values: one(func(m *moment) int64 { return m.Broker.Events().Sent() })},
 	{name: "holdfast_client_events_dropped_total", kind: counter, help: "events of clients that were not published: there were more in a second than --client-events, or too many waited", values: one(func(m *moment) int64 { return m.Broker.Events().Dropped() })},

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
+	"github.com/holdfast-mqtt/holdfast/internal/webhook"
 )
 
 // Sources are the packages whose figures are shown. All but Login are needed, and stay
@@ -87,6 +88,16 @@ var families = slices.Concat(ofServer, ofNode)
 // one is for a family without labels.
 func one(value func(m *moment) int64) func(*moment, func(float64, ...string)) {
 	return func(m *moment, emit func(float64, ...string)) { emit(float64(value(m))) }
+}
+
+// ofWebhook is for a family of the webhook, if there is one.
+func ofWebhook(values func(f *webhook.Figures, emit func(float64, ...string))) func(*moment, func(float64, ...string)) {
+	return func(m *moment, emit func(float64, ...string)) {
+		if m.Login != nil && m.Login.Webhook() != nil {
+			f := m.Login.Webhook().Figures()
+			values(&f, emit)
+		}
+	}
 }
 
 // Collector gives the metrics to a prometheus.Registry.

@@ -15,6 +15,9 @@
 // It is never read as a pattern: bind and bindKey put it into the compiled form, in which
 // wildcards are not text, and refuse values that would reach into other levels.
 //
+// Rules that a client brings with it, because a webhook has said them, add to those of the file
+// (rules.go).
+//
 // Read and Parse make a Policy of a file. A Guard is access.Permissions by a Policy that
 // can be exchanged while the server runs. Explain says which rule decides. ImportMosquitto
 // converts the access control list of Mosquitto. Package server makes the Guard; the

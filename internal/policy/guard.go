@@ -50,6 +50,7 @@ type grants struct {
 
 // topicGrant is the topic filters of one method.
 type topicGrant struct {
+	all      bool                // everything is allowed
 	few      []string            // filters without wildcards, up to manyTopics
 	many     map[string]struct{} // all of them, if they are more
 	patterns []*topicPattern     // the others
@@ -57,6 +58,7 @@ type topicGrant struct {
 
 // keyGrant is the keys of one method. The maps belong to the policy.
 type keyGrant struct {
+	all      bool // everything is allowed
 	exact    []map[string]int
 	patterns []*keyPattern
 }
@@ -69,6 +71,9 @@ const cheap = 4
 const manyTopics = 8
 
 func (t *topicGrant) covers(filter []byte) bool {
+	if t.all {
+		return true
+	}
 	for _, name := range t.few {
 		if name == string(filter) {
 			return true
@@ -88,6 +93,9 @@ func (t *topicGrant) covers(filter []byte) bool {
 }
 
 func (k *keyGrant) allows(key []byte) bool {
+	if k.all {
+		return true
+	}
 	for _, m := range k.exact {
 		if _, ok := m[string(key)]; ok {
 			return true
@@ -104,6 +112,12 @@ func (k *keyGrant) allows(key []byte) bool {
 // grantsFor compiles what a policy allows an identity.
 func (p *Policy) grantsFor(id *access.Identity) *grants {
 	g := &grants{policy: p}
+	switch {
+	case id.Rules != nil:
+		g.addRules(id)
+	case p.open:
+		g.addAll()
+	}
 	rules, groups := p.rulesOf(id)
 	g.Quota = p.quotaOf(groups)
 	for _, n := range rules {

@@ -14,6 +14,7 @@ type Policy struct {
 
 	rules  []rule
 	groups []group
+	open   bool // clients without rules of their own may do everything (Open)
 
 	// Which rules and groups may apply to a client: those that name its client ID, its
 	// user name, one of its attributes, a group that it is in, or no principals at all.

@@ -158,7 +158,7 @@ func (c *Config) ListenConfigs() (all []listen.Config, err error) {
 			l.AllowOrigins = c.AllowOrigins
 		}
 		if !c.asksClients() && !l.Anonymous && !l.URL.IsLoopback() && !l.ClientsShowCertificates() {
-			return nil, fmt.Errorf("refusing to listen on %s: clients are not authenticated, so every client that reaches that address could read and write everything; listen on 127.0.0.1, have clients authenticate (--password-file, --jwt-keys, --tls-client-ca with mqtts://; holdfast init DIR sets it up), or allow that with --allow-anonymous", l.URL)
+			return nil, fmt.Errorf("refusing to listen on %s: clients are not authenticated, so every client that reaches that address could read and write everything; listen on 127.0.0.1, have clients authenticate (--password-file, --jwt-keys, --webhook, --tls-client-ca with mqtts://; holdfast init DIR sets it up), or allow that with --allow-anonymous", l.URL)
 		}
 	}
 	return all, nil

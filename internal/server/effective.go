@@ -27,6 +27,7 @@ func (c Config) WithDefaults() Config {
 	c.Login.TLSIdentity = cmp.Or(c.Login.TLSIdentity, auth.CommonName)
 	c.Login.LoginBurst = cmp.Or(c.Login.LoginBurst, auth.DefaultBurst)
 	c.Login.LoginPause = cmp.Or(c.Login.LoginPause, auth.DefaultPause)
+	c.Login.Webhook = c.Login.Webhook.WithDefaults()
 	c.Cluster.Reads = cmp.Or(c.Cluster.Reads, settings.Lease)
 	c.Cluster.Election = cmp.Or(c.Cluster.Election, node.DefaultElection)
 	c.Cluster.LogKeep = cmp.Or(c.Cluster.LogKeep, node.DefaultLogKeep)

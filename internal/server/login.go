@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
 )
 
 // openLogin opens the audit log, and makes the authenticator that the configuration asks
@@ -23,10 +24,14 @@ func (s *Server) openLogin() (err error) {
 	if cfg.Auth != nil {
 		return errors.New("there are settings of logins and another authenticator; give one of them")
 	}
+	login.CheckRules, login.Log = policy.CheckRules, s.log
 	if s.login, err = auth.New(login); err != nil {
 		return err
 	}
 	cfg.Auth = s.login
+	if hook := s.login.Webhook(); hook != nil {
+		s.addReloader(Reloader{Name: "webhook", Files: login.Webhook.Files, Reload: hook.Reload})
+	}
 	s.reloadLogin("password file", login.PasswordFile, s.login.ReloadPasswords)
 	s.reloadLogin("keys of tokens", login.JWTKeys, s.login.ReloadKeys)
 	return nil
@@ -62,7 +67,7 @@ func (c *Config) login() (auth.Config, error) {
 // asksClients says whether clients have to prove who they are on every listener, or are
 // known by an authenticator that is given.
 func (c *Config) asksClients() bool {
-	return c.Auth != nil || c.Login.PasswordFile != "" || c.Login.JWTKeys != ""
+	return c.Auth != nil || c.Login.PasswordFile != "" || c.Login.JWTKeys != "" || c.Login.Webhook.URL != ""
 }
 
 // loginFigures adds the figures of logins.

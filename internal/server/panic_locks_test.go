@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/webhook"
 )
 
 func armLock(defect string) {
@@ -35,6 +36,8 @@ func provoke(cfg *Config, lock string) {
 			panic(err)
 		}
 		cfg.Bridges = []bridge.Config{{Name: "far", URL: "mqtt://" + other.Addrs()[0].String(), Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}}}}
+	case strings.HasPrefix(lock, "webhook."):
+		cfg.Login.Webhook, cfg.AllowAnonymous = webhook.Options{URL: "http://127.0.0.1:1/", Failure: webhook.Ignore}, true
 	case strings.HasPrefix(lock, "throttle."):
 		cfg.Login.PasswordFile, cfg.Login.LoginBurst, cfg.AllowAnonymous = cfg.DataDir+".users", 1e6, true
 		if err := passwd.Set(cfg.Login.PasswordFile, "alice", []byte("secret"), passwd.MinIterations); err != nil {

@@ -177,6 +177,9 @@ func (s *Server) openConfiguration() error {
 	}
 	file := s.config.Policy
 	if file == "" {
+		if s.config.Login.Webhook.URL != "" && s.config.May == nil {
+			s.config.May = policy.NewGuard(policy.Open()) // answers may have rules
+		}
 		return nil
 	}
 	if s.config.May != nil {

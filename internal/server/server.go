@@ -90,6 +90,9 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{config: cfg, log: logger(cfg), stop: make(chan struct{}), lost: newLost(), started: time.Now()}
 	if err := errors.Join(s.openConfiguration(), s.openLogin()); err != nil {
+		if s.login != nil {
+			s.login.Close()
+		}
 		return nil, errors.Join(err, s.audit.Close())
 	}
 	if err := s.open(ctx, wire); err != nil {
@@ -338,6 +341,9 @@ func (s *Server) Shutdown(ctx context.Context) (err error) {
 func (s *Server) close(ctx context.Context) error {
 	s.setPhase("the server is shutting down")
 	close(s.stop)
+	if s.login != nil {
+		s.login.Close()
+	}
 	var errs []error
 	if s.endBridges != nil {
 		s.endBridges()

@@ -20,6 +20,7 @@ import (
 	replica "github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/spans"
+	"github.com/holdfast-mqtt/holdfast/internal/webhook"
 )
 
 // settings are what the flags of serve set, and where they have it from.
@@ -102,6 +103,19 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&a.MaxChecks, "max-password-checks", 0, "passwords that are checked at the same time (default all processors but one)")
 	f.IntVar(&a.LoginBurst, "login-burst", 0, "failed logins of one address and user name before more are refused unseen; ten times as many of one address (default 10)")
 	f.DurationVar(&a.LoginPause, "login-pause", 0, "after how long there is one more of them (default 2s)")
+	w := &a.Webhook
+	f.StringVar(&w.URL, "webhook", "", "`URL` that is asked about each CONNECT, but for tokens and for users of --password-file, by a POST with JSON: http:// or https:// (default none)")
+	f.StringVar(&w.HeaderFile, "webhook-header-file", "", "`FILE` whose first line is a header for these requests, such as Authorization: Bearer SECRET; read again when it changes, and on SIGHUP")
+	f.StringVar(&w.CA, "webhook-ca", "", "PEM `FILE` with the authorities of the webhook's certificate (default those of the system)")
+	f.StringVar(&w.Cert, "webhook-cert", "", "PEM `FILE` with the certificate that is shown to the webhook")
+	f.StringVar(&w.Key, "webhook-key", "", "PEM `FILE` with its private key")
+	f.DurationVar(&w.Timeout, "webhook-timeout", webhook.DefaultTimeout, "time that the webhook has for its answer, shorter than --connect-timeout")
+	f.Var(flags.Word(&w.Failure, webhook.Deny, webhook.Ignore), "webhook-failure", "what a CONNECT gets while the webhook does not answer as it must: deny (0x88), or ignore: the client proves who it is in another way (default deny)")
+	f.IntVar(&w.Requests, "webhook-requests", 0, "requests to the webhook under way (default 16)")
+	f.IntVar(&w.Queue, "webhook-queue", 0, "clients that wait for one of these places; more are refused (default 1000)")
+	f.DurationVar(&w.Remember, "webhook-remember", webhook.DefaultRemember, "how long an answer is remembered that allows a client")
+	f.DurationVar(&w.Denied, "webhook-remember-denied", webhook.DefaultDenied, "how long another one is")
+	f.Var(flags.Bytes(&w.MaxBytes), "webhook-remember-bytes", "bytes of answers that are remembered (default 16MiB)")
 	f.StringVar(&cfg.AuditLog, "audit-log", "", "`FILE` for lines of JSON about who connected, was refused (also in the TLS handshake, for a certificate), took over, or changed the configuration, or - for standard output; opened again on SIGHUP")
 	f.StringVar(&cfg.Policy, "policy", "", "`FILE` that says what clients may do; read again when it changes, and on SIGHUP (default: every client may do everything)")
 
@@ -203,6 +217,11 @@ var serveSpans = map[string]flags.Span{
 	"cluster-log-keep":         flags.Between(1<<20, math.MaxInt64),
 	"cluster-snapshot-rate":    flags.Between(64<<10, math.MaxInt64),
 	"cluster-relay-memory":     flags.Between(64<<10, math.MaxInt64),
+	"webhook-timeout":          flags.Between(int64(10*time.Millisecond), int64(time.Minute)),
+	"webhook-remember":         flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
+	"webhook-remember-denied":  flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
+	"webhook-requests":         flags.Between(1, webhook.MaxRequests),
+	"webhook-queue":            flags.Between(1, webhook.MaxQueue),
 	"otlp-queue":               flags.Between(1, spans.MaxQueue),
 	"log-burst":                flags.Between(0, math.MaxInt64),
 }
