@@ -186,6 +186,40 @@ func TestClients(t *testing.T) {
 	a.refused(400, "given 2 times", "GET", "/api/v1/clients?limit=1&limit=2", nil)
 }
 
+// Of the messages of a session, those count as inflight that the client has not acknowledged.
+func TestInflight(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	c := mqtttest.Connect(t, a.Addr, mqtttest.Persistent("slow"), mqtttest.ReceiveMaximum(2), mqtttest.HoldAcks())
+	c.Subscribe("x", 1)
+	p := mqtttest.Connect(t, a.Addr, mqtttest.ClientID("publisher"))
+	for range 3 {
+		p.Publish(mqtttest.Message{Topic: "x", Payload: "y", QoS: 1})
+	}
+	received := c.ReceiveN(2)
+	has := func(inflight, queued int) {
+		t.Helper()
+		var got httpapi.Client
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			if status := a.ask("GET", "/api/v1/clients/slow", nil, &got); status != 200 {
+				t.Fatalf("%d", status)
+			}
+			if got.Connection.InflightMessages == inflight && got.Session.QueuedMessages == queued {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d inflight and %d queued, want %d and %d", got.Connection.InflightMessages, got.Session.QueuedMessages, inflight, queued)
+			}
+		}
+	}
+	has(2, 3)
+	for _, m := range received {
+		c.Acknowledge(m)
+	}
+	c.Acknowledge(c.Receive())
+	has(0, 0)
+}
+
 // DELETE ends a connection with the code for what an operator does, and with session=true the
 // session as well.
 func TestEndClient(t *testing.T) {

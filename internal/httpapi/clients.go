@@ -37,6 +37,7 @@ type Connection struct {
 	Protocol          string `json:"protocol"`         // 3.1, 3.1.1 or 5.0
 	KeepAliveSeconds  int    `json:"keepAliveSeconds"` // 0: none
 	ReceiveMaximum    int    `json:"receiveMaximum"`
+	InflightMessages  int    `json:"inflightMessages"`            // sent and not acknowledged
 	MaximumPacketSize int64  `json:"maximumPacketSize,omitempty"` // bytes; 0: any
 	OutputBytes       int    `json:"outputBytes"`                 // that its socket has not taken yet
 }
@@ -55,7 +56,7 @@ func clientOf(info *registry.Info) Client {
 	if l := info.Link; l != nil {
 		c.Connection = &Connection{
 			Address: info.Address, Protocol: l.Protocol.String(), KeepAliveSeconds: int(l.KeepAlive),
-			ReceiveMaximum: int(l.ReceiveMaximum), MaximumPacketSize: int64(l.MaximumPacketSize), OutputBytes: l.Output,
+			ReceiveMaximum: int(l.ReceiveMaximum), InflightMessages: int(l.Inflight), MaximumPacketSize: int64(l.MaximumPacketSize), OutputBytes: l.Output,
 		}
 	}
 	return c

@@ -10,6 +10,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/consistent/deadletter"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
 // A key that another client changes changes before the eyes of the person, in the list and on the
@@ -111,6 +115,26 @@ func TestMarkupIsText(t *testing.T) {
 	p.click("form button", "Show")
 	p.shows(".tree", markup)
 	nothing(p)
+	s.keep(markup, deadletter.Code(markup), markup, client.Message{Topic: "evil/" + markup, Payload: []byte(markup), ContentType: markup, UserProperties: []client.UserProperty{{Name: markup, Value: markup}}}, true)
+	p.visit("#/processors")
+	p.shows(".letters .tag", markup)
+	p.eval(`(document.querySelector('.letters summary').click(), '')`)
+	p.shows(".letters pre", markup)
+	p.click(".letters button", "Replay")
+	p.shows("dialog", markup)
+	nothing(p)
+	p.click("dialog button", "Cancel")
+	c := mqtttest.Connect(t, s.mqtt, mqtttest.ClientID(markup))
+	c.Subscribe("evil/"+markup+"/#", 1)
+	p.visit("#/clients")
+	p.shows("td.key", markup)
+	p.click("td.key a", markup)
+	p.shows("h1", markup)
+	p.shows(".plain", markup)
+	p.click(".actions button", "Delete")
+	p.shows("dialog", markup)
+	nothing(p)
+	p.click("dialog button", "Cancel")
 	p.visit("#/keys/" + "%3Cimg%20src=x%20onerror=window.pwned=1%3E")
 	p.shows("main", "No key matches.")
 	nothing(p)
@@ -264,9 +288,14 @@ rules:
 	p.fill(".editor input[required]", "t")
 	p.click("button.main", "Publish")
 	p.shows(".editor .problem", "It is not published: the policy does not allow it.")
+	p.visit("#/clients")
+	p.shows(".problem", "The clients cannot be listed: this is for administrators")
+	p.visit("#/processors")
+	p.shows("main", "There are no dead letters that you may read.")
 	p.click("header button", "Sign out")
 	p.shows("h1", "Sign in")
 	signIn("mute", "secret of mute")
+	p.shows(".problem", "The dead letters cannot be read")
 	p.shows(".banner", "The policy does not let you receive answers of the store")
 	p.click("header button", "Sign out")
 	p.shows("h1", "Sign in")
@@ -373,6 +402,8 @@ func TestAccessible(t *testing.T) {
 	s.set("lock/printer", "worker-7", "--px", "1h")
 	s.run("", "pub", "--retain", "plant/7/temperature", "21.5")
 	s.run("", "pub", "--after", "1h", "remind/me", "hello")
+	s.keep("range", deadletter.Undecodable, "no number", client.Message{Topic: "range/shots", Payload: []byte("ten")}, true)
+	mqtttest.Connect(t, s.mqtt, mqtttest.Persistent("press/7")).Subscribe("plant/+/mode", 1)
 	p := s.open("#/")
 	p.connected()
 	p.eval(`(` + `(0, eval)(` + quote(string(axe)) + `), '')`)
@@ -394,6 +425,19 @@ func TestAccessible(t *testing.T) {
 			p.shows(".tree", "21.5")
 		},
 		"#/timers": func() { p.shows("td.value", "remind/me") },
+		"#/processors": func() {
+			p.shows(".tiles", "Duplicates")
+			p.shows(".letters", "no number")
+			p.await("there is a chart", `document.querySelector('.chart canvas')`)
+			p.eval(`(document.querySelector('.letters summary').click(), '')`)
+			p.shows(".letters pre", "ten")
+		},
+		"#/clients": func() { p.shows("tbody", "press/7") },
+		"#/client/press%2F7": func() {
+			p.shows(".plain", "plant/+/mode")
+			p.click(".actions button", "Delete")
+			p.shows("dialog", "This cannot be undone")
+		},
 	}
 	for address, arrive := range steps {
 		p.visit(address)

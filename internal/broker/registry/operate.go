@@ -30,6 +30,7 @@ type Link struct {
 	Protocol          mqtt.Version
 	KeepAlive         uint16 // seconds; 0: none
 	ReceiveMaximum    int32
+	Inflight          int32  // messages that were sent and are not acknowledged; at most ReceiveMaximum
 	MaximumPacketSize uint32 // bytes; 0: any
 	Output            int    // bytes that its socket has not taken yet
 }
@@ -66,7 +67,7 @@ func (r *Registry) Info(clientID string) (info Info, ok bool) {
 	}
 	if c := s.Peer; c != nil {
 		info.Connected, info.Since, info.Address = true, time.UnixMilli(c.Since), c.Transport.RemoteAddr().String()
-		info.Link = &Link{Protocol: c.Protocol, KeepAlive: c.KeepAlive, ReceiveMaximum: c.ReceiveMax, MaximumPacketSize: c.MaxPacket, Output: c.Transport.Size()}
+		info.Link = &Link{Protocol: c.Protocol, KeepAlive: c.KeepAlive, ReceiveMaximum: c.ReceiveMax, Inflight: s.Inflight, MaximumPacketSize: c.MaxPacket, Output: c.Transport.Size()}
 	}
 	return info, true
 }

@@ -2,15 +2,17 @@
 
 import { html, render, useEffect, useRef, useState } from '../vendor/preact-htm.js';
 import { fromAddress } from './bytes.js';
+import { Client, Clients } from './clients.js';
 import { connect, signIn, signOut } from './connection.js';
 import { Key, NewKey } from './key.js';
 import { Keys, Locks } from './keys.js';
 import { Overview } from './overview.js';
+import { Processors } from './processors.js';
 import { Timers } from './timers.js';
 import { Topics } from './topics.js';
 import { Problem, useConnection } from './ui.js';
 
-const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers']];
+const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers'], ['clients', 'Clients'], ['processors', 'Processors']];
 
 function decoded(part) {
   try {
@@ -34,6 +36,12 @@ function route(hash) {
       return { page, title: 'Locks', view: html`<${Locks} typed=${decoded(rest)} />` };
     case 'topics':
       return { page, title: 'Topics', view: html`<${Topics} />` };
+    case 'clients':
+      return { page, title: 'Clients', view: html`<${Clients} />` };
+    case 'client':
+      return { page: 'clients', title: 'Client', view: html`<${Client} id=${decoded(rest)} />` };
+    case 'processors':
+      return { page, title: 'Processors', view: html`<${Processors} />` };
     case 'timers':
       return { page, title: 'Timers', view: html`<${Timers} />` };
   }

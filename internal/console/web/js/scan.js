@@ -23,8 +23,9 @@ function behind(key, last) {
 export const patternOf = (typed) => (typed === '' ? '*' : /[*?[]/.test(typed) ? typed : typed + '*');
 
 // page reads up to want rows that fits takes, from a place that an earlier page has returned as
-// next; {} is the first. next is null behind the last one. stop ends the search early.
-export async function page(pattern, from, want, fits = () => true, stop = () => false) {
+// next; {} is the first. next is null behind the last one. stop ends the search early. make makes
+// a row of what the store has replied of a key.
+export async function page(pattern, from, want, fits = () => true, stop = () => false, make = row) {
   const rows = [];
   let { token, last } = from;
   for (let rounds = 1; ; rounds++) {
@@ -33,7 +34,7 @@ export async function page(pattern, from, want, fits = () => true, stop = () => 
       if (last && !behind(entry[0], last)) continue;
       if (rows.length === want) return { rows, next: { token, last } };
       last = entry[0];
-      const made = row(entry);
+      const made = make(entry);
       if (fits(made)) rows.push(made);
     }
     if (!reply[1]) return { rows, next: null };

@@ -30,6 +30,32 @@ export function Name({ bytes, size }) {
 // Problem says what went wrong.
 export const Problem = ({ text }) => text && html`<p class="problem" role="alert">${text}</p>`;
 
+// Failed says what could not be done, and why; a person who has not signed in can do so.
+export const Failed = ({ what, err }) => err && html`<div class="problem" role="alert">
+  ${what}: ${err.message}.
+  ${err.status === 401 && html` <button type="button" onClick=${connection.signOut}>Sign in</button>`}
+</div>`;
+
+// usePoll calls load now, again every so many ms while the page is visible, and when one of the
+// values has changed. A call begins when the one before has ended.
+export function usePoll(load, every, values) {
+  const latest = useRef(load);
+  latest.current = load;
+  useEffect(() => {
+    let timer = 0;
+    let ended = false;
+    const turn = async () => {
+      if (!document.hidden) await latest.current();
+      if (!ended) timer = setTimeout(turn, every);
+    };
+    turn();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, values);
+}
+
 // Confirm asks before something is done that cannot be undone. onClose gets whether to do it.
 export function Confirm({ question, action, onClose }) {
   const dialog = useRef();
