@@ -246,7 +246,7 @@ const (
 // each key.
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
-		FS:                          j.links,
+		FS:                          datadir.NewManifestFS(j.links, j.makeRoomForManifest),
 		Lock:                        j.lock.File(),
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,

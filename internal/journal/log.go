@@ -120,6 +120,13 @@ func (j *Journal) makeRoomForLog() bool {
 	return made
 }
 
+// makeRoomForManifest does the same for the manifest of the tables.
+func (j *Journal) makeRoomForManifest() {
+	if j.space.ReleaseBallast("the manifest of the tables found no room on the disk: going on in the room that was kept") {
+		j.noRoom()
+	}
+}
+
 // sayMended logs what the start has made whole.
 func (j *Journal) sayMended(what []datadir.Damage) {
 	j.mended = append(j.mended, what...)

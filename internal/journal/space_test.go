@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal/journaltest"
@@ -174,4 +176,33 @@ func TestBallastComesBack(t *testing.T) {
 		t.Errorf("the ballast has not come back: %v", err)
 	}
 	j.syncing.End()
+}
+
+// The manifest of the tables finds no room, and the journal goes on in the room that was kept.
+func TestManifestInTheBallast(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	ballast := func() bool { _, err := mem.Stat("data/" + datadir.BallastName); return err == nil }
+	d := journaltest.NewDisk(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "MANIFEST") && ballast() {
+			return syscall.ENOSPC
+		}
+		return nil
+	})))
+	d.SetSpace(200*mib, gib)
+	j := mustOpen(t, Options{FS: d, Reserve: 100 * mib, Fatal: func(err error) { t.Error(err) }})
+	j.full <- struct{}{}
+	j.full <- struct{}{} // taken once runSpace has kept the ballast
+	if !ballast() {
+		t.Fatal("there is no ballast")
+	}
+	d.SetSpace(5*mib, gib) // so it is not made again
+	putAndWait(j, "k", "v")
+	if err := j.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if ballast() {
+		t.Error("the manifest was written, though the ballast is there")
+	}
+	mustClose(t, j)
 }
