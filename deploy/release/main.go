@@ -156,9 +156,13 @@ func (r *release) buildFor(ctx context.Context, p platform, work string, shared 
 	return archive(name, p.os == "windows", r.date, contents)
 }
 
+// withoutHTTP2 is the build tag of net/http that leaves HTTP/2 out, half a MB. The server speaks
+// HTTP/1.1, for WebSocket, and so do its questions to other servers.
+const withoutHTTP2 = "nethttpomithttp2"
+
 // compile builds the program: static, without symbols, without paths of this machine.
 func (r *release) compile(ctx context.Context, p platform, program string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", fmt.Sprintf("-buildvcs=%v", !r.noVCS), "-ldflags", "-s -w -X main.release="+r.version, "-o", program, "./cmd/holdfast")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", withoutHTTP2, fmt.Sprintf("-buildvcs=%v", !r.noVCS), "-ldflags", "-s -w -X main.release="+r.version, "-o", program, "./cmd/holdfast")
 	build.Dir = r.source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOARM="+p.arm)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr

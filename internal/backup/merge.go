@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"slices"
+	"sort"
 )
 
 // span is a range of keys, and a sequence number.
@@ -21,7 +22,7 @@ type sweep struct {
 }
 
 func (s spans) sweep() *sweep {
-	slices.SortFunc(s, func(a, b span) int { return bytes.Compare(a.from, b.from) })
+	sort.Slice(s, func(i, j int) bool { return bytes.Compare(s[i].from, s[j].from) < 0 })
 	return &sweep{waiting: s}
 }
 

@@ -1,11 +1,11 @@
 package httpapi
 
 import (
-	"cmp"
 	"container/heap"
 	"math"
 	"net/http"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -234,6 +234,6 @@ func (a *API) subscriptionsOf(id string, name []byte) (subs []Subscription) {
 		}
 	}
 	s.Mu.Unlock()
-	slices.SortFunc(subs, func(x, y Subscription) int { return cmp.Compare(x.Filter, y.Filter) })
+	sort.Slice(subs, func(i, j int) bool { return subs[i].Filter < subs[j].Filter })
 	return subs
 }

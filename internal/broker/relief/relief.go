@@ -7,8 +7,7 @@
 package relief
 
 import (
-	"cmp"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
@@ -124,7 +123,7 @@ func (r *relief) closeHeaviest(excess int64, sparing bool) (closed bool) {
 		}
 		holdings = append(holdings, holding{h, bytes})
 	}
-	slices.SortFunc(holdings, func(x, y holding) int { return cmp.Compare(y.bytes, x.bytes) })
+	sort.Slice(holdings, func(i, j int) bool { return holdings[i].bytes > holdings[j].bytes })
 	for _, h := range holdings {
 		if excess <= 0 || h.bytes < Least {
 			break

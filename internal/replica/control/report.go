@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -259,7 +260,7 @@ func report(own *node.Status, all []answered) Report {
 		}
 		out.Nodes = append(out.Nodes, line)
 	}
-	slices.SortFunc(out.Nodes, func(a, b Line) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(out.Nodes, func(i, j int) bool { return out.Nodes[i].Name < out.Nodes[j].Name })
 	slices.Sort(out.Missing)
 	voters, answer := out.votes()
 	out.Quorum = answer > voters/2

@@ -22,7 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -170,7 +170,7 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 			for _, m := range known {
 				founders = append(founders, m)
 			}
-			slices.SortFunc(founders, func(a, b members.Member) int { return strings.Compare(a.Name, b.Name) })
+			sort.Slice(founders, func(i, j int) bool { return founders[i].Name < founders[j].Name })
 			return founders, nil, nil
 		default:
 			s.sayOnce(&waiting, "waiting for the other nodes: the first start of a cluster needs all of them. If there is a cluster to which this node is to be added, run the command where one of its nodes runs, with that node's data directory",

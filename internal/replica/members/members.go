@@ -13,8 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
-	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -84,7 +84,7 @@ func New(cluster ID, founders []Member) *List {
 }
 
 func (l *List) sort() {
-	slices.SortFunc(l.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(l.Members, func(i, j int) bool { return l.Members[i].Name < l.Members[j].Name })
 }
 
 // Find gives the member with an ID; false: there is none.

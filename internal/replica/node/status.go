@@ -2,8 +2,7 @@ package node
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
@@ -101,7 +100,7 @@ func (n *Node) Status() (s Status) {
 		s.Lag, s.LagKnown = n.behind.Behind(given)
 		s.Lag = max(s.Lag, s.Committed-min(given, s.Committed))
 	}
-	slices.SortFunc(s.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(s.Members, func(i, j int) bool { return s.Members[i].Name < s.Members[j].Name })
 	return s
 }
 

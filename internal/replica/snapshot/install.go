@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -88,7 +88,7 @@ func removeDatabase(fsys vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(files, func(a, b File) int { return -compareMarkers(a, b) })
+	sort.Slice(files, func(i, j int) bool { return compareMarkers(files[i], files[j]) > 0 })
 	for _, f := range files {
 		if err := fsys.Remove(fsys.PathJoin(dir, f.Name)); err != nil {
 			return err
@@ -104,7 +104,7 @@ func move(fsys vfs.FS, from, to string) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(files, compareMarkers)
+	sort.Slice(files, func(i, j int) bool { return compareMarkers(files[i], files[j]) < 0 })
 	for i, f := range files {
 		if i > 0 && compareMarkers(files[i-1], f) != 0 {
 			if err := datadir.SyncDir(fsys, to); err != nil {
