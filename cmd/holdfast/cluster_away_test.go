@@ -24,12 +24,54 @@ type awayCluster struct {
 	addrs   map[string]string // for clients
 	dirs    map[string]string
 	running map[string]*process.Process
+	flags   func(name string) []string // of a node besides those that all have; nil: none
+}
+
+// newAwayCluster has nodes of these names, which do not run yet.
+func newAwayCluster(t *testing.T, names ...string) *awayCluster {
+	t.Helper()
+	c := &awayCluster{t: t, addrs: map[string]string{}, dirs: map[string]string{}, running: map[string]*process.Process{}}
+	for _, name := range names {
+		c.peers = append(c.peers, name+"="+testserver.FreeAddress())
+		c.addrs[name], c.dirs[name] = testserver.FreeAddress(), t.TempDir()
+	}
+	return c
+}
+
+// startAll starts nodes, and waits until they take clients.
+func (c *awayCluster) startAll(names ...string) {
+	c.t.Helper()
+	for _, name := range names {
+		c.start(name)
+	}
+	for _, name := range names {
+		if err := c.running[name].AwaitReady(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// lead has a node lead.
+func (c *awayCluster) lead(name string) {
+	c.t.Helper()
+	c.until(name, "node "+name+" leads", func(r *control.Report) bool {
+		if r.Leader != name {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_ = control.Transfer(ctx, c.dirs[name], name) // another one may be elected meanwhile
+		}
+		return r.Leader == name
+	})
 }
 
 func (c *awayCluster) start(name string) {
 	c.t.Helper()
-	p, err := process.Start(exec.Command(testserver.Binary(), "serve", "--node", name, "--listen", c.addrs[name], "--data", c.dirs[name],
-		"--cluster-peers", strings.Join(c.peers, ","), "--cluster-log-keep", "1MiB", "--cluster-election-timeout", "5s"), regexp.MustCompile("holdfast listening on"))
+	args := []string{"serve", "--node", name, "--listen", c.addrs[name], "--data", c.dirs[name],
+		"--cluster-peers", strings.Join(c.peers, ","), "--cluster-log-keep", "1MiB", "--cluster-election-timeout", "5s"}
+	if c.flags != nil {
+		args = append(args, c.flags(name)...)
+	}
+	p, err := process.Start(exec.Command(testserver.Binary(), args...), regexp.MustCompile("holdfast listening on"))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -77,20 +119,9 @@ func (c *awayCluster) logBytes(name string) (n int64) {
 // gets all data, is told so, and can lead with all of it.
 func TestNodeThatWasAwayGetsAllData(t *testing.T) {
 	t.Parallel()
-	c := &awayCluster{t: t, addrs: map[string]string{}, dirs: map[string]string{}, running: map[string]*process.Process{}}
 	names := []string{"a", "b", "c"}
-	for _, name := range names {
-		c.peers = append(c.peers, name+"="+testserver.FreeAddress())
-		c.addrs[name], c.dirs[name] = testserver.FreeAddress(), t.TempDir()
-	}
-	for _, name := range names {
-		c.start(name)
-	}
-	for _, name := range names {
-		if err := c.running[name].AwaitReady(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c := newAwayCluster(t, names...)
+	c.startAll(names...)
 	leader := c.until("a", "a leader, and no node is missing", func(r *control.Report) bool { return r.Leader != "" && len(r.Missing) == 0 }).Leader
 	away := "a"
 	if away == leader {

@@ -2,10 +2,14 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 )
 
 // At SIGHUP the server reads its configuration file again, puts in force what may change,
@@ -48,4 +52,79 @@ func TestSIGHUP(t *testing.T) {
 	if said := d.Output(); strings.Count(said, "settings were changed") != 2 {
 		t.Errorf("it said\n%s", said)
 	}
+}
+
+// A node of a cluster that does not lead reads its configuration file and its audit log again at SIGHUP, too. What
+// cannot be used is refused there and then; what can be is in force when the node leads.
+func TestSIGHUPOnANodeThatFollows(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+	c := newAwayCluster(t, names...)
+	files := t.TempDir()
+	file := func(name string) string { return filepath.Join(files, name) }
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range names {
+		write(name+".yaml", "max-keys: 1\nlog-level: info\n")
+		write(name+".passwords", "")
+	}
+	c.flags = func(name string) []string {
+		return []string{"--config", file(name + ".yaml"), "--audit-log", file(name + ".audit"), "--password-file", file(name + ".passwords"), "--allow-anonymous"}
+	}
+	c.startAll(names...)
+	leader := c.until("a", "a leader, and no node is missing", func(r *control.Report) bool { return r.Leader != "" && len(r.Missing) == 0 }).Leader
+	follower := "a"
+	if follower == leader {
+		follower = "b"
+	}
+	said := func(text string) {
+		t.Helper()
+		for end := time.Now().Add(patience); !strings.Contains(c.running[follower].Output(), text); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("node %s does not say %q", follower, text)
+			}
+		}
+	}
+	set := func(key string, code int, why string) {
+		t.Helper()
+		_, port, _ := strings.Cut(c.addrs[follower], ":")
+		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			got := start(t, exec.Command(binary, "set", "-p", port, key, "1"), nil)
+			if got.code == code && strings.Contains(got.err, why) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("set %s: %+v, want status %d, %q", key, got, code, why)
+			}
+		}
+	}
+	set("a", 0, "")
+	set("b", 2, "quota")
+
+	write(follower+".yaml", "max-keys: 2\nmax-keyz: 4\n")
+	write(follower+".passwords", "no password\n")
+	c.running[follower].Signal(syscall.SIGHUP)
+	said("keeping the old settings: the configuration cannot be used")
+	said("keeping the old password file: the new one cannot be used")
+
+	write(follower+".yaml", "max-keys: 2\nlog-level: debug\nmax-scans: 3\n")
+	write(follower+".passwords", "")
+	if err := os.Remove(file(follower + ".audit")); err != nil {
+		t.Fatal(err)
+	}
+	c.running[follower].Signal(syscall.SIGHUP)
+	said(`settings="max-keys from 1 to 2, log-level from info to debug"`)
+	said(`msg="these settings change when the server is started again" settings=max-scans`)
+	said(`msg="the password file was read again"`)
+	if _, err := os.Stat(file(follower + ".audit")); err != nil {
+		t.Errorf("the audit log was not opened again: %v", err)
+	}
+
+	c.lead(follower)
+	set("b", 0, "")
+	set("c", 2, "quota")
 }

@@ -42,6 +42,7 @@ type file struct {
 	mu     lockrank.Mutex[lockrank.Audit] // held over a write
 	to     io.Writer                      // guarded by mu, as below
 	closer io.Closer                      // nil: it is not ours to close
+	closed bool                           // mu: nothing is written any more
 	log    *slog.Logger                   // of the server
 }
 
@@ -77,7 +78,11 @@ func (l *Log) Reopen() error {
 	}
 	l.out.mu.Lock()
 	old := l.out.closer
-	l.out.to, l.out.closer = f, f
+	if l.out.closed {
+		old = f
+	} else {
+		l.out.to, l.out.closer = f, f
+	}
 	l.out.mu.Unlock()
 	if old != nil {
 		return old.Close()
@@ -94,7 +99,7 @@ func (l *Log) Close() error {
 	l.other.Flush()
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
-	l.out.to = io.Discard
+	l.out.to, l.out.closed = io.Discard, true
 	if l.out.closer == nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,16 +47,18 @@ const ownDescriptors = 1200
 
 // Node is a running node. End it with Shutdown, or its data directory stays locked.
 type Node struct {
-	config  server.Config
-	log     *slog.Logger
-	node    *node.Node
-	opened  atomic.Pointer[node.Node] // the same, for other goroutines; nil: it is not open yet
-	clients *clients.Clients
-	stop    func()          // of the socket for operators
-	admin   *admin.Server   // nil: there is none
-	figures metrics.Cluster // what metrics are read from
-	serving atomic.Pointer[server.Server]
-	urls    []listen.URL
+	config   server.Config
+	log      *slog.Logger
+	node     *node.Node
+	opened   atomic.Pointer[node.Node] // the same, for other goroutines; nil: it is not open yet
+	clients  *clients.Clients
+	stop     func()          // of the socket for operators
+	admin    *admin.Server   // nil: there is none
+	figures  metrics.Cluster // what metrics are read from
+	serving  atomic.Pointer[server.Server]
+	current  atomic.Pointer[server.Server] // the same, also while it follows; nil: there is none at the moment
+	adjusted atomic.Pointer[server.Config] // what Adjust was given last; nil: nothing
+	urls     []listen.URL
 
 	running sync.WaitGroup // but for the listener of --admin
 	asked   sync.WaitGroup // the listener of --admin
@@ -90,10 +93,14 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		n.log.Warn(w)
 	}
 	added := &settings.Hosts{}
-	secured, err := s.TLS(added)
+	certificates, err := s.Certificates(added)
 	if err != nil {
 		return err
 	}
+	if certificates != nil {
+		n.config.Reload = append(slices.Clone(n.config.Reload), server.Reloader{Name: "certificates of the cluster", Files: certificates.Files, Reload: certificates.Reload})
+	}
+	secured := certificates.Config()
 	peers, err := s.ParsePeers()
 	if err != nil {
 		return err
@@ -150,16 +157,24 @@ func nodePeers(peers []settings.Peer) (all []node.Peer) {
 // divide bounds the connections that are held and passed on by what the process may open: each of the latter
 // takes two descriptors.
 func (n *Node) divide(o *clients.Options) {
-	most := n.config.Limits.MaxConnections
-	if limit, known := sockets.DescriptorLimit(); known {
-		own := min(ownDescriptors, limit/2)
-		if half := (limit - own) / 2; most == 0 || most > half {
-			most = half
-		}
-		bounds := &sockets.DescriptorBounds{Clients: limit - own, Loopback: limit - own, Logger: n.log}
+	if clients, known := descriptorsForClients(); known {
+		bounds := &sockets.DescriptorBounds{Clients: clients, Loopback: clients, Logger: n.log}
 		o.Bound = bounds.Listener
 	}
-	o.MaxConnections = most
+	o.MaxConnections = passable(n.config.Limits.MaxConnections)
+}
+
+func descriptorsForClients() (clients int, known bool) {
+	limit, known := sockets.DescriptorLimit()
+	return limit - min(ownDescriptors, limit/2), known
+}
+
+// passable is how many connections are held and passed on, given Limits.MaxConnections.
+func passable(most int) int {
+	if clients, known := descriptorsForClients(); known && (most == 0 || most > clients/2) {
+		most = clients / 2
+	}
+	return most
 }
 
 // run runs one server after the other.
@@ -198,13 +213,14 @@ func (n *Node) giveUp(err error) {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {
 		defer failstop.End(n.log, "the watcher of a node's office")
 		n.cancelWhenLost(ctx, cancel, log)
 	})
+	defer n.current.Store(nil)
 	s, err := server.StartContext(ctx, cfg)
 	if errors.Is(err, node.ErrReplaced) {
 		return nil // the node says so
@@ -224,10 +240,10 @@ func (n *Node) serve() error {
 	case <-log.Office().Lost():
 	case <-s.Lost():
 	case <-n.ending.Done():
-		n.serving.Store(nil)
+		n.retire()
 		return s.Shutdown(*n.grace.Load())
 	}
-	n.serving.Store(nil)
+	n.retire()
 	grace, stop := context.WithTimeout(context.Background(), lossGrace)
 	defer stop()
 	if err := s.Shutdown(grace); err != nil {
@@ -294,6 +310,44 @@ func lost(o *node.Office) bool {
 	default:
 		return false
 	}
+}
+
+// standBy notes a server that follows, and serves clients when the node leads.
+func (n *Node) standBy(s *server.Server) {
+	n.current.Store(s)
+	for c := n.adjusted.Load(); c != nil; { // Adjust may be called meanwhile
+		s.Adjust(*c)
+		now := n.adjusted.Load()
+		if now == c {
+			return
+		}
+		c = now
+	}
+}
+
+// retire forgets the server, which ends.
+func (n *Node) retire() {
+	n.serving.Store(nil)
+	n.current.Store(nil)
+}
+
+// Adjust is server.Server.Adjust for the servers of this node, whether it leads now or later. One
+// goroutine at a time calls it.
+func (n *Node) Adjust(c server.Config) {
+	n.adjusted.Store(&c)
+	n.clients.SetMaxConnections(passable(c.Limits.MaxConnections))
+	if s := n.current.Load(); s != nil {
+		s.Adjust(c)
+	}
+}
+
+// Reload is server.Server.Reload for this node, which also reads again the certificates of the
+// cluster. A server that is about to start reads everything anyway.
+func (n *Node) Reload() error {
+	if s := n.current.Load(); s != nil {
+		return s.Reload()
+	}
+	return nil
 }
 
 // Server is the server that serves clients now; nil: this node does not lead.

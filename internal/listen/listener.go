@@ -23,11 +23,12 @@ import (
 // Config says what a listener is.
 type Config struct {
 	URL            URL
-	Anonymous      bool        // a client without credentials may connect
-	TLS            certs.Files // of mqtts and wss
-	Proxy          bool        // every connection begins with a PROXY header, of version 2
-	AllowOrigins   []string    // of ws and wss: web pages that may connect, as websocket.Options has them
-	MaxConnections int         // 0: no bound of its own
+	Anonymous      bool          // a client without credentials may connect
+	TLS            certs.Files   // of mqtts and wss
+	Certs          *certs.Server // what was read of TLS; nil: the listener reads it
+	Proxy          bool          // every connection begins with a PROXY header, of version 2
+	AllowOrigins   []string      // of ws and wss: web pages that may connect, as websocket.Options has them
+	MaxConnections int           // 0: no bound of its own
 }
 
 // ClientsShowCertificates says whether every client must show a certificate.
@@ -145,11 +146,31 @@ func (l *Listener) check() (err error) {
 	if !c.URL.IsTLS() {
 		return nil
 	}
-	if c.TLS.Cert == "" || c.TLS.Key == "" {
-		return errors.New("TLS needs a certificate and its private key (--tls-cert, --tls-key); holdfast init DIR makes them")
-	}
-	l.certs, err = certs.NewServer(c.TLS, c.URL.IsWebSocket())
+	l.certs, err = c.certificates()
 	return err
+}
+
+// certificates reads what clients are shown, unless that was done.
+func (c *Config) certificates() (*certs.Server, error) {
+	switch {
+	case c.Certs != nil:
+		return c.Certs, nil
+	case c.TLS.Cert == "" || c.TLS.Key == "":
+		return nil, errors.New("TLS needs a certificate and its private key (--tls-cert, --tls-key); holdfast init DIR makes them")
+	}
+	return certs.NewServer(c.TLS, c.URL.IsWebSocket())
+}
+
+// ReadCertificates reads what clients are shown, before the listener is opened, into c.Certs.
+// Without TLS that stays nil.
+func (c *Config) ReadCertificates() (err error) {
+	if !c.URL.IsTLS() {
+		return nil
+	}
+	if c.Certs, err = c.certificates(); err != nil {
+		return fmt.Errorf("%s: %w", c.URL, err)
+	}
+	return nil
 }
 
 // negotiates says whether something happens before a connection's first byte of HTTP or

@@ -16,8 +16,20 @@ var Adjustable = []string{
 
 // Adjust puts in force what another configuration says of the Adjustable settings, while
 // the server runs. What there is beyond a bound that has become lower stays; there can only
-// be less of it. It is safe for concurrent use.
+// be less of it. While the data is being read they are noted, and put in force before clients are
+// served. It is safe for concurrent use.
 func (s *Server) Adjust(c Config) {
+	s.reloading.mu.Lock()
+	defer s.reloading.mu.Unlock()
+	if s.reloading.broker == nil {
+		s.reloading.adjusted = &c
+		return
+	}
+	s.adjust(c)
+}
+
+// adjust is Adjust for a server that has its broker; reloading.mu is held.
+func (s *Server) adjust(c Config) {
 	most := c.Limits.MaxConnections
 	c = c.WithDefaults()
 	if d := s.descriptors.connections; d > 0 {

@@ -43,13 +43,7 @@ func (s *Server) reloadLogin(name, file string, reload func() error) {
 	if file == "" {
 		return
 	}
-	s.addReloader(Reloader{Name: name, Files: func() []string { return []string{file} }, Reload: func() error {
-		err := reload()
-		if err == nil {
-			s.broker.EndRevoked()
-		}
-		return err
-	}})
+	s.addReloader(Reloader{Name: name, Files: func() []string { return []string{file} }, Reload: s.endingRevoked(reload)})
 }
 
 // login is how clients prove who they are, with what the other settings say of that.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/filestate"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
@@ -28,9 +29,11 @@ const DefaultReloadInterval = 2 * time.Second
 
 // reloading has the reloaders, and what their files looked like when they were read.
 type reloading struct {
-	mu    lockrank.Mutex[lockrank.Reloading] // held while files are read
-	watch []*watched                         // set before the server's goroutines begin
-	audit bool                               // the audit log could not be opened again, and goes on in its old file; guarded by mu
+	mu       lockrank.Mutex[lockrank.Reloading] // held while files are read
+	watch    []*watched                         // set before the files are watched, and before Replicated.Standby
+	audit    bool                               // the audit log could not be opened again, and goes on in its old file; guarded by mu
+	broker   *broker.Broker                     // whose clients are asked again; guarded by mu; nil: there is none yet
+	adjusted *Config                            // what Adjust was given before that; guarded by mu; nil: nothing
 }
 
 // watched is a reloader and its files.
@@ -89,8 +92,22 @@ func (s *Server) reload(w *watched) error {
 		return fmt.Errorf("%s: %w", w.Name, err)
 	}
 	s.log.Info("the "+w.Name+" was read again", "files", w.Files())
-	s.broker.Recheck()
+	if s.reloading.broker != nil {
+		s.reloading.broker.Recheck()
+	}
 	return nil
+}
+
+// endingRevoked is reload for a Reloader, after which clients are disconnected whose identity does
+// not hold any longer.
+func (s *Server) endingRevoked(reload func() error) func() error {
+	return func() error {
+		err := reload()
+		if b := s.reloading.broker; err == nil && b != nil {
+			b.EndRevoked()
+		}
+		return err
+	}
 }
 
 // watchFiles looks for files that have changed until the server stops. A file counts as
@@ -134,15 +151,19 @@ func (s *Server) lookAtFiles() {
 	}
 }
 
-// readChanged reads again what has changed since the server was started, which on a node that
-// has followed for long may be weeks ago: before clients are served. What cannot be read stays as
-// it was, as when it changes later.
-func (s *Server) readChanged() {
+// attachReloading has the clients of the broker, which is new, be judged by what is read again from
+// now on. On a node of a cluster the server may have followed for weeks: what has changed
+// meanwhile is read first. What cannot be read stays as it was, as when it changes later.
+func (s *Server) attachReloading() {
+	s.reloading.mu.Lock()
+	defer s.reloading.mu.Unlock()
+	s.reloading.broker = s.broker
+	if s.reloading.adjusted != nil {
+		s.adjust(*s.reloading.adjusted)
+	}
 	if s.config.Replicated == nil {
 		return
 	}
-	s.reloading.mu.Lock()
-	defer s.reloading.mu.Unlock()
 	for _, w := range s.reloading.watch {
 		if !slices.EqualFunc(filestate.Of(w.Files()), w.read, filestate.Same) {
 			_ = s.reload(w) // it is in the log

@@ -31,6 +31,9 @@ type Replicated struct {
 	// server does besides serving clients; nil: that is the reason.
 	Unready func(phase string) []string
 	Cluster *metrics.Cluster // the node's figures; nil: none
+	// Standby is called before StartContext waits for the node to lead. Until then, and afterwards,
+	// Reload and Adjust may be called. nil: nothing happens.
+	Standby func(*Server)
 }
 
 // Following is what a server does, as Replicated.Unready is told, until its node leads.
@@ -67,6 +70,9 @@ func (s *Server) replicate(o *journal.Options) error {
 	}
 	s.setPhase(Following)
 	o.Log, o.Row = r.Log.Open, r.Log.Row
+	if r.Standby != nil {
+		r.Standby(s)
+	}
 	o.Fatal = func(err error) {
 		if !errors.Is(err, journal.ErrLost) {
 			s.log.Error("giving up: writes do not reach the disk", "error", pebblefile.PlainError(err))

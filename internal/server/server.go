@@ -57,6 +57,7 @@ type Server struct {
 	bridges    []*bridge.Link
 	inside     *inside.Listener   // nil: there are no bridges
 	endBridges context.CancelFunc // the same
+	places     []listen.Config    // of the listeners, with what TLS shows to clients
 	listeners  []*listen.Listener
 	handshakes *sockets.Handshakes
 	control    *http.Server                 // nil: there is no control socket
@@ -124,7 +125,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.setPhase("the data is being read")
-	if err := s.openAdmin(); err != nil {
+	if err := errors.Join(s.openAdmin(), s.readCertificates()); err != nil {
 		return err
 	}
 	var flush atomic.Pointer[broker.Broker]
@@ -139,6 +140,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err := s.replicate(&options); err != nil {
 		return err
 	}
+	s.startReloading()
 	if s.journal, err = journal.Open(options); err != nil {
 		return err
 	}
@@ -181,7 +183,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	flush.Store(s.broker)
-	s.readChanged()
+	s.attachReloading()
 	if err := s.listen(); err != nil {
 		return err
 	}
@@ -189,7 +191,6 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	s.startBridges()
 	s.openMetrics()
 	s.openAPI()
-	s.startReloading()
 	s.publishSys()
 	s.serving.Add(1)
 	go func() {
@@ -223,11 +224,29 @@ func (s *Server) awaitClock(ctx context.Context) error {
 	}
 }
 
-func (s *Server) listen() error {
-	configs, err := s.config.ListenConfigs()
-	if err != nil {
+// readCertificates reads what the listeners show to clients, which are opened when the data was
+// read: on a node of a cluster that follows, long after this.
+func (s *Server) readCertificates() (err error) {
+	if s.places, err = s.config.ListenConfigs(); err != nil {
 		return err
 	}
+	for i := range s.places {
+		c := &s.places[i]
+		if err := c.ReadCertificates(); err != nil {
+			return err
+		}
+		if certificates := c.Certs; certificates != nil {
+			s.addReloader(Reloader{Name: "TLS configuration of " + c.URL.String(), Files: certificates.Files, Reload: s.endingRevoked(certificates.Reload)})
+			if err := certificates.Reload(); err != nil { // they may have changed before they were watched
+				return fmt.Errorf("%s: %w", c.URL, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) listen() error {
+	configs := s.places
 	s.handshakes = sockets.NewHandshakes(s.maxHandshakes())
 	options := listen.Options{
 		Bound:      s.withinDescriptors,
@@ -245,18 +264,6 @@ func (s *Server) listen() error {
 			return err
 		}
 		s.listeners = append(s.listeners, l)
-		if certificates := l.Certs(); certificates != nil {
-			s.addReloader(Reloader{Name: "TLS configuration of " + c.URL.String(), Files: certificates.Files, Reload: func() error {
-				err := certificates.Reload()
-				if err == nil {
-					s.broker.EndRevoked()
-				}
-				return err
-			}})
-			if err := certificates.Reload(); err != nil { // they may have changed before they were watched
-				return fmt.Errorf("%s: %w", c.URL, err)
-			}
-		}
 	}
 	for _, l := range s.listeners {
 		s.accept(l, l.URL())

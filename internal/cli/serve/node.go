@@ -31,15 +31,16 @@ func serveNode(ctx context.Context, set *settings, out io.Writer) error {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
 	}
 	say("holdfast listening on %s with data in %s, node %s at %s of a cluster of %d", strings.Join(mqtt, " "), cfg.DataDir, cfg.Cluster.Node, n.ClusterAddr(), len(cfg.Cluster.Peers))
-	manager.ready("listening on " + strings.Join(append(mqtt, webSocket...), " "))
+	serving := "listening on " + strings.Join(append(mqtt, webSocket...), " ")
+	manager.ready(serving)
 	failed := error(nil)
 	for ended := false; !ended; {
 		select {
 		case <-hangup:
-			if s := n.Server(); s != nil {
-				set.reload(s)
-				_ = s.Reload() // what went wrong is in the log
-			}
+			manager.reloading()
+			set.reload(n)
+			_ = n.Reload() // what went wrong is in the log
+			manager.ready(serving)
 		case failed = <-n.Failed():
 			ended = true
 		case <-ctx.Done():

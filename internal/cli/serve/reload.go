@@ -44,7 +44,7 @@ var adjustable = append([]string{"log-level", "log-burst"}, server.Adjustable...
 
 // reload reads the configuration file again, puts in force what may change while the server
 // runs, and logs what has changed. If the file cannot be used everything stays as it is.
-func (s *settings) reload(running *server.Server) {
+func (s *settings) reload(running interface{ Adjust(server.Config) }) {
 	if s.file == "" {
 		return
 	}

@@ -169,6 +169,9 @@ func (c *Clients) Addrs() (all []net.Addr) {
 	return all
 }
 
+// SetMaxConnections replaces Options.MaxConnections. What there is beyond stays.
+func (c *Clients) SetMaxConnections(most int) { c.relay.SetMaxConnections(most) }
+
 // Figures are those of the relay.
 func (c *Clients) Figures() relay.Figures { return c.relay.Figures() }
 

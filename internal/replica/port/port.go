@@ -46,7 +46,9 @@ var errEarly = errors.New("this node is still starting")
 type Options struct {
 	Address string // HOST:PORT
 	// TLS has the node's certificate, and the CA of the nodes in both RootCAs and ClientCAs.
-	// nil: without TLS, which only loopback addresses allow. It is not changed.
+	// nil: without TLS, which only loopback addresses allow. It is not changed. If it has
+	// GetConfigForClient, each connection, also one that the port makes, has what that gives for
+	// nil.
 	TLS    *tls.Config
 	Logger *slog.Logger // nil: slog.Default
 }
@@ -168,7 +170,7 @@ func (p *Port) accept() {
 func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	_ = conn.SetDeadline(time.Now().Add(p.patience))
 	if p.o.TLS != nil {
-		config := p.o.TLS.Clone()
+		config := latest(p.o.TLS)
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		conn = tls.Server(conn, config)
 	}
@@ -203,7 +205,7 @@ func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn 
 	if config == nil {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	} else {
-		conn, err = (&tls.Dialer{Config: config.Clone()}).DialContext(ctx, "tcp", address)
+		conn, err = (&tls.Dialer{Config: latest(config)}).DialContext(ctx, "tcp", address)
 	}
 	if err != nil {
 		return nil, settings.Explain(err)
@@ -215,6 +217,16 @@ func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn 
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, conn.SetDeadline(time.Time{})
+}
+
+// latest is a copy of a configuration for one connection: certificates may have been read again.
+func latest(config *tls.Config) *tls.Config {
+	if config.GetConfigForClient != nil {
+		if now, err := config.GetConfigForClient(nil); err == nil && now != nil {
+			config = now
+		}
+	}
+	return config.Clone()
 }
 
 // Close closes the listener and all connections that it has accepted, and waits for their

@@ -68,6 +68,7 @@ type Relay struct {
 	sockets []*Socket            // mu
 	closed  bool                 // mu
 
+	most                             atomic.Int64 // Options.MaxConnections, or what SetMaxConnections was given
 	held, passing                    atomic.Int64
 	total, refused, beyond, vanished atomic.Uint64
 }
@@ -87,9 +88,6 @@ type Figures struct {
 
 // New makes a Relay that knows no leader.
 func New(o Options) *Relay {
-	if o.MaxConnections <= 0 {
-		o.MaxConnections = DefaultMaxConnections
-	}
 	if o.Hold <= 0 {
 		o.Hold = DefaultHold
 	}
@@ -105,7 +103,16 @@ func New(o Options) *Relay {
 	r := &Relay{o: o, buffers: supply{most: o.MaxBuffered}, passed: map[*passed]struct{}{}, dials: make(chan struct{}, maxDials), began: time.Now(), farewells: make(chan struct{}, maxFarewells)}
 	r.ending, r.end = context.WithCancel(context.Background())
 	r.current, r.change = context.WithCancel(r.ending)
+	r.SetMaxConnections(o.MaxConnections)
 	return r
+}
+
+// SetMaxConnections replaces Options.MaxConnections. What there is beyond stays.
+func (r *Relay) SetMaxConnections(most int) {
+	if most <= 0 {
+		most = DefaultMaxConnections
+	}
+	r.most.Store(int64(most))
 }
 
 // Figures gives them.
@@ -113,7 +120,7 @@ func (r *Relay) Figures() Figures {
 	return Figures{
 		Held: r.held.Load(), Passing: r.passing.Load(), Buffered: r.buffers.used.Load(), Passed: r.total.Load(),
 		Refused: r.refused.Load(), Beyond: r.beyond.Load(), Vanished: r.vanished.Load(),
-		MaxConnections: int64(r.o.MaxConnections), MaxBuffered: r.o.MaxBuffered,
+		MaxConnections: r.most.Load(), MaxBuffered: r.o.MaxBuffered,
 	}
 }
 

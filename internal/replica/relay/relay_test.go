@@ -567,6 +567,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if s := f.Figures(); s.Beyond != 2 || s.Passing != most || s.Held != 0 {
 		t.Errorf("figures: %+v", s)
 	}
+	f.SetMaxConnections(most + 1)
+	send(t, f.dial(), "x")
+	expect(t, n.client(), "x")
+	expectEnd(t, f.dial())
+	if s := f.Figures(); s.Beyond != 3 || s.Passing != most+1 || s.MaxConnections != most+1 {
+		t.Errorf("with room for one more, the figures are %+v", s)
+	}
 }
 
 // At the bound of connections a newcomer is held, one above it is told the reason that the leader

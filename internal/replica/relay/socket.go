@@ -144,7 +144,7 @@ func (l *lead) give(c net.Conn, timeout <-chan time.Time) bool {
 // begin has a goroutine look after a connection, unless there are too many.
 func (s *Socket) begin(c net.Conn) {
 	r := s.relay
-	if r.held.Add(1)+r.passing.Load() > int64(r.o.MaxConnections) {
+	if r.held.Add(1)+r.passing.Load() > r.most.Load() {
 		r.held.Add(-1)
 		s.turnAway(c)
 		return

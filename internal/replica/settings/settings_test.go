@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,67 @@ func TestNodesProveThemselves(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A node reads its certificates again while it runs: connections that are made from then on have the new ones, at both
+// ends. Those that cannot be used change nothing.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	a, other := certstest.New(t), certstest.New(t)
+	open := func(s Settings) (*Certificates, Settings) {
+		t.Helper()
+		c, err := s.Certificates(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, s
+	}
+	replace := func(c *Certificates, s, by Settings) {
+		t.Helper()
+		for to, from := range map[string]string{s.Cert: by.Cert, s.Key: by.Key, s.CA: by.CA} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	latest := func(c *Certificates) *tls.Config {
+		config, _ := c.Config().GetConfigForClient(nil)
+		return config
+	}
+	first, files := open(issue(t, a, nodeCert("first", "127.0.0.1")))
+	foreign := issue(t, other, nodeCert("second", "127.0.0.1"))
+	second, _ := open(foreign)
+	if atListener, _ := meet(t, first.Config(), latest(second)); atListener == nil {
+		t.Error("nodes of two authorities speak with each other")
+	}
+
+	bad := issue(t, a, certs.Request{Name: "client"})
+	replace(first, files, bad)
+	if err := first.Reload(); err == nil || !strings.Contains(err.Error(), "not for servers and for clients") {
+		t.Errorf("the certificate of a client: %v", err)
+	}
+	if atListener, _ := meet(t, first.Config(), latest(second)); atListener == nil {
+		t.Error("what cannot be used has changed something")
+	}
+
+	before := first.Config()
+	replace(first, files, foreign)
+	if err := first.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for end, configs := range map[string][2]*tls.Config{"listens": {before, latest(second)}, "dials": {second.Config(), latest(first)}} {
+		if atListener, atDialer := meet(t, configs[0], configs[1]); atListener != nil || atDialer != nil {
+			t.Errorf("the node whose certificates were read again %s: %v, %v", end, atListener, atDialer)
+		}
+	}
+	s := three()
+	if c, err := s.Certificates(nil); c != nil || err != nil || c.Config() != nil {
+		t.Errorf("without certificates: %v, %v", c, err)
 	}
 }
 

@@ -13,6 +13,49 @@ import (
 	"time"
 )
 
+// Certificates are those by which a node proves itself to the others, and they to it. They are read
+// again while the node runs. Its methods are safe for concurrent use.
+type Certificates struct {
+	settings Settings
+	added    *Hosts
+	current  atomic.Pointer[tls.Config]
+}
+
+// Certificates reads them, as TLS does; nil: there are none.
+func (s *Settings) Certificates(added *Hosts) (*Certificates, error) {
+	if s.Cert == "" {
+		return nil, nil
+	}
+	c := &Certificates{settings: *s, added: added}
+	return c, c.Reload()
+}
+
+// Files are those that are read.
+func (c *Certificates) Files() []string {
+	return []string{c.settings.Cert, c.settings.Key, c.settings.CA}
+}
+
+// Reload reads them again. If something is wrong with them, what was read before stays in use.
+// Connections that exist go on.
+func (c *Certificates) Reload() error {
+	config, err := c.settings.TLS(c.added)
+	if err == nil {
+		c.current.Store(config)
+	}
+	return err
+}
+
+// Config is a configuration for both ends of a connection whose GetConfigForClient gives what was
+// read last, whichever client it is given, also nil; nil: nodes do not prove themselves.
+func (c *Certificates) Config() *tls.Config {
+	if c == nil {
+		return nil
+	}
+	config := c.current.Load().Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil }
+	return config
+}
+
 // TLS makes the configuration by which this node proves itself to the others, and they to it;
 // nil without certificates. It fails if the node's certificate would be refused: nodes show
 // it as servers and as clients.
