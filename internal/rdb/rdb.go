@@ -40,14 +40,22 @@ const (
 // MaxString is the longest string that is read, in bytes: that of Redis.
 const MaxString = 512 << 20
 
+// maxSkipped is the longest string that is read over, in bytes. Lists, sets and hashes may be one
+// string, in a form (ziplist, listpack, intset) whose own length has 32 bits.
+const maxSkipped uint64 = 1<<32 - 1
+
 // ErrNotADump says that a file does not begin as a dump does.
 var ErrNotADump = errors.New("not a dump of Redis: it does not begin with REDIS and four digits")
 
 // Read gives the keys of a dump in the order of the file. An error comes last; it says at which
 // byte of the file the reader was. The checksum at the end of the file is compared, if it has one.
-func Read(r io.Reader) iter.Seq2[Entry, error] {
+//
+// The size of the file, in bytes, lets it refuse a length beyond the end before it reads anything
+// of that length; negative: it is not known. Even then it allocates no more than a few times what
+// the file has, and no more than MaxString for a string.
+func Read(r io.Reader, size int64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		d := &decoder{in: bufio.NewReaderSize(r, 1<<16)}
+		d := &decoder{in: bufio.NewReaderSize(r, 1<<16), size: size}
 		more, err := true, d.header()
 		for more && err == nil {
 			var e Entry
@@ -67,6 +75,7 @@ func Read(r io.Reader) iter.Seq2[Entry, error] {
 // decoder reads a dump. Its methods that read return the first error of in.
 type decoder struct {
 	in      *bufio.Reader
+	size    int64  // of the file; negative: it is not known
 	read    int64  // bytes so far
 	sum     uint64 // the checksum of these
 	version int
@@ -133,7 +142,7 @@ func (d *decoder) next() (e Entry, more bool, err error) {
 		case opExpireMillis:
 			var b []byte
 			if b, err = d.fixed(8); err == nil {
-				d.expires = time.UnixMilli(int64(binary.LittleEndian.Uint64(b)))
+				d.expires = expiryMillis(int64(binary.LittleEndian.Uint64(b)))
 			}
 		case opResizeDB:
 			err = d.skipLengths(2)
@@ -158,9 +167,20 @@ func (d *decoder) next() (e Entry, more bool, err error) {
 	}
 }
 
+// expiryMillis is the time of an expiry. Redis takes -1 for none.
+func expiryMillis(ms int64) time.Time {
+	if ms == -1 {
+		return time.Time{}
+	}
+	return time.UnixMilli(max(ms, 0)) // one of them below 0 would be the zero Time
+}
+
 func (d *decoder) entry(encoding byte) (e Entry, more bool, err error) {
 	e.DB, e.Expires = d.db, d.expires
 	d.expires = time.Time{}
+	if encoding == oldModule {
+		return e, false, errors.New("a key has the form that modules had before Redis 4.0, which only its module can read: delete the key, or write the dump with a newer Redis")
+	}
 	how, known := encodings[encoding]
 	if !known {
 		return e, false, fmt.Errorf("type %d of a dump of version %d is not known", encoding, d.version)
@@ -213,28 +233,43 @@ func (d *decoder) fixed(n int) ([]byte, error) {
 	return b, nil
 }
 
+// left says whether the file may have n more bytes: items of what, each of a byte at least.
+func (d *decoder) left(n uint64, what string) error {
+	if d.size >= 0 && n > uint64(max(d.size-d.read, 0)) {
+		return fmt.Errorf("%d %s, where the file has %d more bytes", n, what, max(d.size-d.read, 0))
+	}
+	return nil
+}
+
 // bytes reads n bytes. It allocates as they come: a damaged length must not make it allocate more
 // than the file has.
 func (d *decoder) bytes(n uint64) ([]byte, error) {
 	if n > MaxString {
 		return nil, fmt.Errorf("a string of %d bytes: Redis has none above %d", n, MaxString)
 	}
+	if err := d.left(n, "bytes of a string"); err != nil {
+		return nil, err
+	}
 	if n <= 1<<16 {
 		b := make([]byte, n)
-		_, err := io.ReadFull(d.in, b)
-		d.count(b)
+		got, err := io.ReadFull(d.in, b)
+		d.count(b[:got])
 		return b, err
 	}
 	var b bytes.Buffer
-	if _, err := io.CopyN(&b, d.in, int64(n)); err != nil {
-		return nil, err
-	}
+	_, err := io.CopyN(&b, d.in, int64(n))
 	d.count(b.Bytes())
-	return b.Bytes(), nil
+	return b.Bytes(), err
 }
 
 // skip reads over n bytes.
 func (d *decoder) skip(n uint64) error {
+	if n > maxSkipped {
+		return fmt.Errorf("a string of %d bytes: Redis has none above %d", n, maxSkipped)
+	}
+	if err := d.left(n, "bytes of a string"); err != nil {
+		return err
+	}
 	for n > 0 {
 		b, err := d.in.Peek(int(min(n, 1<<12)))
 		if len(b) == 0 {
@@ -383,47 +418,65 @@ func (d *decoder) skipLengths(n int) error {
 
 var errPacked = errors.New("a compressed string is damaged")
 
-// unpack undoes the compression LZF: a byte below 32 is followed by as many bytes and one more, any other
-// refers to bytes that have come already.
+// unpack undoes the compression LZF, in which a byte below 32 is followed by as many bytes and one
+// more, and any other refers to bytes that have come already. It allocates nothing before it knows
+// that size, which the dump claims, is what comes out.
 func unpack(in []byte, size uint64) ([]byte, error) {
-	if size > MaxString || size > uint64(len(in))*264 { // three bytes make 264 at the most
+	if size > MaxString {
+		return nil, fmt.Errorf("a compressed string that would have %d bytes: Redis has none above %d", size, MaxString)
+	}
+	total := uint64(0)
+	for rest := in; len(rest) > 0; {
+		part, n, ok := lzfPart(rest)
+		if !ok || part.literal == nil && part.back > total {
+			return nil, errPacked
+		}
+		total, rest = total+uint64(part.length), rest[n:]
+	}
+	if total != size {
 		return nil, errPacked
 	}
 	out := make([]byte, 0, size)
-	for i := 0; i < len(in); {
-		control := int(in[i])
-		i++
-		if control < 32 {
-			if i+control+1 > len(in) {
-				return nil, errPacked
-			}
-			out = append(out, in[i:i+control+1]...)
-			i += control + 1
+	for len(in) > 0 {
+		part, n, _ := lzfPart(in)
+		in = in[n:]
+		if out = append(out, part.literal...); part.literal != nil {
 			continue
 		}
-		length := control >> 5
-		if length == 7 {
-			if i == len(in) {
-				return nil, errPacked
-			}
-			length += int(in[i])
-			i++
+		for range part.length { // it may overlap what it makes
+			out = append(out, out[len(out)-int(part.back)])
 		}
-		if i == len(in) {
-			return nil, errPacked
-		}
-		from := len(out) - (control&0x1F)<<8 - int(in[i]) - 1
-		i++
-		if from < 0 || uint64(len(out)+length+2) > size {
-			return nil, errPacked
-		}
-		for ; length+2 > 0; length-- { // it may overlap what it makes
-			out = append(out, out[from])
-			from++
-		}
-	}
-	if uint64(len(out)) != size {
-		return nil, errPacked
 	}
 	return out, nil
+}
+
+// lzfRun is a part of a compressed string: bytes as they are, or a reference.
+type lzfRun struct {
+	literal []byte
+	length  int
+	back    uint64 // of a reference: how many bytes before the end it begins
+}
+
+// lzfPart reads the first part, which takes n bytes.
+func lzfPart(in []byte) (part lzfRun, n int, ok bool) {
+	control := int(in[0])
+	if control < 32 {
+		if n = control + 2; len(in) < n {
+			return part, 0, false
+		}
+		return lzfRun{literal: in[1:n], length: n - 1}, n, true
+	}
+	n, part.length = 1, control>>5
+	if part.length == 7 {
+		if len(in) < 2 {
+			return part, 0, false
+		}
+		n, part.length = 2, 7+int(in[1])
+	}
+	if len(in) <= n {
+		return part, 0, false
+	}
+	part.length += 2
+	part.back = uint64(control&0x1F)<<8 + uint64(in[n]) + 1
+	return part, n + 1, true
 }

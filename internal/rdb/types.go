@@ -8,6 +8,9 @@ type encoding struct {
 	skip func(*decoder) error // reads over what the key holds
 }
 
+// oldModule is what modules wrote before they said of each value what it is: nothing can read over it.
+const oldModule = 6
+
 var encodings = map[byte]encoding{
 	0:  {String, nil},
 	1:  {List, items(1)},
@@ -43,6 +46,9 @@ func items(strings uint64) func(*decoder) error {
 // each reads a number, and calls a function as often.
 func (d *decoder) each(item func() error) error {
 	n, err := d.length()
+	if err == nil {
+		err = d.left(n, "items")
+	}
 	for ; n > 0 && err == nil; n-- {
 		err = item()
 	}

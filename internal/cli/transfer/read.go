@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
@@ -46,7 +47,7 @@ func lines(in io.Reader) iter.Seq2[entry, error] {
 func redisKeys(in io.Reader, db uint64) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		n := int64(0)
-		for k, err := range rdb.Read(in) {
+		for k, err := range rdb.Read(in, sizeOf(in)) {
 			n++
 			e := entry{line: n, key: string(k.Key), value: k.Value, expires: k.Expires}
 			switch {
@@ -61,6 +62,16 @@ func redisKeys(in io.Reader, db uint64) iter.Seq2[entry, error] {
 			}
 		}
 	}
+}
+
+// sizeOf is the size of a file, -1 of what is none: a pipe.
+func sizeOf(in io.Reader) int64 {
+	if file, ok := in.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			return info.Size()
+		}
+	}
+	return -1
 }
 
 // etcdKeys reads what etcdctl prints, or what etcd's JSON gateway answers to /v3/kv/range: one object
