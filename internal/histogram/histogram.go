@@ -53,3 +53,29 @@ func (h *Histogram) Read() (s Snapshot) {
 	s.Sum = h.sum.Load()
 	return s
 }
+
+// Add adds what another Histogram of the same unit has counted, or one of a zero Snapshot.
+func (s *Snapshot) Add(o *Snapshot) { s.combine(o, 1) }
+
+// Since takes out what an earlier Snapshot had counted already.
+func (s *Snapshot) Since(earlier *Snapshot) { s.combine(earlier, -1) }
+
+func (s *Snapshot) combine(o *Snapshot, sign int64) {
+	for i := range s.Bounds {
+		s.Bounds[i] = max(s.Bounds[i], o.Bounds[i])
+		s.Cumulative[i] += sign * o.Cumulative[i]
+	}
+	s.Count += sign * o.Count
+	s.Sum += sign * o.Sum
+}
+
+// Within is the bound of the first bucket up to which a share of all values was counted; the
+// largest bound if that is not enough. ok is false if nothing was counted.
+func (s *Snapshot) Within(share float64) (bound int64, ok bool) {
+	for i, n := range s.Cumulative {
+		if n > 0 && float64(n) >= share*float64(s.Count) {
+			return s.Bounds[i], true
+		}
+	}
+	return s.Bounds[Buckets-1], s.Count > 0
+}

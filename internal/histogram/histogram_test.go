@@ -30,6 +30,35 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// What was counted between two readings is told from what was counted before.
+func TestBetweenReadings(t *testing.T) {
+	t.Parallel()
+	h, other := New(10), New(10)
+	for range 1000 {
+		h.Observe(1000)
+	}
+	before := h.Read()
+	for v := range int64(100) {
+		h.Observe(v + 1)
+		other.Observe(5000)
+	}
+	since := h.Read()
+	since.Since(&before)
+	for share, want := range map[float64]int64{0.1: 10, 0.5: 80, 0.8: 80, 0.81: 160, 1: 160} {
+		if got, ok := since.Within(share); got != want || !ok {
+			t.Errorf("%v of all within %d, %v; want %d", share, got, ok, want)
+		}
+	}
+	o := other.Read()
+	since.Add(&o)
+	if got, _ := since.Within(0.99); got != 5120 || since.Count != 200 || since.Sum != 5050+500_000 {
+		t.Errorf("with the others: 99 %% within %d, %d values, sum %d", got, since.Count, since.Sum)
+	}
+	if got, ok := new(Snapshot).Within(0.5); ok {
+		t.Errorf("of nothing: %d", got)
+	}
+}
+
 func TestNoHistogram(t *testing.T) {
 	t.Parallel()
 	var h *Histogram

@@ -158,6 +158,32 @@ func now(s *Sources) *moment {
 	return m
 }
 
+// Read gives the metrics of the server as they are now, for a program that speaks no Prometheus:
+// each sum over all labels by its name, and each sum over all but the first label by name, blank
+// and that label's value. Histograms are added up over all labels.
+func Read(s Sources) (values map[string]float64, times map[string]histogram.Snapshot) {
+	m := now(&s)
+	values, times = map[string]float64{}, map[string]histogram.Snapshot{}
+	for i := range ofServer {
+		f := &ofServer[i]
+		if f.histograms != nil {
+			f.histograms(m, func(h histogram.Snapshot, _ float64, _ ...string) {
+				sum := times[f.name]
+				sum.Add(&h)
+				times[f.name] = sum
+			})
+			continue
+		}
+		f.values(m, func(v float64, labels ...string) {
+			values[f.name] += v
+			if len(labels) > 0 {
+				values[f.name+" "+labels[0]] += v
+			}
+		})
+	}
+	return values, times
+}
+
 // Fill calls judge for each bound that a metric shows, NAME beside NAME_max, and returns what
 // it says, in the order of the metrics. It leaves out what has no bound.
 func Fill[Judged any](s Sources, judge func(help string, used, bound float64) Judged) (all []Judged) {

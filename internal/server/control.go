@@ -47,13 +47,14 @@ func (s *Server) listenControl() {
 	path := filepath.Join(s.config.DataDir, datadir.SocketName)
 	l, err := opsocket.Listen(path)
 	if err != nil {
-		s.log.Warn("there is no control socket: holdfast backup, doctor, health and session will not work", "path", path, "error", err)
+		s.log.Warn("there is no control socket: holdfast backup, doctor, health, session, top and trace will not work", "path", path, "error", err)
 		return
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
 	mux.HandleFunc("GET "+healthPath, s.serveHealth)
 	mux.HandleFunc("GET "+doctorPath, s.serveDoctor)
+	mux.HandleFunc("GET "+overviewPath, s.serveOverview)
 	mux.Handle("GET "+stream.Path, &stream.Server{Tracer: &s.tracer, Connected: s.connected, Stop: s.stop, Log: s.log})
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)

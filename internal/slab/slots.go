@@ -133,16 +133,32 @@ func (s *Slots) Free(r Ref) (moved Ref) {
 
 // Each calls fn with every record.
 func (s *Slots) Each(fn func(Ref)) {
-	for n := range s.classes {
-		c := &s.classes[n]
-		for i := range c.chunks {
-			slots := perChunk[n]
-			if i == len(c.chunks)-1 {
-				slots = c.tail
-			}
-			for k := range slots {
-				fn(makeRef(n, i, k))
-			}
-		}
+	for p, more := (Place{}), true; more; {
+		p, more = s.EachFrom(p, fn)
 	}
+}
+
+// Place is a chunk of Slots, where EachFrom goes on; the zero Place is the first.
+type Place struct{ class, chunk int }
+
+// EachFrom calls fn with the records of one chunk, and says where to go on, and whether there is
+// more. Between two calls records may come, go and move: one that moves may be passed twice or
+// not at all.
+func (s *Slots) EachFrom(p Place, fn func(Ref)) (next Place, more bool) {
+	for p.class < len(s.classes) && p.chunk >= len(s.classes[p.class].chunks) {
+		p = Place{class: p.class + 1}
+	}
+	if p.class == len(s.classes) {
+		return p, false
+	}
+	c := &s.classes[p.class]
+	slots := perChunk[p.class]
+	if p.chunk == len(c.chunks)-1 {
+		slots = c.tail
+	}
+	for k := range slots {
+		fn(makeRef(p.class, p.chunk, k))
+	}
+	p.chunk++
+	return p, true
 }

@@ -120,6 +120,18 @@ func (t *Table) Each(fn func(Record)) {
 	t.slots.Each(func(ref slab.Ref) { fn(t.at(ref)) })
 }
 
+// WeighFrom calls fn with the keys that have an entry in one chunk of memory, and with the bytes
+// of key and value; the key is a view. It says where to go on, and whether there is more: see
+// slab.Slots.EachFrom.
+func (t *Table) WeighFrom(p slab.Place, fn func(key []byte, bytes int64)) (next slab.Place, more bool) {
+	return t.slots.EachFrom(p, func(ref slab.Ref) {
+		if r := t.at(ref); r.Live() {
+			key, value, _ := t.parts(r)
+			fn(key, int64(len(key)+len(value)))
+		}
+	})
+}
+
 // First returns the record with the earliest deadline.
 func (t *Table) First() Record {
 	if len(t.deadlines) == 0 {
