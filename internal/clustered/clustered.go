@@ -132,7 +132,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	streams[clients.Magic] = n.clients.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
-		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Members: added.Set,
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Members: added.Set, Admin: n.adminAddress(),
 		Logger: n.log, Fatal: n.giveUp,
 	}
 	options.Peers = nodePeers(peers)
@@ -213,7 +213,7 @@ func (n *Node) giveUp(err error) {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Reporter: control.NewReporter(n.node)}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {

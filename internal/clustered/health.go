@@ -43,6 +43,16 @@ func (n *Node) AdminAddr() net.Addr {
 	return n.admin.Addr()
 }
 
+// adminAddress is what other nodes are told: HOST:PORT, with the host as configured.
+func (n *Node) adminAddress() string {
+	if n.admin == nil {
+		return ""
+	}
+	host, _, _ := net.SplitHostPort(n.config.Admin)
+	_, port, _ := net.SplitHostPort(n.admin.Addr().String())
+	return net.JoinHostPort(host, port)
+}
+
 func (n *Node) nodeFigures() (f node.Figures) {
 	if open := n.opened.Load(); open != nil {
 		f = open.Figures()

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
 	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
@@ -41,12 +42,15 @@ const (
 	patience    = 30 * time.Second // until a request is answered whose work has not ended (503)
 )
 
-// Options of New. All but May and Audit are needed.
+// Options of New. All but May, Audit, Policy and Cluster are needed; for an API of a node alone,
+// of which OfNode says the paths, Sessions and Reserved are not.
 type Options struct {
 	Sessions *registry.Registry
-	Reserved reserved.Topics    // to which no administrator publishes
-	May      access.Permissions // nil: every client may do everything
-	Audit    *audit.Log         // nil: none
+	Reserved reserved.Topics       // to which no administrator publishes
+	May      access.Permissions    // nil: every client may do everything
+	Audit    *audit.Log            // nil: none
+	Policy   func() *policy.Policy // the file that is in force; nil: there is none
+	Cluster  Reporter              // of the node; nil: the server is by itself
 	Log      *slog.Logger
 }
 
@@ -73,6 +77,9 @@ var routes = []route{
 	{method: "DELETE", path: "/api/v1/clients/{id}", query: []string{"session"}, do: (*API).endClient},
 	{method: "GET", path: "/api/v1/subscriptions", query: []string{"client", "topic", "limit", "after"}, do: (*API).listSubscriptions},
 	{method: "POST", path: "/api/v1/publish", body: true, do: (*API).publish},
+	{method: "GET", path: "/api/v1/policy", query: []string{"client", "username", "attributes", "topic", "key"}, do: (*API).explain},
+	{method: "GET", path: clusterPath, do: (*API).clusterStatus},
+	{method: "POST", path: clusterPath + "/transfer", body: true, do: (*API).transfer},
 	{method: "GET", path: "/api/v1/retained", query: []string{"filter", "payload", "limit", "after"}, do: (*API).listRetained},
 	{method: "DELETE", path: "/api/v1/retained", query: []string{"filter", "limit", "after"}, do: (*API).deleteRetained},
 }
@@ -173,7 +180,9 @@ func (a *API) serve(w http.ResponseWriter, hr *http.Request, r *route) {
 
 // end gives back what a request has: its place, and the memory for its body.
 func (a *API) end(held int64) {
-	a.o.Sessions.Memory.Credit(memory.Input, held)
+	if a.o.Sessions != nil {
+		a.o.Sessions.Memory.Credit(memory.Input, held)
+	}
 	<-a.places
 }
 
@@ -211,7 +220,7 @@ func (a *API) read(w http.ResponseWriter, hr *http.Request, r *route) (q *reques
 	if held = hr.ContentLength; held < 0 {
 		held = most
 	}
-	if !a.o.Sessions.Memory.Take(memory.Input, held) {
+	if a.o.Sessions != nil && !a.o.Sessions.Memory.Take(memory.Input, held) {
 		return nil, 0, failed(http.StatusServiceUnavailable, "the server has no memory for a body of this size at the moment: try again later")
 	}
 	q.body, err = io.ReadAll(http.MaxBytesReader(w, hr.Body, most))
@@ -226,7 +235,12 @@ func (a *API) read(w http.ResponseWriter, hr *http.Request, r *route) (q *reques
 }
 
 // maxBody is how many bytes a body may have: a message of the largest size in base 64.
-func (a *API) maxBody() int64 { return int64(a.o.Sessions.Limits.MaxPacketSize)/3*4 + 64<<10 }
+func (a *API) maxBody() int64 {
+	if a.o.Sessions == nil {
+		return 64 << 10
+	}
+	return int64(a.o.Sessions.Limits.MaxPacketSize)/3*4 + 64<<10
+}
 
 // Failure is the JSON of an answer that is no success.
 type Failure struct {

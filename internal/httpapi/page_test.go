@@ -25,7 +25,7 @@ func TestExamplesOfThePage(t *testing.T) {
 	a := start(t)
 	runs := 0
 	for i, block := range strings.Split(string(page), "```console\n")[1:] {
-		if i == 2 { // those about a client
+		if i == 3 { // those about a client
 			mqtttest.Connect(t, a.Addr, mqtttest.Persistent("press/7"), mqtttest.SessionExpiry(3600), mqtttest.KeepAlive(60)).Subscribe("plant/+/mode", 1)
 		}
 		block, _, _ = strings.Cut(block, "```")

@@ -161,6 +161,7 @@ func TestTheSchemasHaveEachField(t *testing.T) {
 		"Failure": httpapi.Failure{}, "Client": httpapi.Client{}, "Session": httpapi.Session{}, "Connection": httpapi.Connection{}, "ClientPage": httpapi.ClientPage{},
 		"Ended": httpapi.Ended{}, "Subscription": httpapi.Subscription{}, "SubscriptionPage": httpapi.SubscriptionPage{}, "Message": httpapi.Message{},
 		"Properties": httpapi.Properties{}, "Published": httpapi.Published{}, "Retained": httpapi.Retained{}, "RetainedPage": httpapi.RetainedPage{}, "Deleted": httpapi.Deleted{},
+		"Policy": httpapi.Policy{}, "Answer": httpapi.Answer{}, "Cluster": httpapi.Cluster{}, "Node": httpapi.Node{}, "Transfer": httpapi.Transfer{}, "Transferred": httpapi.Transferred{},
 	} {
 		s := d.Components.Schemas[name]
 		if s == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
+	"github.com/holdfast-mqtt/holdfast/internal/policy"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
 )
 
@@ -27,6 +28,9 @@ func (s *Server) openAdmin() (err error) {
 		return nil
 	}
 	s.serveNodeMetrics()
+	if r := s.config.Replicated; r != nil && r.Reporter != nil {
+		s.nodeAPI = httpapi.New(httpapi.Options{Audit: s.audit, Log: s.log, Cluster: r.Reporter})
+	}
 	part := admin.Part{May: s.config.May, Audit: s.audit, Ready: s.unready, Metrics: http.HandlerFunc(s.serveMetrics), API: s.serveAPI, MQTT: s.console.Handler(s.unready)}
 	if s.login != nil {
 		part.Who = s.whoAsks
@@ -114,6 +118,10 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, by *access.Ide
 		a.Serve(w, r, by)
 		return
 	}
+	if s.nodeAPI != nil && httpapi.OfNode(r.URL.Path) {
+		s.nodeAPI.Serve(w, r, by)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(httpapi.Failure{Error: "the server is not ready: " + cmp.Or(strings.Join(s.unready(), "; "), *s.phase.Load())})
@@ -124,10 +132,17 @@ func (s *Server) openAPI() {
 	if s.admin == nil {
 		return
 	}
-	s.api.Store(httpapi.New(httpapi.Options{
+	o := httpapi.Options{
 		Sessions: s.broker.Sessions, Reserved: reserved.Topics{Handlers: service.Topics(), Servers: service.Protected()},
 		May: s.config.May, Audit: s.audit, Log: s.log,
-	}))
+	}
+	if guard, is := s.config.May.(*policy.Guard); is && s.config.Policy != "" {
+		o.Policy = guard.Policy
+	}
+	if r := s.config.Replicated; r != nil {
+		o.Cluster = r.Reporter
+	}
+	s.api.Store(httpapi.New(o))
 }
 
 // serveNodeMetrics has the metrics of the node be served, before there are others and after.

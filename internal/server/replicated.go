@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
@@ -34,6 +35,8 @@ type Replicated struct {
 	// Standby is called before StartContext waits for the node to lead. Until then, and afterwards,
 	// Reload and Adjust may be called. nil: nothing happens.
 	Standby func(*Server)
+	// Reporter answers administrators' questions about the cluster; nil: they ask at the node's socket.
+	Reporter httpapi.Reporter
 }
 
 // Following is what a server does, as Replicated.Unready is told, until its node leads.

@@ -67,6 +67,7 @@ type Server struct {
 	tracer     trace.Tracer
 	spans      *spans.Exporter             // nil: there are none
 	api        atomic.Pointer[httpapi.API] // nil: there is none, or not yet
+	nodeAPI    *httpapi.API                // serves what a node knows while api is nil; nil: there is no node
 	console    console.Door
 	serving    sync.WaitGroup
 	stop       chan struct{}

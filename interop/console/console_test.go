@@ -359,6 +359,10 @@ func TestOverview(t *testing.T) {
 func TestKeyboard(t *testing.T) {
 	s := serve(t)
 	s.set("greeting", "hello")
+	s.keep("range", deadletter.Undecodable, "no number", client.Message{Topic: "range/shots", Payload: []byte("ten")}, true)
+	away := mqtttest.Connect(t, s.mqtt, mqtttest.Persistent("press/7"))
+	away.Disconnect()
+	away.AwaitEnd()
 	p := s.open("#/")
 	p.connected()
 	press := func(key string) { t.Helper(); p.do(chromedp.KeyEvent(key)) }
@@ -389,6 +393,47 @@ func TestKeyboard(t *testing.T) {
 	press(kb.Escape)
 	p.await("Escape closes it", `!document.querySelector('dialog')`)
 	p.shows("pre.body", "hello")
+
+	// A session is found and deleted.
+	until(`nav a[href="#/clients"]`)
+	press(kb.Enter)
+	until("input[type=search]")
+	press("press")
+	press(kb.Enter)
+	p.await("the search is done", `document.querySelectorAll('tbody tr').length === 1`)
+	until("td.key a")
+	press(kb.Enter)
+	p.shows("h1", "press/7")
+	until(".actions button.danger")
+	press(kb.Enter)
+	p.await("the question has the focus", `document.querySelector('dialog[open]')?.contains(document.activeElement)`)
+	until("dialog button.danger")
+	press(kb.Enter)
+	p.shows("main", "There is no such client")
+
+	// A dead letter is opened, and dropped.
+	until(`nav a[href="#/processors"]`)
+	press(kb.Enter)
+	p.shows(".letters", "no number")
+	until(".letters summary")
+	press(kb.Enter)
+	p.shows(".letters pre", "ten")
+	until(".letters button.danger")
+	press(kb.Enter)
+	until("dialog button.danger")
+	press(kb.Enter)
+	p.shows("main", "There are no dead letters")
+
+	// The policy is asked.
+	until(`nav a[href="#/policy"]`)
+	press(kb.Enter)
+	until("input[name=topic]")
+	press("plant/4/speed")
+	press(kb.Enter)
+	p.shows(".answer.allowed", "publish plant/4/speed")
+	until(`nav a[href="#/cluster"]`)
+	press(kb.Enter)
+	p.shows("main", "This server is by itself")
 }
 
 // axe-core finds nothing serious on any page, light or dark, wide or narrow.
@@ -433,6 +478,12 @@ func TestAccessible(t *testing.T) {
 			p.shows(".letters pre", "ten")
 		},
 		"#/clients": func() { p.shows("tbody", "press/7") },
+		"#/policy": func() {
+			p.fill("input[name=topic]", "plant/4/speed")
+			p.click("button.main", "Explain")
+			p.shows(".answer.allowed", "publish plant/4/speed")
+		},
+		"#/cluster": func() { p.shows("main", "This server is by itself") },
 		"#/client/press%2F7": func() {
 			p.shows(".plain", "plant/+/mode")
 			p.click(".actions button", "Delete")

@@ -53,6 +53,7 @@ type Line struct {
 	Learner      bool   `json:"learner,omitempty"` // the node has no vote yet
 	Level        int    `json:"level,omitempty"`   // format level that its program knows
 	Error        string `json:"error,omitempty"`
+	Admin        string `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
 }
 
 // Unreachable is the role of a node that does not answer.
@@ -60,6 +61,9 @@ const Unreachable = "unreachable"
 
 // Reporter answers for a node. Its methods are safe for concurrent use.
 type Reporter struct{ node *node.Node }
+
+// NewReporter makes the one of an open node.
+func NewReporter(n *node.Node) *Reporter { return &Reporter{n} }
 
 // Streams are the handlers for node.Options.Streams. They use the node that find returns, which is nil
 // until the node is open.
@@ -245,7 +249,7 @@ func report(own *node.Status, all []answered) Report {
 	for _, a := range all {
 		line := Line{
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
-			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level,
+			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level, Admin: a.status.Admin,
 		}
 		if a.err != nil {
 			line.Role, line.Error = Unreachable, a.err.Error()

@@ -78,7 +78,9 @@ type Options struct {
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
 	Streams map[string]func(net.Conn)
-	Logger  *slog.Logger // nil: slog.Default
+	// Admin is HOST:PORT of this node's console, for the other nodes' Status; empty: it has none.
+	Admin  string
+	Logger *slog.Logger // nil: slog.Default
 	// Fatal is called once, from any goroutine, when the node cannot go on: its disk has
 	// failed. nil: it logs a line and ends the process.
 	Fatal func(error)

@@ -42,8 +42,9 @@ type Status struct {
 	LagKnown bool   `json:"lag_known"`
 	// Lease is for how much longer a leader may answer reads from memory; 0: it may not.
 	Lease    time.Duration `json:"lease"`
-	DiskFull bool          `json:"disk_full"` // this node takes no entries of a leader
-	Members  []Member      `json:"members"`   // by name
+	DiskFull bool          `json:"disk_full"`       // this node takes no entries of a leader
+	Members  []Member      `json:"members"`         // by name
+	Admin    string        `json:"admin,omitempty"` // as Options has it
 }
 
 // Member is a node of the cluster as another one knows it.
@@ -61,7 +62,7 @@ type Member struct {
 // Status gives it. A node that is being closed gives its name only.
 func (n *Node) Status() (s Status) {
 	self := n.self.Load()
-	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Level: members.Level, Role: Candidate}
+	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Level: members.Level, Role: Candidate, Admin: n.o.Admin}
 	n.do(func() {
 		view := n.core.Office()
 		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready

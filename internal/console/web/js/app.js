@@ -3,16 +3,18 @@
 import { html, render, useEffect, useRef, useState } from '../vendor/preact-htm.js';
 import { fromAddress } from './bytes.js';
 import { Client, Clients } from './clients.js';
+import { Cluster } from './cluster.js';
 import { connect, signIn, signOut } from './connection.js';
 import { Key, NewKey } from './key.js';
 import { Keys, Locks } from './keys.js';
 import { Overview } from './overview.js';
+import { Policy } from './policy.js';
 import { Processors } from './processors.js';
 import { Timers } from './timers.js';
 import { Topics } from './topics.js';
 import { Problem, useConnection } from './ui.js';
 
-const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers'], ['clients', 'Clients'], ['processors', 'Processors']];
+const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers'], ['clients', 'Clients'], ['processors', 'Processors'], ['policy', 'Policy'], ['cluster', 'Cluster']];
 
 function decoded(part) {
   try {
@@ -42,6 +44,10 @@ function route(hash) {
       return { page: 'clients', title: 'Client', view: html`<${Client} id=${decoded(rest)} />` };
     case 'processors':
       return { page, title: 'Processors', view: html`<${Processors} />` };
+    case 'policy':
+      return { page, title: 'Policy', view: html`<${Policy} />` };
+    case 'cluster':
+      return { page, title: 'Cluster', view: html`<${Cluster} />` };
     case 'timers':
       return { page, title: 'Timers', view: html`<${Timers} />` };
   }
