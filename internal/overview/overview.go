@@ -1,6 +1,6 @@
 // Package overview has what "holdfast top" asks a running server for: its figures, what is wrong,
-// and the keys and sessions that take most. The server package fills it, and the command shows
-// it; it reads nothing itself.
+// and the keys and sessions that take most. The server package has it answer at its socket, and
+// the command shows what it is told.
 package overview
 
 import (

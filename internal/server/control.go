@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
+	"github.com/holdfast-mqtt/holdfast/internal/overview"
 	"github.com/holdfast-mqtt/holdfast/internal/trace/stream"
 )
 
@@ -54,7 +55,7 @@ func (s *Server) listenControl() {
 	mux.HandleFunc("POST "+controlPath, s.serveBackup)
 	mux.HandleFunc("GET "+healthPath, s.serveHealth)
 	mux.HandleFunc("GET "+doctorPath, s.serveDoctor)
-	mux.HandleFunc("GET "+overviewPath, s.serveOverview)
+	mux.Handle("GET "+overview.Path, &overview.Handler{Sources: s.sources, Unready: s.unready})
 	mux.Handle("GET "+stream.Path, &stream.Server{Tracer: &s.tracer, Connected: s.connected, Stop: s.stop, Log: s.log})
 	mux.HandleFunc("GET "+sessionsPath, s.serveSessions)
 	mux.HandleFunc("POST "+sessionsPath, s.serveSessionActions)
