@@ -166,6 +166,19 @@ func askControl(ctx context.Context, dataDir, method, target string, body io.Rea
 	return answer, nil
 }
 
+// askJSON makes a GET request to the server that runs on dataDir, and decodes its answer.
+func askJSON(ctx context.Context, dataDir, target string, answer any) error {
+	body, err := askControl(ctx, dataDir, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(answer); err != nil {
+		return fmt.Errorf("the server's answer cannot be understood: %w", err)
+	}
+	return nil
+}
+
 // Trace traces a client or keys of the server that runs on dataDir, and calls each with what
 // the trace has to say, the last time with Done. The error is ErrNotRunning if no server can
 // be reached, ctx's, or what each returns.

@@ -38,15 +38,8 @@ const fsyncProbe = 2 * time.Second
 // Doctor has the server that runs on dataDir examine itself and its machine. The error is
 // ErrNotRunning if no server can be reached.
 func Doctor(ctx context.Context, dataDir string) (all []doctor.Finding, err error) {
-	body, err := askControl(ctx, dataDir, http.MethodGet, doctorPath, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&all); err != nil {
-		return nil, fmt.Errorf("the server's answer cannot be understood: %w", err)
-	}
-	return all, nil
+	err = askJSON(ctx, dataDir, doctorPath, &all)
+	return all, err
 }
 
 func (s *Server) serveDoctor(w http.ResponseWriter, _ *http.Request) {

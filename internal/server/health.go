@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 )
 
@@ -26,14 +25,7 @@ func (s *Server) Unready() []string { return s.unready() }
 // that /readyz of --admin gives; none: it serves them. The error is ErrNotRunning if no
 // server can be reached, which is so until a starting server has read its data.
 func Health(ctx context.Context, dataDir string) (unready []string, err error) {
-	body, err := askControl(ctx, dataDir, http.MethodGet, healthPath, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
 	var answer healthAnswer
-	if err := json.NewDecoder(body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("the server's answer cannot be understood: %w", err)
-	}
-	return answer.Unready, nil
+	err = askJSON(ctx, dataDir, healthPath, &answer)
+	return answer.Unready, err
 }
