@@ -478,6 +478,10 @@ func TestAccessible(t *testing.T) {
 			p.shows(".letters pre", "ten")
 		},
 		"#/clients": func() { p.shows("tbody", "press/7") },
+		"#/demo": func() {
+			p.click("button.main", "Start the counter")
+			p.shows(".verdict", "The server has not gone away yet.")
+		},
 		"#/policy": func() {
 			p.fill("input[name=topic]", "plant/4/speed")
 			p.click("button.main", "Explain")

@@ -5,6 +5,7 @@ import { fromAddress } from './bytes.js';
 import { Client, Clients } from './clients.js';
 import { Cluster } from './cluster.js';
 import { connect, signIn, signOut } from './connection.js';
+import { Demo } from './demo.js';
 import { Key, NewKey } from './key.js';
 import { Keys, Locks } from './keys.js';
 import { Overview } from './overview.js';
@@ -14,7 +15,7 @@ import { Timers } from './timers.js';
 import { Topics } from './topics.js';
 import { Problem, useConnection } from './ui.js';
 
-const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers'], ['clients', 'Clients'], ['processors', 'Processors'], ['policy', 'Policy'], ['cluster', 'Cluster']];
+const pages = [['', 'Overview'], ['keys', 'Keys'], ['locks', 'Locks'], ['topics', 'Topics'], ['timers', 'Timers'], ['clients', 'Clients'], ['processors', 'Processors'], ['policy', 'Policy'], ['cluster', 'Cluster'], ['demo', 'Crash test']];
 
 function decoded(part) {
   try {
@@ -44,6 +45,8 @@ function route(hash) {
       return { page: 'clients', title: 'Client', view: html`<${Client} id=${decoded(rest)} />` };
     case 'processors':
       return { page, title: 'Processors', view: html`<${Processors} />` };
+    case 'demo':
+      return { page, title: 'Crash test', view: html`<${Demo} />` };
     case 'policy':
       return { page, title: 'Policy', view: html`<${Policy} />` };
     case 'cluster':
