@@ -83,16 +83,22 @@ func TestPasswordFileOfMosquitto(t *testing.T) {
 // configuration.
 func startMosquitto(t *testing.T, passwords string, lines ...string) *server {
 	t.Helper()
-	path, err := exec.LookPath("mosquitto")
-	if err != nil {
-		path = "/usr/sbin/mosquitto"
-	}
 	address := steadyAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	config := filepath.Join(t.TempDir(), "mosquitto.conf")
 	text := fmt.Sprintf("listener %s 127.0.0.1\nuser root\npassword_file %s\n%s\n", port, passwords, strings.Join(lines, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	return serveMosquitto(t, config, address)
+}
+
+// serveMosquitto runs a Mosquitto broker with a configuration by which it listens on an address.
+func serveMosquitto(t *testing.T, config, address string) *server {
+	t.Helper()
+	path, err := exec.LookPath("mosquitto")
+	if err != nil {
+		path = "/usr/sbin/mosquitto"
 	}
 	out := &output{changed: make(chan struct{}, 1)}
 	cmd := exec.Command(path, "-v", "-c", config)

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/keys"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/lock"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/messages"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/mosquitto"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/operate"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/passwdcmd"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/policycmd"
@@ -72,7 +73,7 @@ taken from that variable of the environment if they are not given.`,
 		cluster.NewCommand(), cluster.NewDemoCommand(),
 		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
 		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), transfer.NewExportCommand(&c), transfer.NewImportCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), deadletters.NewCommand(&c), timers.NewCommand(&c), bench.NewCommand(&c),
-		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(),
+		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(), mosquitto.NewCommand(),
 		newVersionCommand(version),
 	)
 	return root

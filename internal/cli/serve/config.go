@@ -101,3 +101,12 @@ func printTable(out io.Writer, all []setting) error {
 	}
 	return table.Flush()
 }
+
+// CheckFile says why a server would not take a configuration file, whatever the environment says.
+func CheckFile(path string) error {
+	set := newSettings("")
+	if err := set.flags.Set(configFlag, path); err != nil {
+		return err
+	}
+	return set.load(nil)
+}
