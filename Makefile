@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz bench compare lint release
+.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -60,6 +60,9 @@ release: ## archives, packages and checksums of VERSION, into dist (docs/install
 
 fuzz: ## every fuzz target for FUZZTIME each
 	./fuzz.sh $(or $(FUZZTIME),1m)
+
+transfer: ## how long KEYS (1,000,000) keys take in and out, and from Redis (docs/moving.md); needs redis-server
+	./transfer.sh $(or $(KEYS),1000000)
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
