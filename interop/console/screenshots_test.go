@@ -45,10 +45,6 @@ func TestScreenshots(t *testing.T) {
 	overview.visit("#/keys/sensor")
 	overview.shows("td.key", "sensor/01/temperature")
 	overview.shoot("keys-phone-dark.png")
-	cluster := serveCluster(t)["a"].open("#/cluster")
-	cluster.shows(".verdict.good", "all nodes answer")
-	cluster.look("light", 1000, 480)
-	cluster.shoot("cluster.png")
 }
 
 // shoot writes a picture of what the browser shows.
