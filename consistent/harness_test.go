@@ -179,6 +179,7 @@ type conn struct {
 	store   func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error)
 	done    func() error
 	txn     func(r consistent.TxnRequest, carryOut func() (consistent.TxnResult, error)) (consistent.TxnResult, error)
+	several func(r consistent.TxnRequest, carryOut func() (consistent.TxnResult, error)) (consistent.TxnResult, error) // STOREs and DONEs
 	publish func(ms []consistent.Message, carryOut func() error) error
 }
 
@@ -221,15 +222,38 @@ func (c *conn) Store(ctx context.Context, r consistent.StoreRequest) (client.Sto
 }
 
 func (c *conn) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
-	if r.Messages[0].ID == "keep" { // the processor asks whether there is such a command
+	if len(r.Messages) > 0 && r.Messages[0].ID == "keep" { // the processor asks whether there is such a command
 		return c.Connection.Transact(ctx, r)
 	}
-	c.count("txn")
 	carryOut := func() (consistent.TxnResult, error) { return c.Connection.Transact(ctx, r) }
+	if r.Open || len(r.Done) > 0 {
+		return c.together(&r, carryOut)
+	}
+	c.count("txn")
 	if c.txn != nil {
 		return c.txn(r, carryOut)
 	}
 	return carryOut()
+}
+
+// together carries out STOREs and DONEs of several messages, unless a fault is to stand before
+// each of them: then it is a server that takes them one by one.
+func (c *conn) together(r *consistent.TxnRequest, carryOut func() (consistent.TxnResult, error)) (consistent.TxnResult, error) {
+	if c.store != nil || c.done != nil {
+		return consistent.TxnResult{}, client.ErrUnknownOperation
+	}
+	if c.several != nil {
+		return c.several(*r, carryOut)
+	}
+	result, err := carryOut()
+	for _, r := range requests(*r) {
+		if r.Open {
+			c.count("store")
+		} else {
+			c.count("done")
+		}
+	}
+	return result, err
 }
 
 func (c *conn) Done(ctx context.Context, r consistent.DoneRequest) (bool, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
-	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/stores"
 )
 
 // Message is an MQTT application message, in or out.
@@ -57,8 +57,9 @@ type Conn interface {
 	MaxPacketSize() uint32
 }
 
-// TogetherConn is a [Conn] whose Transact takes requests for several keys ([TxnRequest], Also), so
-// that messages of different keys share transactions.
+// TogetherConn is a [Conn] whose Transact takes requests for several keys ([TxnRequest], Also), and
+// those that do what STORE and DONE do (Open and Done), so that messages of different keys share
+// transactions on both paths.
 type TogetherConn interface {
 	Conn
 	// TransactsTogether tells whether it does so.
@@ -74,22 +75,11 @@ type TxnMessage = commit.Message
 // TxnResult is the outcome of a transaction.
 type TxnResult = commit.Result
 
+// TxnDone is a message whose outputs are published, as part of a TxnRequest.
+type TxnDone = commit.Done
+
 // StoreRequest asks for a STORE.
-type StoreRequest struct {
-	Key       string
-	State     []byte
-	MessageID string
-	Version   hlc.Timestamp // that of the state which the message was processed on; zero: there was none
-	Captured  []byte        // what Load is to give back to a duplicate
-	Keep      time.Duration // for how long the message is remembered
-	Delete    bool          // the key is deleted, and State does not count
-	Expiry    time.Duration // after which the key expires; 0: never
-}
+type StoreRequest = stores.StoreRequest
 
 // DoneRequest asks for a DONE.
-type DoneRequest struct {
-	Key       string
-	MessageID string
-	Version   hlc.Timestamp // that the message has produced
-	Digest    []byte        // what Load is to give back to a duplicate, in the place of StoreRequest.Captured
-}
+type DoneRequest = stores.DoneRequest

@@ -223,10 +223,11 @@ func (p *Processor) commitState(ctx context.Context, f *task, key string, known 
 			return nil, stored, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
 		}
 	}
-	err = p.bounded(ctx, f, StepStore, func(ctx context.Context) (err error) {
-		stored, err = p.conn.Store(ctx, request)
+	err = p.timed(f, StepStore, func() (err error) {
+		stored, err = p.stores.Store(ctx, request, f.apart)
 		return err
 	})
+	f.apart = err != nil || stored.Outcome != client.Stored // it would have others refused again
 	switch {
 	case err != nil || stored.Outcome != client.Stored:
 		p.states.Drop(key)
@@ -309,14 +310,8 @@ func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc
 			return err
 		}
 	}
-	p.confirming <- struct{}{}
-	p.confirms.Go(func() {
-		defer func() { <-p.confirming }()
-		ctx, cancel := context.WithTimeout(p.working, p.o.timeout)
-		defer cancel()
-		if _, err := p.conn.Done(ctx, DoneRequest{key, f.MessageID, version, f.digest.Confirmed()}); err != nil {
-			p.log(f).Debug("a message is not confirmed; what is remembered of it stays for a while", "error", err)
-		}
+	p.stores.Done(DoneRequest{Key: key, MessageID: f.MessageID, Version: version, Digest: f.digest.Confirmed()}, func(err error) {
+		p.log(f).Debug("a message is not confirmed; what is remembered of it stays for a while", "error", err)
 	})
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/stores"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -53,18 +53,17 @@ type Processor struct {
 	backlog  backlog.Backlog
 	attempt  Process // by the middleware; nil: there is none
 
-	operations   commit.Limit  // of a transaction that messages share
-	group        *commit.Group // of messages of different keys; nil: they share no transactions. Set by Run
-	unregistered []error       // of registrations; Run returns them
-	remember     time.Duration // for how long the server is to remember messages; set by Run
+	operations   commit.Limit   // of a transaction that messages share
+	group        *commit.Group  // of messages of different keys; nil: they share no transactions. Set by Run
+	stores       *stores.Stores // of the state-based path. Set by Run
+	unregistered []error        // of registrations; Run returns them
+	remember     time.Duration  // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
 	keyless      atomic.Uint64           // numbers the lanes of messages without a key
 	fail         context.CancelCauseFunc // ends Run with an error; set by Run
 	subscribed   chan struct{}           // closed when the server has granted the subscriptions
 	draining     chan struct{}           // closed when Run ends
 	working      context.Context
-	confirming   chan struct{} // a slot for each DONE under way
-	confirms     sync.WaitGroup
 }
 
 // maxTogether is how many messages of a key share a transaction at most.
@@ -84,7 +83,6 @@ func New(conn Conn, name string, opts ...Option) (*Processor, error) {
 	p.backlog.Full, p.backlog.Over = p.behind, func() {
 		p.o.logger.Info("this processor has caught up with half of the messages that the server sends without an acknowledgement", "processor", p.o.name)
 	}
-	p.confirming = make(chan struct{}, o.concurrency)
 	if len(o.middleware) > 0 {
 		p.attempt = func(ctx context.Context, _ *Incoming) error { return p.process(ctx, ctx.Value(taskKey{}).(*task)) }
 	}
@@ -148,9 +146,11 @@ func (p *Processor) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	p.working = working
-	if c, ok := p.conn.(TogetherConn); ok && c.TransactsTogether() {
+	c, together := p.conn.(TogetherConn)
+	if together = together && c.TransactsTogether(); together {
 		p.group = commit.NewGroup(commit.Options{Context: working, Timeout: p.o.timeout, Transact: c.Transact, Limit: &p.operations, PacketSize: c.MaxPacketSize})
 	}
+	p.stores = stores.New(stores.Options{Context: working, Timeout: p.o.timeout, Conn: p.conn, Together: together, Limit: &p.operations, PacketSize: p.conn.MaxPacketSize, Confirming: p.o.concurrency})
 	receiving, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	p.fail = enough
@@ -194,7 +194,7 @@ func (p *Processor) drain(stop context.CancelFunc) {
 	timer := time.AfterFunc(p.o.drainTimeout, stop)
 	defer timer.Stop()
 	p.lanes.Wait()
-	p.confirms.Wait()
+	p.stores.Wait()
 }
 
 // deliver gets each message, in the goroutine of Run. A message that several handlers
@@ -241,7 +241,7 @@ type task struct {
 	kept     bool          // the dead letter is in the store, or cannot be
 	together bool          // it may share a transaction with others of its key
 	alone    bool          // … but may not any more
-	apart    bool          // its transaction has no messages of other keys
+	apart    bool          // its transaction has no messages of other keys, on either path
 	mustLoad bool          // the next attempt begins with LOAD
 }
 

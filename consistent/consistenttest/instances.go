@@ -137,10 +137,15 @@ func (m *mortal) Store(ctx context.Context, r consistent.StoreRequest) (client.S
 // Transact implements consistent.Conn.
 func (m *mortal) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
 	result, err := m.Conn.Transact(ctx, r)
-	if err == nil && result.Outcome == txn.Committed && m.crashes() {
+	if err == nil && result.Outcome == txn.Committed && commits(&r) && m.crashes() {
 		return consistent.TxnResult{}, client.ErrClosed
 	}
 	return result, err
+}
+
+// commits tells whether a request changes a state, and does not only confirm messages.
+func commits(r *consistent.TxnRequest) bool {
+	return len(r.Done) == 0 || slices.ContainsFunc(r.Also, func(r consistent.TxnRequest) bool { return len(r.Done) == 0 })
 }
 
 // crashes has the instance crash, if it is to.

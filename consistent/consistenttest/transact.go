@@ -47,15 +47,31 @@ func (c *Conn) Transact(_ context.Context, r consistent.TxnRequest) (consistent.
 }
 
 // transact carries out requests for different keys as one transaction. Each operation has the
-// number of its request, from 1, and each ONCE a number of its own behind them.
+// number of its request, from 1, and each ONCE and DONE a number of its own behind them.
 func (s *store) transact(requests []consistent.TxnRequest) (consistent.TxnResult, error) {
 	env, stamp := s.env()
 	var t rules.Transaction
 	var memos [][2]string
-	var of [][2]int // request and message of each ONCE
-	w := rules.World{Env: *env, Made: make([]*statestore.Memo, len(requests))}
+	var of [][2]int // request and message of each ONCE and DONE
+	var twice error // a message is named by two operations
+	w := rules.World{Env: *env}
+	once := func(r *consistent.TxnRequest, id string, o rules.Once, n, i int) {
+		memos, of = append(memos, [2]string{r.Key, id}), append(of, [2]int{n + 1, i})
+		o.Op, o.Message = len(requests)+len(of), []byte(id)
+		w.Once = append(w.Once, s.memos[[2]string{r.Key, id}])
+		if fault := t.Remember([]byte(r.Key), o); fault != statestore.None && twice == nil {
+			twice = &txn.OperationError{Operation: "ONCE", Key: r.Key, Err: fault}
+		}
+	}
 	for n := range requests {
 		r := &requests[n]
+		for i := range r.Done {
+			d := &r.Done[i]
+			once(r, d.ID, rules.Once{Done: true, Context: slices.Clone(d.Digest), Version: statestore.VersionCheck{Given: !d.Version.IsZero(), At: d.Version}}, n, i)
+		}
+		if len(r.Done) > 0 {
+			continue
+		}
 		key := []byte(r.Key)
 		condition := rules.Condition{Op: n + 1, Check: rules.AtVersion, Version: r.Version}
 		if r.Version.IsZero() {
@@ -68,40 +84,50 @@ func (s *store) transact(requests []consistent.TxnRequest) (consistent.TxnResult
 		}
 		t.Then(rules.Write{Op: n + 1, Command: write})
 		for i, m := range r.Messages {
-			memos, of = append(memos, [2]string{r.Key, m.ID}), append(of, [2]int{n + 1, i})
-			t.Remember(key, rules.Once{Op: len(requests) + len(of), Message: []byte(m.ID), Context: m.Digest, KeepMs: r.Keep.Milliseconds()})
+			once(r, m.ID, rules.Once{Open: r.Open, Context: m.Digest, KeepMs: r.Keep.Milliseconds()}, n, i)
 		}
-		w.Cells = append(w.Cells, rules.Cell{Entry: s.entries[r.Key], Room: env.Room})
+	}
+	if twice != nil {
+		return consistent.TxnResult{}, twice
 	}
 	t.Stamp(stamp, statestore.Stamp{})
-	for _, memo := range memos {
-		w.Once = append(w.Once, s.memos[memo])
+	for _, key := range t.Keys {
+		w.Cells = append(w.Cells, rules.Cell{Entry: s.entries[string(key)], Room: env.Room})
 	}
+	w.Made = make([]*statestore.Memo, len(t.Conditions))
 	var out rules.Outcome
 	rules.Judge(&t, &w, &out)
 	because := out.Reply.Op
-	var once [2]int
+	message := 0
 	if i := because - len(requests) - 1; i >= 0 {
-		once = of[i]
-		because = once[0]
+		because, message = of[i][0], of[i][1]
 	}
 	switch {
 	case out.Reply.Kind == statestore.Error:
 		return consistent.TxnResult{Because: because}, out.Reply.Fault
 	case out.Reply.Count == statestore.AlreadyDone:
-		return consistent.TxnResult{Outcome: txn.AlreadyDone, Because: because, Message: once[1]}, nil
+		return consistent.TxnResult{Outcome: txn.AlreadyDone, Because: because, Message: message}, nil
 	case out.Reply.Count == statestore.ConditionFailed:
 		return consistent.TxnResult{Outcome: txn.ConditionFailed, Because: because, State: slices.Clone(out.Reply.Value), Version: out.Reply.Version}, nil
 	}
 	s.last = out.Last
 	var results []consistent.TxnResult
+	written := 0
 	for n := range requests {
-		if res := &out.Results[n]; res.Changed {
-			s.entries[requests[n].Key] = res.Entry.Clone()
+		result := consistent.TxnResult{Outcome: txn.Committed, Keep: time.Duration(out.Reply.KeepMs) * time.Millisecond}
+		if len(requests[n].Done) == 0 {
+			if res := &out.Results[written]; res.Changed {
+				s.entries[requests[n].Key] = res.Entry.Clone()
+			}
+			result.Version = out.Reply.Values[written].Version
+			written++
 		}
-		results = append(results, consistent.TxnResult{Outcome: txn.Committed, Version: out.Reply.Values[n].Version, Keep: time.Duration(out.Reply.KeepMs) * time.Millisecond})
+		results = append(results, result)
 	}
 	for i, memo := range out.Memos {
+		if memo == nil {
+			continue // of a DONE that changes nothing
+		}
 		memo.Own()
 		s.memos[memos[i]] = memo
 	}

@@ -1,5 +1,7 @@
 // Package commit has what messages of one key lead to, as one transaction: what is asked for, how
 // it grows message by message, how it is sent, and what a refusal means. It knows no handler.
+//
+// A request may also do what STORE or DONE does, for the state-based path (package stores).
 package commit
 
 import (
@@ -28,6 +30,12 @@ type Request struct {
 	Expiry   time.Duration // after which the key expires; 0: never
 	Outputs  []client.Message
 	Cancels  []string // IDs of timers that are cancelled; none of Outputs has one of them
+	// Open has the messages remembered as STORE does: their outputs are published later. Digest of
+	// each is what was captured then, and there are no Outputs, Cancels and Settle.
+	Open bool
+	// Done are messages of Key whose outputs are published, as DONE says it. Such a request has
+	// nothing else besides Key and Also: no condition, and no write.
+	Done []Done
 	// Settle are messages that the transaction acknowledges, as far as it can. The processor
 	// calls Ack of each of them when the transaction is done.
 	Settle []client.Delivery
@@ -42,11 +50,18 @@ type Message struct {
 	Digest []byte // what Load is to give back to a duplicate
 }
 
+// Done is a message whose outputs are published.
+type Done struct {
+	ID      string
+	Version hlc.Timestamp // that the message has produced
+	Digest  []byte        // what Load is to give back to a duplicate, in the place of what was captured
+}
+
 // Result is the outcome of a transaction.
 type Result struct {
 	Outcome txn.Outcome
 	Message int           // of AlreadyDone: which of Request.Messages is remembered
-	Version hlc.Timestamp // of Committed: that of the state; of ConditionFailed: the key's, zero: there is no such key
+	Version hlc.Timestamp // of Committed: that of the state, if it was written; of ConditionFailed: the key's, zero: there is no such key
 	State   []byte        // of ConditionFailed: the key's; nil beside a version: it is too large
 	Keep    time.Duration // of Committed: for how long the messages are remembered, if that is not what was asked for
 	Also    []Result      // of Committed: those of Request.Also
@@ -115,6 +130,9 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 
 // Operations is how many operations the transaction has.
 func (c *Change) Operations() int {
+	if len(c.Done) > 0 {
+		return len(c.Done)
+	}
 	return 2 + len(c.Messages) + len(c.Outputs) + len(c.Cancels) + len(c.Settle)
 }
 
@@ -138,10 +156,20 @@ func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Re
 	t := c.Txn()
 	var m txn.Message
 	for _, r := range rs {
+		for i := range r.Done {
+			t.Done(r.Key, r.Done[i].ID, r.Done[i].Version, r.Done[i].Digest)
+		}
+		if len(r.Done) > 0 {
+			continue
+		}
 		key := txn.Key(r.Key)
 		t.If(key.HasVersion(r.Version))
 		for _, m := range r.Messages {
-			t.OnceWith(r.Key, m.ID, r.Keep, m.Digest)
+			if r.Open {
+				t.OnceOpen(r.Key, m.ID, r.Keep, m.Digest)
+			} else {
+				t.OnceWith(r.Key, m.ID, r.Keep, m.Digest)
+			}
 		}
 		switch {
 		case r.Delete:
@@ -175,16 +203,46 @@ func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Re
 		because, message := onceOf(rs, done.Once)
 		return Result{Outcome: done.Outcome, Because: because, Message: message}, nil
 	case txn.ConditionFailed:
-		return Result{Outcome: done.Outcome, Because: 1 + done.Failed.Index, State: done.Failed.Value, Version: done.Failed.Version}, nil
+		return Result{Outcome: done.Outcome, Because: writerOf(rs, done.Failed.Index), State: done.Failed.Value, Version: done.Failed.Version}, nil
 	}
-	result := Result{Outcome: done.Outcome, Version: done.Versions[0], Keep: done.Keep}
+	var result Result
 	if len(rs) > 1 {
 		result.Also = make([]Result, 0, len(rs)-1)
 	}
-	for _, version := range done.Versions[1:] {
-		result.Also = append(result.Also, Result{Outcome: done.Outcome, Version: version, Keep: done.Keep})
+	written := 0
+	for i, r := range rs {
+		one := Result{Outcome: done.Outcome, Keep: done.Keep}
+		if len(r.Done) == 0 {
+			one.Version = done.Versions[written]
+			written++
+		}
+		if i == 0 {
+			one.Also = result.Also
+			result = one
+		} else {
+			result.Also = append(result.Also, one)
+		}
 	}
 	return result, nil
+}
+
+// writerOf finds the request, from 1, that has condition number n of the transaction, from 0: each
+// that writes has one.
+func writerOf(rs []*Request, n int) int {
+	for i, r := range rs {
+		if n -= writes(r); n < 0 {
+			return 1 + i
+		}
+	}
+	return 0
+}
+
+// writes is how many keys a request writes, each of them under a condition.
+func writes(r *Request) int {
+	if len(r.Done) > 0 {
+		return 0
+	}
+	return 1
 }
 
 // onceOf finds the request, from 1, and its message, from 0, that is Once number n of the
@@ -200,17 +258,18 @@ func onceOf(rs []*Request, n int) (request, message int) {
 }
 
 // ownerOf finds the request that operation number n of their transaction is of, both from 1: all
-// conditions come first, then each Once, the writes, the messages, the timers that are cancelled,
-// and the messages that are settled. It is 0 if there is none.
+// conditions come first, then each Once, the writes, the messages, those that are done, the timers
+// that are cancelled, and the messages that are settled. It is 0 if there is none.
 func ownerOf(rs []*Request, n int) int {
 	if n < 1 {
 		return 0
 	}
 	for _, operations := range []func(*Request) int{
-		func(*Request) int { return 1 },
+		writes,
 		func(r *Request) int { return len(r.Messages) },
-		func(*Request) int { return 1 },
+		writes,
 		func(r *Request) int { return len(r.Outputs) },
+		func(r *Request) int { return len(r.Done) },
 		func(r *Request) int { return len(r.Cancels) },
 		func(r *Request) int { return len(r.Settle) },
 	} {

@@ -82,6 +82,22 @@ func TestOwnersOfOperations(t *testing.T) {
 			t.Errorf("operation %d is of request %d, want %d", n, got, owner)
 		}
 	}
+	mixed := []*Request{
+		{Done: make([]Done, 1)},
+		{Messages: make([]Message, 1), Open: true},
+		{Done: make([]Done, 1)},
+		{Messages: make([]Message, 1), Open: true},
+	}
+	for n, owner := range []int{0, 2, 4, 2, 4, 2, 4, 1, 3, 0} {
+		if got := ownerOf(mixed, n); got != owner {
+			t.Errorf("with DONE, operation %d is of request %d, want %d", n, got, owner)
+		}
+	}
+	for n, owner := range []int{2, 4, 0} {
+		if got := writerOf(mixed, n); got != owner {
+			t.Errorf("with DONE, condition %d is of request %d, want %d", n, got, owner)
+		}
+	}
 	for n, of := range [][2]int{{1, 0}, {1, 1}, {2, 0}, {3, 0}, {0, 0}} {
 		if request, message := onceOf(rs, n); request != of[0] || message != of[1] {
 			t.Errorf("Once %d is message %d of request %d, want %v", n, message, request, of)

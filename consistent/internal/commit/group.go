@@ -56,7 +56,8 @@ const (
 // Group has changes of different keys share transactions. It is safe for concurrent use. A key
 // has one change at a time: the next one comes when Commit of the one before has returned. So no
 // transaction has two of a key: one whose caller has stopped waiting is under way by then, or is
-// dropped.
+// dropped. Changes that only say which messages are done are apart from that; no two changes that
+// wait name the same message.
 type Group struct {
 	o    Options
 	idle chan struct{} // a goroutine that runs no transaction takes one
@@ -148,6 +149,13 @@ func (g *Group) start(c *Change, w Waiter) *member {
 	return m
 }
 
+// Waiting is how many changes wait for a transaction, which tests wait for.
+func (g *Group) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
+}
+
 // add adds one to those that wait. The caller holds mu.
 func (g *Group) add(m *member) {
 	g.waiting = append(g.waiting, m)
@@ -201,6 +209,9 @@ func (t *timers) add(c *Change) (ok bool) {
 
 // bytes is how large the change is in a request, about.
 func (c *Change) bytes() int64 {
+	if done := int64(len(c.Done)); done > 0 {
+		return done * (int64(len(c.Key)) + messageBytes)
+	}
 	return c.Size + int64(len(c.Key)+len(c.State)) + changeBytes + messageBytes*int64(len(c.Messages))
 }
 
