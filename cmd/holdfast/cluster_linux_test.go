@@ -157,8 +157,8 @@ func demoPort(t *testing.T) int {
 func TestClusterPage(t *testing.T) {
 	t.Parallel()
 	sessions := sessionsOf(t, "../../docs/cluster.md")
-	if len(sessions) != 5 {
-		t.Fatalf("the page has %d sessions, want 5", len(sessions))
+	if len(sessions) != 6 {
+		t.Fatalf("the page has %d sessions, want 6", len(sessions))
 	}
 	t.Run("demo", func(t *testing.T) {
 		t.Parallel()
@@ -235,7 +235,7 @@ func TestClusterPage(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
 		var nodes []*process.Process
-		for _, c := range slices.Concat(sessions[2], sessions[4]) {
+		for _, c := range slices.Concat(sessions[2], sessions[4], sessions[5]) {
 			if strings.HasSuffix(c.text, " &") {
 				nodes = append(nodes, p.begin(c.text, "holdfast listening on"))
 				continue

@@ -70,6 +70,7 @@ type Origin struct {
 	Listener *Listener            // nil: of no listener that has rules of its own
 	Remote   net.Addr             // the client's address; behind a balancer what that says it is
 	TLS      *tls.ConnectionState // nil: the connection is not encrypted; otherwise its handshake is complete
+	Fronted  bool                 // a front has the client's connection, and sees to its keep-alive
 	Inside   *Identity            // of a client that is a part of the server; nil: it is none
 }
 

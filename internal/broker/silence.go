@@ -41,7 +41,8 @@ func (b *Broker) sweep() {
 
 // checkSilence closes the connection if its client has been silent for too long, or has
 // been sending one packet for too long: bytes of it keep a connection alive, as a large
-// packet may take its time on a slow line, but not for ever. The sweep's.
+// packet may take its time on a slow line, but not for ever. A front answers the pings of its
+// clients itself, and closes the connections of those that are silent. The sweep's.
 func (c *Conn) checkSilence(now int64) {
 	connected := c.Connected.Load()
 	heard := connected && c.heard.Load()&heardSweep != 0
@@ -60,7 +61,7 @@ func (c *Conn) checkSilence(now int64) {
 		if silent > c.b.Limits.ConnectTimeout {
 			c.Disconnect(mqtt.KeepAliveTimeout, "")
 		}
-	case c.KeepAlive > 0 && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
+	case c.KeepAlive > 0 && !c.origin.Fronted && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
 	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.Limits.PacketTimeout && c.unfinishedSeen != 0:

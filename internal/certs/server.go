@@ -105,6 +105,38 @@ func (s *Server) Vouches(cs *tls.ConnectionState) bool {
 	return trusted == nil || len(cs.PeerCertificates) == 0 || trusted.anyOf(cs.VerifiedChains)
 }
 
+// VerifyClient says by which authorities a certificate is good that a client has shown to another
+// program, as in a handshake: leaf first, with those between it and an authority.
+func (s *Server) VerifyClient(shown []*x509.Certificate) ([][]*x509.Certificate, error) {
+	pool, trusted := s.config.Load().ClientCAs, s.trust.Load()
+	if pool == nil || trusted == nil || len(shown) == 0 {
+		return nil, errors.New("no client's certificate is asked for")
+	}
+	chains, err := verifyAgain(shown, pool, s.now())
+	if err != nil {
+		return nil, err
+	}
+	if !trusted.anyOf(chains) {
+		return nil, &NotTrusted{shown[0], errRevoked}
+	}
+	return chains, nil
+}
+
+// verifyAgain verifies certificates that a client has shown before.
+func verifyAgain(shown []*x509.Certificate, pool *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
+	between := x509.NewCertPool()
+	for _, c := range shown[1:] {
+		between.AddCert(c)
+	}
+	chains, err := shown[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, &NotTrusted{shown[0], err}
+	}
+	return chains, nil
+}
+
 // Config is a configuration that uses what was read last, for each new connection.
 func (s *Server) Config() *tls.Config { return s.base }
 
@@ -232,16 +264,9 @@ func (s *Server) verify(cs *tls.ConnectionState, pool *x509.CertPool, trusted *t
 	}
 	chains := cs.VerifiedChains
 	if cs.DidResume {
-		between := x509.NewCertPool()
-		for _, c := range cs.PeerCertificates[1:] {
-			between.AddCert(c)
-		}
 		var err error
-		chains, err = cs.PeerCertificates[0].Verify(x509.VerifyOptions{
-			Roots: pool, Intermediates: between, CurrentTime: s.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		})
-		if err != nil {
-			return &NotTrusted{cs.PeerCertificates[0], err}
+		if chains, err = verifyAgain(cs.PeerCertificates, pool, s.now()); err != nil {
+			return err
 		}
 	}
 	if trusted.anyOf(chains) {

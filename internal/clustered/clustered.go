@@ -7,6 +7,7 @@
 package clustered
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/fronts"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
@@ -28,6 +31,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/convert"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
@@ -52,6 +56,7 @@ type Node struct {
 	node     *node.Node
 	opened   atomic.Pointer[node.Node] // the same, for other goroutines; nil: it is not open yet
 	clients  *clients.Clients
+	fronts   *fronts.Fronts
 	stop     func()          // of the socket for operators
 	admin    *admin.Server   // nil: there is none
 	figures  metrics.Cluster // what metrics are read from
@@ -124,15 +129,18 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		u.Host = address.String()
 		n.urls = append(n.urls, u)
 	}
-	n.figures = metrics.Cluster{Status: n.Status, Figures: n.nodeFigures, Relay: n.clients.Figures}
+	n.fronts = fronts.New(fronts.Options{
+		MaxStreams: cmp.Or(n.config.Limits.MaxConnections, limits.DefaultMaxConnections), MaxUnread: cmp.Or(s.RelayMemory, relay.DefaultMaxBuffered), Logger: n.log,
+	})
+	n.figures = metrics.Cluster{Status: n.Status, Figures: n.nodeFigures, Relay: n.clients.Figures, Fronts: n.fronts.Figures}
 	if err := n.openAdmin(); err != nil {
 		return err
 	}
 	streams := control.Streams(n.opened.Load)
-	streams[clients.Magic] = n.clients.Receive
+	streams[clients.Magic], streams[fronts.Magic] = n.clients.Receive, n.fronts.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
-		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, Members: added.Set, Admin: n.adminAddress(),
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, ForFronts: []string{control.StatusMagic, fronts.Magic}, Members: added.Set, Admin: n.adminAddress(),
 		Logger: n.log, Fatal: n.giveUp,
 	}
 	options.Peers = nodePeers(peers)
@@ -213,7 +221,7 @@ func (n *Node) giveUp(err error) {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Reporter: control.NewReporter(n.node)}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Fronts: n.fronts.Serve, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Reporter: control.NewReporter(n.node)}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {

@@ -21,8 +21,11 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/clustered"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/fronts"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/listen/proxy"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/mux"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/clients"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
@@ -40,7 +43,7 @@ const (
 // clusterLock says whether only nodes of a cluster acquire a lock: a test of package server tries
 // the others.
 func clusterLock(name string) bool {
-	return strings.HasPrefix(name, "node.") || slices.Contains([]string{"raftlog.Log.mu", "relay.Relay.mu", "clients.Clients.mu"}, name)
+	return strings.HasPrefix(name, "node.") || strings.HasPrefix(name, "mux.") || slices.Contains([]string{"raftlog.Log.mu", "relay.Relay.mu", "clients.Clients.mu", "fronts.Fronts.mu"}, name)
 }
 
 // alone is the configuration of a cluster of one node.
@@ -65,8 +68,10 @@ func TestBeDefective(t *testing.T) {
 	fmt.Println("listening", n.URLs()[0].Host)
 	if line, _ := bufio.NewReader(os.Stdin).ReadString('\n'); line != "" {
 		lockrank.PanicUnder(os.Getenv(defectiveLock))
-		// A client that another node passes on, so that its lock is acquired.
+		// A client that another node passes on, and one of a front, so that their locks are
+		// acquired.
 		go passOn(address)
+		go beAFront(address)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has gone
 }
@@ -78,6 +83,18 @@ func passOn(address string) {
 	}
 	at := netip.MustParseAddrPort("127.0.0.1:50000")
 	_, _ = conn.Write(proxy.Append(nil, proxy.Header{Client: at}, at))
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// beAFront sends what a front does that carries a client.
+func beAFront(address string) {
+	conn, err := port.Dial(context.Background(), nil, address, fronts.Magic)
+	if err != nil || mux.Greet(conn) != nil {
+		return
+	}
+	about, _ := (&fronts.About{Scheme: listen.MQTT, Client: netip.MustParseAddrPort("127.0.0.1:50000")}).Append(nil)
+	_, _ = conn.Write(append([]byte{1, 0, 0, 0, 1, 0, byte(len(about))}, about...)) // OPEN of stream 1
+	_, _ = conn.Write([]byte{2, 0, 0, 0, 1, 0, 1, 0x10})                            // its DATA
 	_, _ = io.Copy(io.Discard, conn)
 }
 

@@ -1,6 +1,8 @@
 package listen
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -267,6 +269,36 @@ func (l *Listener) Pass(nc net.Conn, client netip.AddrPort) {
 		c.origin.Remote, c.passed = proxied{client}, true
 		l.makeReady(c)
 	}
+}
+
+// Front makes a connection for a client that a front of the cluster has accepted, as the listener
+// would have: the front has done the handshakes, and chain is what the client has shown in that of
+// TLS, if anything, which is verified here. The caller hands the connection to the broker. If there
+// is an error, nc is as it was.
+func (l *Listener) Front(nc net.Conn, scheme string, client netip.AddrPort, chain []*x509.Certificate) (*Conn, error) {
+	if scheme != l.config.URL.Scheme {
+		return nil, fmt.Errorf("the front listens with %s://, and the node with %s:// in the same place: give fronts and nodes the same listeners in the same order", scheme, l.config.URL.Scheme)
+	}
+	if len(chain) == 0 && l.config.ClientsShowCertificates() {
+		return nil, errors.New("the client has shown no certificate to the front, and the node's listener asks for one: give the front the --tls-client-ca of the nodes")
+	}
+	var state *tls.ConnectionState
+	if l.certs != nil {
+		state = &tls.ConnectionState{HandshakeComplete: true, Version: tls.VersionTLS13}
+	}
+	if len(chain) > 0 && l.certs != nil {
+		chains, err := l.certs.VerifyClient(chain)
+		if err != nil {
+			return nil, err
+		}
+		state.PeerCertificates, state.VerifiedChains = chain, chains
+	}
+	if most := l.config.MaxConnections; l.open.Add(1) > int64(most) && most > 0 {
+		l.open.Add(-1)
+		l.refused.Add(1)
+		return nil, errors.New("the listener has as many connections as it may (max-connections)")
+	}
+	return &Conn{Conn: nc, listener: l, origin: access.Origin{Listener: l.rules, Remote: proxied{client}, TLS: state, Fronted: true}, passed: true}, nil
 }
 
 // makeReady has a connection negotiate on a goroutine of its own if it has to, and hands it

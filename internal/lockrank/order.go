@@ -40,6 +40,9 @@ type (
 	Relay          struct{}
 	ReplicaClients struct{}
 	BridgeOutput   struct{}
+	Fronts         struct{}
+	MuxStream      struct{}
+	MuxLink        struct{}
 	Gate           struct{}
 	SlabMemory     struct{}
 	SlabMappings   struct{}
@@ -128,6 +131,9 @@ var order = []entry{
 	lock[Relay]("relay.Relay.mu"),
 	lock[ReplicaClients]("clients.Clients.mu"),
 	lock[BridgeOutput]("bridge.output.mu"),
+	lock[Fronts]("fronts.Fronts.mu"),
+	lock[MuxStream]("mux.Stream.mu"),
+	lock[MuxLink]("mux.Link.mu"),
 
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory

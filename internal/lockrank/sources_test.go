@@ -13,7 +13,7 @@ import (
 )
 
 // checked are the packages of the server, whose locks all have a place.
-var checked = []string{"audit", "auth/throttle", "bridge", "broker", "broker/acks", "broker/delayed", "broker/message", "broker/peer", "broker/principals", "broker/queue", "broker/registry", "broker/relief", "broker/retained", "broker/routing", "broker/session", "broker/share", "broker/timers", "datadir", "engine", "engine/unapplied", "journal", "memory", "protocol", "replica/clients", "replica/node", "replica/raftlog", "replica/relay", "replica/transport", "server", "service", "slab", "statestore", "topic", "transport", "transport/sockets", "wal", "webhook"}
+var checked = []string{"audit", "auth/throttle", "bridge", "broker", "broker/acks", "broker/delayed", "broker/message", "broker/peer", "broker/principals", "broker/queue", "broker/registry", "broker/relief", "broker/retained", "broker/routing", "broker/session", "broker/share", "broker/timers", "datadir", "engine", "engine/unapplied", "fronts", "journal", "memory", "mux", "protocol", "replica/clients", "replica/node", "replica/raftlog", "replica/relay", "replica/transport", "server", "service", "slab", "statestore", "topic", "transport", "transport/sockets", "wal", "webhook"}
 
 // The order names each lock by its package, type and field, and there are no others.
 func TestTheOrderNamesTheLocksOfTheServer(t *testing.T) {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 
+	"github.com/holdfast-mqtt/holdfast/internal/fronts"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 )
@@ -12,6 +13,7 @@ type Cluster struct {
 	Status  func() node.Status
 	Figures func() node.Figures
 	Relay   func() relay.Figures
+	Fronts  func() fronts.Figures
 }
 
 // clusterMoment is what is read once for an answer.
@@ -19,10 +21,11 @@ type clusterMoment struct {
 	status  node.Status
 	figures node.Figures
 	relay   relay.Figures
+	fronts  fronts.Figures
 }
 
 func (c *Cluster) now() *clusterMoment {
-	return &clusterMoment{c.Status(), c.Figures(), c.Relay()}
+	return &clusterMoment{c.Status(), c.Figures(), c.Relay(), c.Fronts()}
 }
 
 // NodeHandler serves the metrics of a node on which no server serves clients: those of the node,
@@ -110,4 +113,8 @@ var ofNode = []family{
 		})},
 	{name: "holdfast_cluster_relay_memory_bytes", kind: gauge, help: "large buffers of what is being passed on", values: single(func(c *clusterMoment) int64 { return c.relay.Buffered })},
 	{name: "holdfast_cluster_relay_memory_max_bytes", kind: gauge, help: "bound of them (--cluster-relay-memory)", values: single(func(c *clusterMoment) int64 { return c.relay.MaxBuffered })},
+	{name: "holdfast_cluster_front_links", kind: gauge, help: "connections of fronts (holdfast front) that carry clients", values: single(func(c *clusterMoment) int64 { return int64(c.fronts.Links) })},
+	{name: "holdfast_cluster_front_clients", kind: gauge, help: "clients that these carry", values: single(func(c *clusterMoment) int64 { return int64(c.fronts.Clients) })},
+	{name: "holdfast_cluster_front_unread_bytes", kind: gauge, help: "what these clients have sent and the server has not read yet", values: single(func(c *clusterMoment) int64 { return c.fronts.Unread })},
+	{name: "holdfast_cluster_front_unread_max_bytes", kind: gauge, help: "bound of it (--cluster-relay-memory); beyond, the client that sends more is disconnected", values: single(func(c *clusterMoment) int64 { return c.fronts.MaxUnread })},
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/front"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -62,6 +63,7 @@ type moment struct {
 	queued  [2]int64 // bounds of bytes: of one queue, of all
 	journal journal.Figures
 	cluster *clusterMoment // nil: the server is by itself
+	front   *front.Figures // of a front, which has nothing else
 }
 
 // family is one metric with all its labels.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,10 +17,13 @@ import (
 var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 
 // table is the table of docs/metrics.md.
+// documented are all metrics, of servers, nodes and fronts.
+var documented = slices.Concat(families, ofFront)
+
 func table() string {
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | what it counts | Azure |\n|---|---|---|---|---|\n")
-	for _, f := range families {
+	for _, f := range documented {
 		kind := map[prometheus.ValueType]string{counter: "counter", gauge: "gauge"}[f.kind]
 		if f.histograms != nil {
 			kind = "histogram"
@@ -64,7 +68,7 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^holdfast_[a-z]+(_[a-z]+)*$`)
 	seen := map[string]bool{}
-	for _, f := range families {
+	for _, f := range documented {
 		if !name.MatchString(f.name) || seen[f.name] || f.help == "" || (f.values == nil) == (f.histograms == nil) {
 			t.Errorf("%+v", f)
 		}
@@ -82,7 +86,7 @@ func TestNames(t *testing.T) {
 func TestDeployedFilesUseMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
-	for _, f := range families {
+	for _, f := range documented {
 		names := []string{f.name}
 		if f.histograms != nil {
 			names = []string{f.name + "_bucket", f.name + "_sum", f.name + "_count"}

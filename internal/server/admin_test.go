@@ -95,7 +95,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := regexp.MustCompile(`^holdfast_(logins|webhook|bridge|cluster|spans)_`) // clients are not asked who they are, there is no bridge and no collector of spans, and the server is no node
+	elsewhere := regexp.MustCompile(`^holdfast_(logins|webhook|bridge|cluster|front|spans)_`) // clients are not asked who they are, there is no bridge and no collector of spans, and the server is neither a node nor a front
 	served := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (holdfast_\w+)`).FindAllStringSubmatch(text, -1) {
 		served[m[1]] = true

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 
@@ -25,6 +26,9 @@ type Replicated struct {
 	Log *node.Log
 	// Listen opens the listener with this place among Config.ListenConfigs. nil: listen.Open does.
 	Listen func(place int, c listen.Config, o listen.Options) (*listen.Listener, error)
+	// Fronts gives the listener of clients that fronts pass on, which have come in at these listeners.
+	// nil: there are none.
+	Fronts func(listeners []*listen.Listener) net.Listener
 	// Admin is the node's listener for health and metrics, which the server uses as long as it runs;
 	// nil: it opens its own, if Config.Admin says so.
 	Admin *admin.Server

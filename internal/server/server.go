@@ -269,6 +269,9 @@ func (s *Server) listen() error {
 	for _, l := range s.listeners {
 		s.accept(l, l.URL())
 	}
+	if r := s.config.Replicated; r != nil && r.Fronts != nil {
+		s.accept(r.Fronts(s.listeners), "fronts")
+	}
 	if s.admin != nil {
 		s.accept(s.console.Open(s.admin, configs, s.broker.Limits.ConnectTimeout, s.log), "console")
 	}

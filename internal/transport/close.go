@@ -197,5 +197,8 @@ func (c *Conn) PeerGone() bool {
 	if c.raw != nil && c.tls == nil {
 		return sockets.AtEnd(c.raw)
 	}
+	if s := c.stream(); s != nil {
+		return s.PeerGone()
+	}
 	return sockets.Gone(c.nc)
 }

@@ -167,6 +167,18 @@ type Streamer interface {
 	Stream() net.Conn
 }
 
+// Stream is a connection without a descriptor that can be written to without waiting, and that
+// says when there is something to read: one of many that another connection carries.
+type Stream interface {
+	net.Conn
+	// TryWrite writes what can be written now; 0 without an error: nothing.
+	TryWrite(p []byte) (int, error)
+	// Await waits until Read does not, and says whether it had to.
+	Await() (waited bool)
+	// PeerGone is Conn.PeerGone.
+	PeerGone() bool
+}
+
 // takeRawPath finds the file descriptor below nc, if bytes may go to it directly.
 func (c *Conn) takeRawPath() {
 	nc := c.nc
@@ -181,6 +193,19 @@ func (c *Conn) takeRawPath() {
 		return
 	}
 	c.raw = sockets.Raw(nc)
+}
+
+// stream is the Stream below nc; nil: there is none. A field would make each Conn larger.
+func (c *Conn) stream() Stream {
+	if c.raw != nil {
+		return nil
+	}
+	nc := c.nc
+	if s, ok := nc.(Streamer); ok {
+		nc = s.Stream()
+	}
+	s, _ := nc.(Stream)
+	return s
 }
 
 // RemoteAddr is the peer's address.

@@ -10,7 +10,8 @@
 // On a TCP or Unix socket, also with TLS on it (tls.go), reads and writes go straight to
 // the non-blocking file descriptor (raw_unix.go). Every other net.Conn (a WebSocket, a
 // pipe, a socket of a system without raw_unix.go) takes the plain path. That has the same
-// functions and promises, but needs a goroutine while there is something to write.
+// functions and promises, but needs a goroutine while there is something to write, unless it
+// is a [Stream].
 //
 // It never starts a goroutine for an idle connection, never blocks in Flush or
 // FlushSoon, never calls a callback with a lock held, and never reuses memory

@@ -308,6 +308,9 @@ func (c *Conn) holdInput() bool {
 // packet is one byte long, so that call comes with something buffered; should a
 // caller use up the one byte alone, it still reads the rest in one piece.
 func (c *Conn) fillPlain() (int, error) {
+	if s := c.stream(); s != nil {
+		return c.fillStream(s)
+	}
 	if c.in != nil && c.w == 0 && !c.probed {
 		c.releaseInput()
 	}
@@ -327,6 +330,21 @@ func (c *Conn) fillPlain() (int, error) {
 	c.in = getBuffer(int(c.readSize))
 	c.in[0] = c.probe[0]
 	return n, nil
+}
+
+// fillStream is fillPlain for a connection that says when there is something to read.
+func (c *Conn) fillStream(s Stream) (int, error) {
+	if c.w == 0 {
+		c.releaseInput()
+	}
+	if !c.holdInput() {
+		return 0, ErrNoMemory
+	}
+	c.waited = s.Await()
+	if c.in == nil {
+		c.in = getBuffer(int(c.readSize))
+	}
+	return readSome(s, c.in[c.w:])
 }
 
 // plainWait is how long a read of the plain path takes at least if it waits for the

@@ -337,7 +337,7 @@ func (c *Conn) FlushBulk() {
 
 // write starts the work of the writer, which the caller has just become.
 func (c *Conn) write(mayDrain bool) {
-	if c.raw != nil {
+	if c.raw != nil || c.stream() != nil {
 		c.push(mayDrain)
 	} else {
 		c.stall()
@@ -347,20 +347,24 @@ func (c *Conn) write(mayDrain bool) {
 
 // push is the writer whose writes never wait. It calls Drained only if mayDrain is true.
 func (c *Conn) push(mayDrain bool) {
+	stream := c.stream()
 	for range pushRounds {
 		if c.sending.p == nil && !c.take(mayDrain) {
 			return
 		}
-		// Control, unlike Write, does not prepare the network poller for a wait.
-		err := c.raw.Control(c.pushable)
-		if err == nil {
+		var err error
+		if stream != nil {
+			var n int
+			n, err = stream.TryWrite(c.sending.p[c.sent:])
+			c.writeN = int32(n)
+		} else if err = c.raw.Control(c.pushable); err == nil { // unlike Write, it does not prepare the network poller for a wait
 			err = c.writeErr
 		}
 		if err != nil {
 			c.fail(err)
 			return
 		}
-		if !c.wrote(int(c.writeN)) && (c.tls == nil || c.tls.wire.blocked) {
+		if !c.wrote(int(c.writeN)) && (stream == nil || c.writeN == 0) && (c.tls == nil || c.tls.wire.blocked) {
 			break
 		}
 	}

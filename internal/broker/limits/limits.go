@@ -48,6 +48,9 @@ func (l *Limits) StrategyOf(group string) Strategy {
 	return l.SharedStrategy
 }
 
+// DefaultMaxConnections is that of Limits.MaxConnections.
+const DefaultMaxConnections = 100_000
+
 // Limits bounds what clients can make the broker hold. A zero field means its
 // default. Everything that MQTT lets a server announce is announced in CONNACK.
 type Limits struct {
@@ -101,7 +104,7 @@ func Default() Limits { return Limits{}.WithDefaults() }
 
 // WithDefaults puts its default in place of each zero field.
 func (l Limits) WithDefaults() Limits {
-	setDefault(&l.MaxConnections, 100_000)
+	setDefault(&l.MaxConnections, DefaultMaxConnections)
 	setDefault(&l.LoopbackConnections, min(16, l.MaxConnections/16))
 	setDefault(&l.ReservedConnections, min(16, l.MaxConnections/16))
 	setDefault(&l.MaxSessions, 200_000)

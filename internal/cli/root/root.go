@@ -70,7 +70,7 @@ taken from that variable of the environment if they are not given.`,
 	root.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "version" })
 	root.AddCommand(
 		serve.NewCommand(version), serve.NewConfigCommand(), serve.NewDoctorCommand(), operate.NewCheckCommand(), operate.NewBackupCommand(), operate.NewRestoreCommand(), operate.NewSalvageCommand(), operate.NewSessionCommand(), operate.NewHealthCommand(), operate.NewTraceCommand(), operate.NewTopCommand(),
-		cluster.NewCommand(), cluster.NewDemoCommand(),
+		cluster.NewCommand(), cluster.NewDemoCommand(), serve.NewFrontCommand(),
 		keys.NewGetCommand(&c), keys.NewSetCommand(&c), keys.NewDelCommand(&c), keys.NewVDelCommand(&c),
 		keys.NewWatchCommand(&c), keys.NewScanCommand(&c), transfer.NewExportCommand(&c), transfer.NewImportCommand(&c), txn.NewCommand(&c), lock.NewCommand(&c), messages.NewPubCommand(&c), messages.NewSubCommand(&c), deadletters.NewCommand(&c), timers.NewCommand(&c), bench.NewCommand(&c),
 		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(), mosquitto.NewCommand(),

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/keyfile"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 )
 
 // NewCertCommand makes the command cert.
@@ -26,7 +27,7 @@ revoke them.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: flags.UnknownCommand,
 	}
-	cmd.AddCommand(newIssueCommand(forClient), newIssueCommand(forServer), newIssueCommand(forNode), newRevokeCommand())
+	cmd.AddCommand(newIssueCommand(forClient), newIssueCommand(forServer), newIssueCommand(forNode), newIssueCommand(forFront), newRevokeCommand())
 	return cmd
 }
 
@@ -56,6 +57,7 @@ const (
 	forClient = iota
 	forServer
 	forNode
+	forFront
 )
 
 // newIssueCommand makes the command for certificates of one kind.
@@ -82,6 +84,11 @@ func newIssueCommand(kind int) *cobra.Command {
 other nodes as a server and as a client. The others reach it as NAME, and as each --host:
 one of these is its host in --cluster-peers.`
 		cmd.Example = "  holdfast cert node a --ca nodes --host 192.0.2.1"
+	case forFront:
+		cmd.Use, cmd.Short = "front NAME", "Make the certificate and key of a front of a cluster"
+		cmd.Long = `Make the files NAME.crt and NAME.key for a front of a cluster (holdfast front), which
+shows it to the nodes. The nodes let it pass clients on, and nothing else.`
+		cmd.Example = "  holdfast cert front f1 --ca nodes"
 	}
 	var encrypt bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -105,7 +112,9 @@ one of these is its host in --cluster-peers.`
 			return err
 		}
 		r := certs.Request{Name: name, Server: kind == forServer, Node: kind == forNode, Valid: time.Duration(days) * day, Password: password, Hosts: hosts}
-		if kind != forClient {
+		if kind == forFront {
+			r.Hosts = []string{settings.FrontURI}
+		} else if kind != forClient {
 			r.Hosts = append([]string{name}, hosts...)
 		}
 		if err := authority.Issue(r, out); err != nil {
@@ -119,7 +128,7 @@ one of these is its host in --cluster-peers.`
 	a.add(f)
 	f.StringVar(&out, "out", "", "`FILE` to write without .crt and .key (default: NAME in the authority's directory)")
 	f.IntVar(&days, "days", 825, "days for which the certificate is valid")
-	if kind != forNode { // which starts without a person who has the password
+	if kind != forNode && kind != forFront { // which start without a person who has the password
 		f.BoolVar(&encrypt, "encrypt", false, "encrypt the key with the password in HOLDFAST_KEYPASSWORD")
 	}
 	switch kind {
@@ -127,7 +136,7 @@ one of these is its host in --cluster-peers.`
 		f.StringArrayVar(&hosts, "host", nil, "further `NAME` or IP address by which clients reach the server; may be repeated")
 	case forNode:
 		f.StringArrayVar(&hosts, "host", nil, "further `NAME` or IP address by which other nodes reach this one; may be repeated")
-	default:
+	case forClient:
 		f.StringArrayVar(&hosts, "san", nil, "subject alternative `NAME`: a DNS name, an IP address or a URI; may be repeated")
 	}
 	return cmd

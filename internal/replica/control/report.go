@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,11 +15,13 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
 
 // The first bytes of connections between nodes that are about an operator's questions.
 const (
-	statusMagic   = "holdfast status1"
+	// StatusMagic is for the status of a node, which fronts ask for, too.
+	StatusMagic   = "holdfast status1"
 	transferMagic = "holdfast transf1"
 )
 
@@ -69,7 +72,7 @@ func NewReporter(n *node.Node) *Reporter { return &Reporter{n} }
 // until the node is open.
 func Streams(find func() *node.Node) map[string]func(net.Conn) {
 	return map[string]func(net.Conn){
-		statusMagic:   func(c net.Conn) { answerStatus(c, find()) },
+		StatusMagic:   func(c net.Conn) { answerStatus(c, find()) },
 		transferMagic: func(c net.Conn) { answerTransfer(c, find()) },
 		changeMagic:   func(c net.Conn) { answerChange(c, find()) },
 	}
@@ -222,10 +225,24 @@ type answered struct {
 }
 
 func (r *Reporter) ask(ctx context.Context, m node.Member) (s node.Status, err error) {
-	c, err := r.node.Dial(ctx, m.ID, statusMagic)
+	c, err := r.node.Dial(ctx, m.ID, StatusMagic)
 	if err != nil {
 		return s, err
 	}
+	return readStatus(ctx, c)
+}
+
+// Ask asks the node that listens at an address for its status, for a program that is no node. ctx
+// must have a deadline.
+func Ask(ctx context.Context, config *tls.Config, address string) (s node.Status, err error) {
+	c, err := port.Dial(ctx, config, address, StatusMagic)
+	if err != nil {
+		return s, err
+	}
+	return readStatus(ctx, c)
+}
+
+func readStatus(ctx context.Context, c net.Conn) (s node.Status, err error) {
 	defer c.Close()
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)

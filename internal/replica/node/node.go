@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,8 @@ type Options struct {
 	// Streams are called with connections of other nodes that begin with their key, see
 	// port.Port.Handle.
 	Streams map[string]func(net.Conn)
+	// ForFronts are the keys of Streams for which fronts may connect, too.
+	ForFronts []string
 	// Admin is HOST:PORT of this node's console, for the other nodes' Status; empty: it has none.
 	Admin  string
 	Logger *slog.Logger // nil: slog.Default
@@ -323,7 +326,11 @@ func (n *Node) start() (err error) {
 	}
 	n.port.Handle(snapshotMagic, n.receiveSnapshot)
 	for magic, h := range n.o.Streams {
-		n.port.Handle(magic, h)
+		if slices.Contains(n.o.ForFronts, magic) {
+			n.port.HandleFronts(magic, h)
+		} else {
+			n.port.Handle(magic, h)
+		}
 	}
 	n.port.Complete()
 	n.running.Go(n.run)

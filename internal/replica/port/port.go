@@ -60,6 +60,7 @@ type Port struct {
 	listener  net.Listener
 	patience  time.Duration // with strangers
 	handlers  sync.Map      // func(net.Conn) by magic
+	forFronts sync.Map      // the magics with which fronts may connect
 	strangers chan struct{}
 	complete  atomic.Bool // every handler is there
 	ending    context.Context
@@ -124,6 +125,12 @@ func (p *Port) Handle(magic string, h func(net.Conn)) {
 	}
 }
 
+// HandleFronts is Handle for what fronts may connect for, too.
+func (p *Port) HandleFronts(magic string, h func(net.Conn)) {
+	p.forFronts.Store(magic, true)
+	p.Handle(magic, h)
+}
+
 // Complete says that every handler is there: from now on a connection that begins with something
 // else is worth a line in the log. Before, it may be one of another node that was faster.
 func (p *Port) Complete() { p.complete.Store(true) }
@@ -185,6 +192,11 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	}
 	if !known {
 		return nil, nil, fmt.Errorf("it begins with %q, which this program does not know: is it a node of a newer version, or a client that wants the other port?", magic[:])
+	}
+	if secured, is := conn.(*tls.Conn); is && settings.IsFront(secured.ConnectionState().PeerCertificates[0]) {
+		if _, may := p.forFronts.Load(string(magic[:])); !may {
+			return nil, nil, fmt.Errorf("it shows the certificate of a front, and begins with %q, which only nodes may", magic[:])
+		}
 	}
 	return h.(func(net.Conn)), conn, conn.SetDeadline(time.Time{})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -68,17 +69,9 @@ func (s *Settings) TLS(added *Hosts) (*tls.Config, error) {
 	if s.Cert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+	pair, authorities, err := s.readFiles()
 	if err != nil {
-		return nil, fmt.Errorf("--cluster-cert %s, --cluster-key %s: %w", s.Cert, s.Key, err)
-	}
-	pem, err := os.ReadFile(s.CA)
-	if err != nil {
-		return nil, fmt.Errorf("--cluster-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--cluster-ca %s: no PEM certificate in it", s.CA)
+		return nil, err
 	}
 	peers, err := s.ParsePeers()
 	if err != nil {
@@ -108,9 +101,65 @@ func (s *Settings) TLS(added *Hosts) (*tls.Config, error) {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("the other node shows no certificate")
 			}
+			if IsFront(cs.PeerCertificates[0]) { // it proves nothing to a program that connects, see there
+				return nil // package port says what it may do
+			}
 			return isNode(cs.PeerCertificates[0], append(slices.Clone(hosts), added.get()...))
 		},
 	}, nil
+}
+
+// FrontURI is in the certificate of a front.
+const FrontURI = "holdfast://front"
+
+// IsFront says whether a certificate, which the nodes' authority has signed, is that of a front.
+// It is for clients only: no program that connects to a node takes it for a node's.
+func IsFront(c *x509.Certificate) bool {
+	return len(c.ExtKeyUsage) == 1 && c.ExtKeyUsage[0] == x509.ExtKeyUsageClientAuth &&
+		slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == FrontURI })
+}
+
+// FrontTLS makes the configuration by which a front proves itself to the nodes, and they to it; nil
+// without certificates. Node and Listen are not used.
+func (s *Settings) FrontTLS() (*tls.Config, error) {
+	peers, err := s.ParsePeers()
+	if err == nil {
+		err = s.checkFiles(peers)
+	}
+	if err != nil || s.Cert == "" {
+		return nil, err
+	}
+	pair, authorities, err := s.readFiles()
+	if err != nil {
+		return nil, err
+	}
+	if !IsFront(pair.Leaf) {
+		return nil, fmt.Errorf("--cluster-cert %s: the certificate of %q is not that of a front: \"holdfast cert front\" makes one", s.Cert, pair.Leaf.Subject)
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      authorities,
+		VerifyConnection: func(cs tls.ConnectionState) error { // the host is verified already
+			return forNodes(cs.PeerCertificates[0])
+		},
+	}, nil
+}
+
+// readFiles reads the certificate with its key, and the authorities.
+func (s *Settings) readFiles() (pair tls.Certificate, authorities *x509.CertPool, err error) {
+	if pair, err = tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
+		return pair, nil, fmt.Errorf("--cluster-cert %s, --cluster-key %s: %w", s.Cert, s.Key, err)
+	}
+	pem, err := os.ReadFile(s.CA)
+	if err != nil {
+		return pair, nil, fmt.Errorf("--cluster-ca: %w", err)
+	}
+	authorities = x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return pair, nil, fmt.Errorf("--cluster-ca %s: no PEM certificate in it", s.CA)
+	}
+	return pair, authorities, nil
 }
 
 // Hosts are those of nodes that the settings do not name, because they were added to the cluster.
@@ -144,10 +193,8 @@ var ErrNoNode = errors.New("it is not a node's")
 // isNode says why a certificate, which the authority has signed, is none of a node at one of
 // these hosts; nil: it is one.
 func isNode(c *x509.Certificate, hosts []string) error {
-	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return fmt.Errorf("the certificate of %q: %w, because it is not for servers and for clients: \"holdfast cert node\" makes one", c.Subject, ErrNoNode)
-		}
+	if err := forNodes(c); err != nil {
+		return err
 	}
 	for _, host := range hosts {
 		if c.VerifyHostname(host) == nil {
@@ -155,6 +202,16 @@ func isNode(c *x509.Certificate, hosts []string) error {
 		}
 	}
 	return fmt.Errorf("the certificate of %q: %w, because it is for %s, and no node of the cluster, as far as this one knows, is at one of these: make it with --host and the node's host", c.Subject, ErrNoNode, namesOf(c))
+}
+
+// forNodes says why a certificate is not for nodes, wherever they are; nil: it is.
+func forNodes(c *x509.Certificate) error {
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		if !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
+			return fmt.Errorf("the certificate of %q: %w, because it is not for servers and for clients: \"holdfast cert node\" makes one", c.Subject, ErrNoNode)
+		}
+	}
+	return nil
 }
 
 // namesOf are the names that a certificate is for.

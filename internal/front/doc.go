@@ -1,0 +1,31 @@
+// Package front is a program in front of a cluster: it holds the connections of clients, with TLS,
+// WebSocket and keep-alives, and carries them over few links to the node that leads. So the leader
+// reads the requests of many clients with one system call, and writes their answers with one. It
+// keeps nothing: any number of fronts can run, and each can be stopped at any time.
+//
+// # A connection
+//
+//	client ──▶ front                       the leader's cluster port
+//	           handshakes, the beginning
+//	           of CONNECT; held until a
+//	           leader is known, 5 s at
+//	           the most
+//	           ── OPEN ───────────────────▶ where it came in, its address and certificate
+//	client ◀══ bytes, both ways ══════════▶ package fronts
+//
+// The front looks for the ends of packets, and at CONNECT and CONNACK for the keep-alive. It
+// answers PINGREQ itself, and closes connections of silent clients. All else is the server's
+// matter, which gets the bytes as they are.
+//
+// # When the leader changes
+//
+// The front asks all nodes for the leader, each second and when a link ends, and believes the
+// newest term. Links to another node are closed then, and with them the connections of their
+// clients, which connect again as they would at a node.
+//
+// # Bounds
+//
+// Options.MaxConnections bounds connections. Each takes mux.Window bytes in each direction at the
+// most, and little while it is idle; a client that does not read makes the server wait for it
+// alone, and the other way round.
+package front

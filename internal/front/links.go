@@ -1,0 +1,232 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/fronts"
+	"github.com/holdfast-mqtt/holdfast/internal/mux"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
+)
+
+const (
+	askPause    = time.Second            // between two looks for the leader
+	retryPause  = 100 * time.Millisecond // while there is none that takes clients
+	askTimeout  = 2 * time.Second
+	dialTimeout = 5 * time.Second
+	maxNodes    = 32 // that are asked
+)
+
+// leader is a node that leads, as far as the front knows.
+type leader struct {
+	term    uint64
+	address string // of its cluster port; empty: none is known
+}
+
+// links are those to the leader.
+type links struct {
+	front *Front
+	look  chan struct{} // capacity 1: a link has ended
+
+	mu      sync.Mutex
+	to      leader        // mu
+	open    []*mux.Link   // mu
+	next    int           // mu: in open
+	changed chan struct{} // mu: closed when open changes
+	nodes   []string      // the addresses that are asked; the goroutine of follow
+	failing bool          // the log has that the leader cannot be reached; the goroutine of follow
+}
+
+func newLinks(f *Front) *links {
+	l := &links{front: f, look: make(chan struct{}, 1), changed: make(chan struct{})}
+	for _, p := range f.o.Peers {
+		l.nodes = append(l.nodes, p.Address)
+	}
+	return l
+}
+
+// pick gives a link, one after the other, as soon as there is one; nil: there was none until end,
+// or the front ends.
+func (l *links) pick(end time.Time) *mux.Link {
+	var late <-chan time.Time
+	for {
+		l.mu.Lock()
+		changed := l.changed
+		if len(l.open) > 0 {
+			l.next++
+			link := l.open[l.next%len(l.open)]
+			l.mu.Unlock()
+			return link
+		}
+		l.mu.Unlock()
+		if late == nil {
+			timer := time.NewTimer(time.Until(end))
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return nil
+		case <-l.front.ending.Done():
+			return nil
+		}
+	}
+}
+
+// figures are what is known of the leader, and how many links there are.
+func (l *links) figures() (to leader, open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to, len(l.open)
+}
+
+// follow looks for the leader until the front ends.
+func (l *links) follow() {
+	defer failstop.End(l.front.o.Logger, "the links to the leader")
+	for l.front.ending.Err() == nil {
+		pause := askPause
+		if !l.connect(l.ask()) {
+			pause = retryPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.look:
+		case <-l.front.ending.Done():
+		}
+	}
+	l.replace(leader{})
+}
+
+// ask asks all nodes which one leads.
+func (l *links) ask() (newest leader) {
+	ctx, cancel := context.WithTimeout(l.front.ending, askTimeout)
+	defer cancel()
+	answers := make(chan *node.Status)
+	for _, address := range l.nodes {
+		go func() {
+			defer failstop.End(l.front.o.Logger, "a question to a node")
+			s, err := control.Ask(ctx, l.front.o.TLS, address)
+			if err != nil {
+				l.front.o.Logger.Debug("a node does not answer", "address", address, "error", err)
+				answers <- nil
+				return
+			}
+			answers <- &s
+		}()
+	}
+	var more []string
+	for range l.nodes {
+		s := <-answers
+		if s == nil {
+			continue
+		}
+		if address, known := s.LeaderAddress(); known && (s.Term > newest.term || newest.address == "") {
+			newest = leader{s.Term, address}
+		}
+		for _, m := range s.Members {
+			if m.Address != "" && !slices.Contains(l.nodes, m.Address) && !slices.Contains(more, m.Address) && len(l.nodes)+len(more) < maxNodes {
+				more = append(more, m.Address)
+			}
+		}
+	}
+	l.nodes = append(l.nodes, more...)
+	return newest
+}
+
+// connect makes the links to a leader that are missing. It says whether there are all of them.
+func (l *links) connect(to leader) bool {
+	l.mu.Lock()
+	had, open := l.to, len(l.open)
+	l.mu.Unlock()
+	if to.address == "" || to.term < had.term && open > 0 { // a node that was cut off
+		return open > 0
+	}
+	if to != had {
+		l.replace(to)
+	}
+	for {
+		l.mu.Lock()
+		missing := l.front.o.Links - len(l.open)
+		l.mu.Unlock()
+		if missing <= 0 {
+			return true
+		}
+		if err := l.add(to); err != nil {
+			if l.front.ending.Err() == nil && !errors.Is(err, mux.ErrRefused) && !l.failing {
+				l.failing = true
+				l.front.o.Logger.Warn("cannot connect to the leader", "address", to.address, "error", err)
+			}
+			return false
+		}
+		l.failing = false
+	}
+}
+
+// add makes one link.
+func (l *links) add(to leader) error {
+	ctx, cancel := context.WithTimeout(l.front.ending, dialTimeout)
+	defer cancel()
+	conn, err := port.Dial(ctx, l.front.o.TLS, to.address, fronts.Magic)
+	if err != nil {
+		return err
+	}
+	if err := mux.Greet(conn); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	var link *mux.Link
+	made := make(chan struct{})
+	link = mux.New(conn, mux.Options{MaxStreams: l.front.o.MaxConnections, Logger: l.front.o.Logger, Ended: func(err error) {
+		<-made
+		l.remove(link, to, err)
+	}})
+	l.mu.Lock()
+	l.open = append(l.open, link)
+	l.announce()
+	l.mu.Unlock()
+	close(made)
+	return nil
+}
+
+// announce wakes clients that wait for a link. Needs the lock.
+func (l *links) announce() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// remove forgets a link that has ended.
+func (l *links) remove(link *mux.Link, to leader, why error) {
+	l.mu.Lock()
+	n := len(l.open)
+	l.open = slices.DeleteFunc(l.open, func(other *mux.Link) bool { return other == link })
+	lost := len(l.open) < n
+	l.mu.Unlock()
+	if !lost {
+		return
+	}
+	l.front.o.Logger.Warn("a link to the leader has ended", "address", to.address, "reason", why)
+	select {
+	case l.look <- struct{}{}:
+	default:
+	}
+}
+
+// replace closes the links, as another node leads.
+func (l *links) replace(to leader) {
+	l.mu.Lock()
+	closing := l.open
+	l.open, l.to = nil, to
+	l.mu.Unlock()
+	for _, link := range closing {
+		link.Close()
+	}
+	if to.address != "" {
+		l.front.o.Logger.Info("a node leads", "address", to.address, "term", to.term)
+	}
+}
