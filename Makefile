@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release
+.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -21,6 +21,9 @@ interop: ## real SDKs and clients against the built binary; needs node and mosqu
 console: ## the console in a headless Chromium; needs chromium, and npm for axe-core
 	cd interop/console/axe && npm ci --silent --no-audit --no-fund
 	cd interop/console && go test -count=1 ./...
+
+console-keys: ## the console of a store with KEYS (1,000,000) keys
+	cd interop/console && go test -count=1 -v -run TestStoreFullOfKeys . -keys $(or $(KEYS),1000000)
 
 screenshots: ## those of docs/console, by the same browser
 	cd interop/console && go test -count=1 -run TestScreenshots . -screenshots $(CURDIR)/docs/console
