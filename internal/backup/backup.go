@@ -13,10 +13,10 @@ import (
 // pollInterval is how often a backup under way is looked at for its progress.
 const pollInterval = 50 * time.Millisecond
 
-// ErrUnderWay: another backup of the same journal has not ended.
+// ErrUnderWay: another backup of the same source has not ended.
 var ErrUnderWay = errors.New("another backup of this server is under way (it goes on when its command is interrupted): try again when it has ended")
 
-// underWay has the journals of which a backup is being made.
+// underWay has the sources of which a backup is being made.
 var underWay sync.Map
 
 // Progress is how far a backup, a restore or a check has come.
@@ -25,7 +25,16 @@ type Progress struct {
 	Bytes, OfBytes int64
 }
 
-// Backup writes a copy of a journal's database, as it is at one moment, into the directory
+// Source is a database that is in use: a *journal.Journal, or that of a node of a cluster.
+type Source interface {
+	FS() journal.FS
+	// Checkpoint copies it into a directory that does not exist, as journal.Journal.Checkpoint does.
+	Checkpoint(dir string, copies bool) error
+	// TableSize says about how much that is.
+	TableSize() (tables int, bytes int64)
+}
+
+// Backup writes a copy of a database, as it is at one moment, into the directory
 // dest, which must not exist, be empty, or hold what is left of a backup that was cut off.
 // Everything that was acknowledged before the call is in it, and of each batch all or
 // nothing. Reading and writing go on meanwhile.
@@ -35,8 +44,8 @@ type Progress struct {
 // both. Tables are never written to again. Then every file is read, for the list (see
 // filelist.go). The copy is made in a directory inside dest and moved up when it is whole,
 // so that a backup that was cut short is never taken for one. While a backup is under way,
-// others of the same journal fail with ErrUnderWay, and others to dest with ErrLocked.
-func Backup(j *journal.Journal, dest string, copies bool, progress func(Progress)) (done Progress, err error) {
+// others of the same source fail with ErrUnderWay, and others to dest with ErrLocked.
+func Backup(j Source, dest string, copies bool, progress func(Progress)) (done Progress, err error) {
 	if _, another := underWay.LoadOrStore(j, nil); another {
 		return done, ErrUnderWay
 	}
@@ -72,7 +81,7 @@ func Backup(j *journal.Journal, dest string, copies bool, progress func(Progress
 }
 
 // checkpoint writes the copy, and says how far it has come by what is there.
-func checkpoint(j *journal.Journal, dir string, copies bool, progress func(Progress)) error {
+func checkpoint(j Source, dir string, copies bool, progress func(Progress)) error {
 	ended := make(chan error, 1)
 	go func() {
 		defer failstop.End(nil, "a backup")

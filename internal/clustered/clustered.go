@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/fronts"
@@ -149,7 +150,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	}
 	n.opened.Store(n.node)
 	n.clients.Follow(n.node)
-	if n.stop, err = control.Serve(n.config.DataDir, n.node, n.health, n.log); err != nil {
+	if n.stop, err = control.Serve(n.config.DataDir, n.node, control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
 	}
 	return nil
@@ -356,6 +357,13 @@ func (n *Node) Reload() error {
 		return s.Reload()
 	}
 	return nil
+}
+
+// backedUp has the audit log note a backup.
+func (n *Node) backedUp(dir string, done backup.Progress, err error) {
+	if s := n.current.Load(); s != nil {
+		s.BackedUp(dir, done, err)
+	}
 }
 
 // Server is the server that serves clients now; nil: this node does not lead.

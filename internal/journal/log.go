@@ -55,6 +55,8 @@ type LogOptions struct {
 	// while Replay runs: the copy has what was durable, or was given by Replay, at the call. It
 	// waits for no Commit. It fails with ErrClosed when the journal is being closed.
 	Copy func(dir string, copies bool) error
+	// TableSize is Journal.TableSize.
+	TableSize func() (tables int, bytes int64)
 }
 
 // ErrLost is what a Log's Commit fails with, wrapped, if batches become durable elsewhere from now on;
@@ -71,7 +73,7 @@ func (j *Journal) openLog(damaged bool) (Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Copy: j.copyDurable})
+		return j.o.Log(LogOptions{Applied: applied, Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Copy: j.copyDurable, TableSize: j.TableSize})
 	}
 	l, err := readFiles(j.o, j.db, wal.Options{
 		SegmentBytes: j.segmentBytes(), Sync: j.o.Durability.mode == modeSync, Long: j.wantTables, NoRoom: j.makeRoomForLog, Fsyncs: j.fsyncs,

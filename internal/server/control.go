@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/backup/remote"
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
@@ -24,21 +24,6 @@ import (
 // only the directory's owner may use. It takes a few HTTP requests: for a backup, for
 // the list of sessions, to end sessions (sessions.go), whether the server is ready (health.go), what is wrong with it
 // and its machine (doctor.go), and what a client sends and gets (package stream).
-
-// controlPath is where a backup is asked for: POST, a backupRequest as JSON; the
-// answer is one backupLine per line, the last one with Done or Error.
-const controlPath = "/v1/backup"
-
-type backupRequest struct {
-	Dir    string // absolute
-	Copies bool   `json:",omitempty"` // of all files, no links
-}
-
-type backupLine struct {
-	Progress backup.Progress
-	Done     bool   `json:",omitempty"`
-	Error    string `json:",omitempty"`
-}
 
 // listenControl opens the socket. The server works without it.
 func (s *Server) listenControl() {
@@ -52,7 +37,7 @@ func (s *Server) listenControl() {
 		return
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+controlPath, s.serveBackup)
+	mux.HandleFunc("POST "+remote.Path, s.serveBackup)
 	mux.HandleFunc("GET "+healthPath, s.serveHealth)
 	mux.HandleFunc("GET "+doctorPath, s.serveDoctor)
 	mux.Handle("GET "+overview.Path, &overview.Handler{Sources: s.sources, Unready: s.unready})
@@ -84,27 +69,22 @@ func (s *Server) closeControl(ctx context.Context) error {
 }
 
 func (s *Server) serveBackup(w http.ResponseWriter, r *http.Request) {
-	var q backupRequest
-	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil || !filepath.IsAbs(q.Dir) {
-		http.Error(w, "want the absolute path of a directory", http.StatusBadRequest)
-		return
-	}
-	lines := json.NewEncoder(w)
-	flush := http.NewResponseController(w)
-	s.log.Info("a backup begins", "to", q.Dir)
-	done, err := backup.Backup(s.journal, q.Dir, q.Copies, func(p backup.Progress) {
-		_ = lines.Encode(backupLine{Progress: p}) // the caller may have gone; the backup goes on
-		_ = flush.Flush()
+	remote.Serve(w, r, func(dir string, copies bool, progress func(backup.Progress)) (done remote.Result, err error) {
+		s.log.Info("a backup begins", "to", dir)
+		done.Progress, err = backup.Backup(s.journal, dir, copies, progress)
+		s.BackedUp(dir, done.Progress, err)
+		if err != nil {
+			s.log.Error("a backup failed", "to", dir, "error", err)
+		} else {
+			s.log.Info("a backup is done", "to", dir, "files", done.Files, "bytes", done.Bytes)
+		}
+		return done, err
 	})
-	s.audit.Backup(q.Dir, int64(done.Files), done.Bytes, err)
-	line := backupLine{Progress: done, Done: true}
-	if err != nil {
-		s.log.Error("a backup failed", "to", q.Dir, "error", err)
-		line = backupLine{Error: err.Error()}
-	} else {
-		s.log.Info("a backup is done", "to", q.Dir, "files", done.Files, "bytes", done.Bytes)
-	}
-	_ = lines.Encode(line)
+}
+
+// BackedUp has the audit log note a backup, which the node may have made whose server this is.
+func (s *Server) BackedUp(dir string, done backup.Progress, err error) {
+	s.audit.Backup(dir, int64(done.Files), done.Bytes, err)
 }
 
 // ErrNotRunning: no server runs on the data directory, or none that can be reached.
@@ -114,39 +94,14 @@ var ErrNotRunning = errors.New("no server can be reached")
 // not exist, be empty, or hold a backup that was cut off; the server writes it, with links
 // to its own files where that can be, or copies of all. Everything that the server has
 // acknowledged before the call is in it.
-func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func(backup.Progress)) (backup.Progress, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return backup.Progress{}, err
-	}
-	body, err := postBackup(ctx, dataDir, backupRequest{Dir: dir, Copies: copies})
-	if err != nil {
-		return backup.Progress{}, err
-	}
-	defer body.Close()
-	for scan := bufio.NewScanner(body); scan.Scan(); {
-		var line backupLine
-		switch err := json.Unmarshal(scan.Bytes(), &line); {
-		case err != nil:
-			return line.Progress, fmt.Errorf("the server's answer cannot be understood: %w", err)
-		case line.Error != "":
-			return line.Progress, errors.New(line.Error)
-		case line.Done:
-			return line.Progress, nil
+func Backup(ctx context.Context, dataDir, dir string, copies bool, progress func(backup.Progress)) (remote.Result, error) {
+	return remote.Ask(func(body io.Reader) (io.ReadCloser, error) {
+		answer, err := askControl(ctx, dataDir, http.MethodPost, remote.Path, body)
+		if errors.Is(err, ErrNotRunning) {
+			err = fmt.Errorf("%w (A stopped server's directory can be copied as it is.)", err)
 		}
-		progress(line.Progress)
-	}
-	return backup.Progress{}, errors.New("the server has gone before the backup was done")
-}
-
-func postBackup(ctx context.Context, dataDir string, q backupRequest) (io.ReadCloser, error) {
-	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(q)) }()
-	body, err := askControl(ctx, dataDir, http.MethodPost, controlPath, reader)
-	if errors.Is(err, ErrNotRunning) {
-		err = fmt.Errorf("%w (A stopped server's directory can be copied as it is.)", err)
-	}
-	return body, err
+		return answer, err
+	}, dir, copies, progress)
 }
 
 // askControl makes a request to the server that runs on dataDir. The caller closes

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
@@ -27,19 +28,29 @@ it is to outlive this one, with any program that copies files.
 A list of all files with their SHA-256 is part of the backup (BACKUP); holdfast
 check --data DIR and holdfast restore verify it. No server starts on a backup.
 
-The data of a stopped server can be copied like any directory. In a cluster, the node
-that leads makes backups; another one says which node that is.`,
+The data of a stopped server can be copied like any directory. In a cluster any node
+makes backups: one that does not lead asks the leader first what was acknowledged, and
+waits until it has that. Its backup is one of all data, which holdfast restore makes a
+data directory of a server by itself.`,
 		Example: `  holdfast backup /backups/today
   holdfast backup --data /var/lib/holdfast /backups/today`,
 		Args: flags.Args("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bar := output.NewProgress(cmd.ErrOrStderr())
-			done, err := server.Backup(cmd.Context(), data, args[0], copies, shower(bar, "copied"))
+			ask := server.Backup
+			if isNode(data) {
+				ask = control.Backup
+			}
+			done, err := ask(cmd.Context(), data, args[0], copies, shower(bar, "copied"))
 			bar.End()
 			if err != nil {
-				return leaderOf(cmd.Context(), data, err)
+				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s\n", args[0], done.Files, units.FormatBytes(done.Bytes))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s holds a backup: %d files, %s", args[0], done.Files, units.FormatBytes(done.Bytes))
+			if done.Node != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), ", by node %s, up to entry %d of its cluster's log", done.Node, done.Entry)
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
 			return nil
 		},
 	}

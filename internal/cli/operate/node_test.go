@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +33,7 @@ func run(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Each node of a cluster says how it is. Sessions and backups are the leader's: another node
+// Each node of a cluster says how it is, and makes backups. Sessions are the leader's: another node
 // says which one that is.
 func TestCommandsOnTheNodesOfACluster(t *testing.T) {
 	t.Parallel()
@@ -102,11 +104,20 @@ func TestCommandsOnTheNodesOfACluster(t *testing.T) {
 	}{
 		"session list":   {NewSessionCommand(), []string{"list", "--data", dirs[other]}},
 		"session delete": {NewSessionCommand(), []string{"delete", "x", "--data", dirs[other]}},
-		"backup":         {NewBackupCommand(), []string{t.TempDir(), "--data", dirs[other]}},
 	} {
 		if out, err := run(t, of.command, of.args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %q", name, out, err, want)
 		}
+	}
+	for _, name := range names {
+		to := filepath.Join(t.TempDir(), "backup")
+		out, err := run(t, NewBackupCommand(), to, "--data", dirs[name])
+		if want := regexp.MustCompile(`^` + regexp.QuoteMeta(to) + ` holds a backup: \d+ files, .*, by node ` + name + `, up to entry \d+ of its cluster's log\n$`); err != nil || !want.MatchString(out) {
+			t.Errorf("a backup by %s: %q, %v", name, out, err)
+		}
+	}
+	if out, err := run(t, NewBackupCommand(), dirs[leader], "--data", dirs[other]); err == nil || !strings.Contains(err.Error(), "nothing is overwritten") {
+		t.Errorf("a backup into another node's data: %q, %v", out, err)
 	}
 	if out, err := run(t, NewSessionCommand(), "list", "--data", dirs[leader]); err != nil {
 		t.Errorf("on the leader: %q, %v", out, err)

@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
@@ -63,10 +64,13 @@ type Line struct {
 const Unreachable = "unreachable"
 
 // Reporter answers for a node. Its methods are safe for concurrent use.
-type Reporter struct{ node *node.Node }
+type Reporter struct {
+	node    *node.Node
+	copying atomic.Bool // a backup is under way
+}
 
 // NewReporter makes the one of an open node.
-func NewReporter(n *node.Node) *Reporter { return &Reporter{n} }
+func NewReporter(n *node.Node) *Reporter { return &Reporter{node: n} }
 
 // Streams are the handlers for node.Options.Streams. They use the node that find returns, which is nil
 // until the node is open.
@@ -75,6 +79,8 @@ func Streams(find func() *node.Node) map[string]func(net.Conn) {
 		StatusMagic:   func(c net.Conn) { answerStatus(c, find()) },
 		transferMagic: func(c net.Conn) { answerTransfer(c, find()) },
 		changeMagic:   func(c net.Conn) { answerChange(c, find()) },
+
+		committedMagic: func(c net.Conn) { answerCommitted(c, find()) },
 	}
 }
 

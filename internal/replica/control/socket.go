@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"path/filepath"
 
+	"github.com/holdfast-mqtt/holdfast/internal/backup"
+	"github.com/holdfast-mqtt/holdfast/internal/backup/remote"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
@@ -28,15 +30,21 @@ const (
 // SocketPath is that of the socket of the node with this data directory.
 func SocketPath(dataDir string) string { return filepath.Join(dataDir, node.Dir, socketName) }
 
-// Serve answers at the socket of a node until the function that it returns is called. unready says
-// why the node is not ready, for Health.
-func Serve(dataDir string, n *node.Node, unready func() []string, log *slog.Logger) (stop func(), err error) {
+// Answers are what only the program knows of which the node is a part.
+type Answers struct {
+	Unready func() []string // why the node is not ready, for Health
+	// BackedUp is told about each backup that was asked for. nil: nothing happens.
+	BackedUp func(dir string, done backup.Progress, err error)
+}
+
+// Serve answers at the socket of a node until the function that it returns is called.
+func Serve(dataDir string, n *node.Node, program Answers, log *slog.Logger) (stop func(), err error) {
 	path := SocketPath(dataDir)
 	l, err := opsocket.Listen(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reporter{n}
+	r := &Reporter{node: n}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, q *http.Request) {
 		_ = json.NewEncoder(w).Encode(r.Status(q.Context()))
@@ -49,8 +57,9 @@ func Serve(dataDir string, n *node.Node, unready func() []string, log *slog.Logg
 		_ = json.NewEncoder(w).Encode(a)
 	})
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(health{unready()})
+		_ = json.NewEncoder(w).Encode(health{program.Unready()})
 	})
+	mux.HandleFunc("POST "+remote.Path, func(w http.ResponseWriter, q *http.Request) { r.serveBackup(w, q, log, program.BackedUp) })
 	for path, add := range map[string]bool{addPath: true, removePath: false} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, q *http.Request) {
 			var a changed
@@ -133,17 +142,26 @@ func askChange(ctx context.Context, dataDir, target string) error {
 func ask(ctx context.Context, dataDir, method, target string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout+2*changeTimeout)
 	defer cancel()
-	path := SocketPath(dataDir)
-	body, err := opsocket.Ask(ctx, path, method, target, nil)
-	var refusal *opsocket.Refusal
-	switch {
-	case errors.Is(err, opsocket.ErrNotListening):
-		return fmt.Errorf("%w through %s: is --data the directory of a node that is running?", ErrNotRunning, path)
-	case errors.As(err, &refusal):
-		return fmt.Errorf("the node refused: %w", err)
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrNotRunning, err)
+	body, err := open(ctx, dataDir, method, target, nil)
+	if err != nil {
+		return err
 	}
 	defer body.Close()
 	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer)
+}
+
+// open makes a request to the node that runs on a data directory. The caller closes the answer.
+func open(ctx context.Context, dataDir, method, target string, body io.Reader) (io.ReadCloser, error) {
+	path := SocketPath(dataDir)
+	answer, err := opsocket.Ask(ctx, path, method, target, body)
+	var refusal *opsocket.Refusal
+	switch {
+	case errors.Is(err, opsocket.ErrNotListening):
+		return nil, fmt.Errorf("%w through %s: is --data the directory of a node that is running?", ErrNotRunning, path)
+	case errors.As(err, &refusal):
+		return nil, fmt.Errorf("the node refused: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	return answer, nil
 }

@@ -54,7 +54,7 @@ func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
 	}
 	l.next, l.long = max(o.Applied, l.n.self.Load().Begins().Index)+1, o.Long
 	l.n.mu.Lock()
-	l.n.noRoom, l.n.checkpoint = o.NoRoom, o.Copy
+	l.n.noRoom, l.n.checkpoint, l.n.tableSize = o.NoRoom, o.Copy, o.TableSize
 	l.n.mu.Unlock()
 	l.n.given.Store(l.next - 1)
 	l.n.storing.setTables(0, l.long)
@@ -183,7 +183,7 @@ func (l *Log) Check() error { return l.n.log.Check() }
 // Close ends the journal's use of the log.
 func (l *Log) Close() error {
 	l.n.mu.Lock()
-	l.n.checkpoint, l.n.barrier, l.n.noRoom = nil, nil, nil
+	l.n.checkpoint, l.n.tableSize, l.n.barrier, l.n.commits, l.n.noRoom = nil, nil, nil, nil, nil
 	l.n.mu.Unlock()
 	l.n.storing.setTables(0, nil)
 	return nil

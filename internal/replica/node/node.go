@@ -136,7 +136,9 @@ type Node struct {
 	changed   chan struct{}    // guarded by mu: closed at the next change of view or office
 
 	checkpoint func(dir string, copies bool) error // guarded by mu: journal.LogOptions.Copy; nil: there is no journal
+	tableSize  func() (tables int, bytes int64)    // guarded by mu: journal.LogOptions.TableSize; nil: there is no journal
 	barrier    func()                              // guarded by mu: see SetJournal; nil: no journal is open
+	commits    *Office                             // guarded by mu: in which the journal that is open commits batches; nil: in none
 	noRoom     func() bool                         // guarded by mu: makes room on the disk, of the journal that is open; nil: none is
 	replacing  bool                                // guarded by mu: the database is being replaced, so no journal may be opened
 	generation uint64                              // guarded by mu: how often it was

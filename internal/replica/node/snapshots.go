@@ -90,6 +90,7 @@ var barrierKey = []byte("m|barrier")
 func (l *Log) SetJournal(j *journal.Journal) {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
+	l.n.commits = l.Office()
 	l.n.barrier = func() {
 		a := j.Begin()
 		a.Delete(barrierKey)
