@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,8 @@ for good that there will be no quorum again. The node must not run. It keeps eve
 that its log has; what the others have acknowledged and this node does not have is
 lost. So choose the one whose log ends last.
 
+A node that is the only one of its cluster needs no others, and is refused.
+
 The nodes of the former cluster are refused by the new one: give them new data
 directories and add them. Make sure before that they do not run: where a quorum of
 them lives, the former cluster goes on.
@@ -45,7 +48,7 @@ Its log ends with entry %d, written in term %d. It knows entries up to %d to be 
 All of these are kept. Lost is whatever the cluster has acknowledged after entry %d.
 `, s.Name, s.Cluster, othersOf(s), s.Last, s.Term, s.Committed, s.Last)
 			if !yes {
-				if err := confirm(cmd.InOrStdin(), out, s.Cluster.String()); err != nil {
+				if err := confirm(cmd.Context(), cmd.InOrStdin(), out, s.Cluster.String()); err != nil {
 					return err
 				}
 			}
@@ -70,11 +73,31 @@ func othersOf(s *convert.Survivor) string {
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-func confirm(in io.Reader, out io.Writer, want string) error {
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 1 << 10
+
+// confirm asks for want, until ctx ends.
+func confirm(ctx context.Context, in io.Reader, out io.Writer, want string) error {
 	fmt.Fprintf(out, "To make a new cluster of it, type %s: ", want)
-	line, _ := bufio.NewReader(in).ReadString('\n')
-	if strings.TrimSpace(line) != want {
-		return errNotConfirmed
+	type answer struct {
+		line string
+		err  error
 	}
-	return nil
+	answers := make(chan answer, 1)
+	go func() { // it goes on after ctx, until the program ends
+		line, err := bufio.NewReader(io.LimitReader(in, maxAnswer)).ReadString('\n')
+		answers <- answer{strings.TrimSpace(line), err}
+	}()
+	select {
+	case a := <-answers:
+		switch {
+		case a.line == want:
+			return nil
+		case a.line == "" && a.err != nil:
+			return fmt.Errorf("%w; the input ended without an answer: with --yes the command does not ask", errNotConfirmed)
+		}
+		return errNotConfirmed
+	case <-ctx.Done():
+		return fmt.Errorf("%w; interrupted", errNotConfirmed)
+	}
 }

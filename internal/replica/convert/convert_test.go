@@ -251,14 +251,22 @@ func TestRecover(t *testing.T) {
 	if now.Cluster == 9 || now.ID == 1 || len(now.Former) != 1 || now.Former[0] != 9 || now.Begins().Term <= 4 || now.Begins().Index != 6 {
 		t.Errorf("the new node is %+v", now)
 	}
-	// And again, of the cluster that it has become.
+	// What it has become needs no others.
+	if _, err := Open(fsys, dir, quiet); !errors.Is(err, ErrAlone) {
+		t.Errorf("and again: %v", err)
+	}
+	// If the command was interrupted the node does not start, and the command is repeated.
+	now.Recovering = true
+	if err := now.Write(fsys, nodeDir); err != nil {
+		t.Fatal(err)
+	}
 	if s, err = Open(fsys, dir, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(s.Recover(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if again := asNode(t, fsys, 5); len(again.Former) != 2 || again.Cluster == now.Cluster {
+	if again := asNode(t, fsys, 5); again.Recovering || len(again.Former) != 2 || again.Cluster == now.Cluster {
 		t.Errorf("the new node is %+v", again)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
@@ -40,8 +42,11 @@ type Survivor struct {
 // ErrNoNode: the data directory is not that of a cluster's node.
 var ErrNoNode = errors.New("the data directory is not that of a cluster's node")
 
+// ErrAlone: the node is the only one of its cluster, which so has a quorum.
+var ErrAlone = errors.New("the node is the only one of its cluster")
+
 // Open opens the data of a node that does not run. It changes nothing but what every start of the
-// node would. It fails with ErrNoNode, datadir.ErrLocked, or with what is wrong.
+// node would. It fails with ErrNoNode, ErrAlone, datadir.ErrLocked, or with what is wrong.
 func Open(fsys vfs.FS, dataDir string, logger *slog.Logger) (*Survivor, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -86,8 +91,48 @@ func (s *Survivor) open() (err error) {
 	s.Committed = s.log.State().Commit
 	s.Last, _ = s.log.LastIndex()
 	s.Term, _ = s.log.Term(s.Last)
-	s.Others = others(s.list.Members, s.self.ID)
+	known, last, err := s.members()
+	if err != nil {
+		return err
+	}
+	s.Others = others(last, s.self.ID)
+	if len(others(known, s.self.ID)) == 0 && !s.self.Recovering {
+		return fmt.Errorf("%w, and needs no others: start node %s", ErrAlone, s.Name)
+	}
 	return nil
+}
+
+// members are those as of the last entry that is known to be committed, and as of the last one: the
+// database has those as of its last row.
+func (s *Survivor) members() (known, last []members.Member, err error) {
+	list := s.list
+	known = list.Members
+	for next := s.applied.Index + 1; next <= s.Last; {
+		entries, err := s.log.Entries(next, s.Last+1, tailBytes)
+		if err != nil {
+			return nil, nil, fmt.Errorf("entry %d: %w", next, err)
+		}
+		if len(entries) == 0 {
+			return nil, nil, fmt.Errorf("entry %d is not in the log", next)
+		}
+		for _, e := range entries {
+			next = e.GetIndex() + 1
+			if e.GetType() != raftpb.EntryConfChange {
+				continue
+			}
+			change := &raftpb.ConfChange{}
+			if err := proto.Unmarshal(e.GetData(), change); err != nil {
+				return nil, nil, fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+			}
+			if list, err = list.Apply(change); err != nil {
+				return nil, nil, fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+			}
+			if e.GetIndex() <= s.Committed {
+				known = list.Members
+			}
+		}
+	}
+	return known, list.Members, nil
 }
 
 // Close closes what Open has opened.
