@@ -224,7 +224,10 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 			if at, list, err = n.copyFor(ID(m.GetTo()), dir); err != nil {
 				return "", h, err
 			}
-			if !n.do(func() { n.keepLog(at.Index) }) {
+			// The consensus goes on from the entry of its message, until the other node says that
+			// it has later ones: without that entry it would ask for another snapshot.
+			offered := m.GetSnapshot().GetMetadata().GetIndex()
+			if !n.do(func() { n.keepLog(min(at.Index, offered)) }) {
 				return "", h, ErrStopped
 			}
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: list.ConfState()}}

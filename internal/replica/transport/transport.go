@@ -24,6 +24,9 @@ const (
 	handshakeTimeout   = 5 * time.Second
 	minPause, maxPause = 20 * time.Millisecond, time.Second // between two attempts to connect
 	writeTimeout       = 10 * time.Second
+	// settled is how long a connection has to last to count as one: a node that is starting, or knows this one not
+	// yet, closes it at once.
+	settled = 500 * time.Millisecond
 )
 
 // Options of New.
@@ -193,11 +196,13 @@ func (t *Transport) runPeer(p *peer) {
 	for pause := minPause; p.gone.Err() == nil; {
 		conn, err := t.connect(p)
 		if err == nil {
-			pause = minPause
-			t.o.Logger.Info("connected to a node", "node", fmt.Sprintf("%x", p.id), "address", p.address)
-			reachable, said = true, false
+			began := time.Now()
+			says := time.AfterFunc(settled, func() { t.o.Logger.Info("connected to a node", "node", fmt.Sprintf("%x", p.id), "address", p.address) })
 			err = t.sendAll(p, conn)
 			_ = conn.Close()
+			if says.Stop(); time.Since(began) >= settled {
+				pause, reachable, said = minPause, true, false
+			}
 		}
 		if p.gone.Err() != nil {
 			return

@@ -110,6 +110,39 @@ func (n *node) mustLog(t *testing.T, text string) {
 	}
 }
 
+// A node that closes connections at once, because it is starting, is named once until it keeps one.
+func TestNodeThatClosesConnectionsAtOnce(t *testing.T) {
+	t.Parallel()
+	starting, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer starting.Close()
+	n := start(t, address(t), nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{2: starting.Addr().String()}})
+	accept := func() net.Conn {
+		t.Helper()
+		_ = starting.(*net.TCPListener).SetDeadline(time.Now().Add(patience))
+		c, err := starting.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const attempts = 5
+	for range attempts {
+		_ = accept().Close()
+	}
+	keeps := accept()
+	n.mustLog(t, "connected to a node")
+	said := n.log.String()
+	if warned, connected := strings.Count(said, "a node cannot be reached"), strings.Count(said, "connected to a node"); warned != 1 || connected != 1 {
+		t.Errorf("the log says\n%s", said)
+	}
+	_ = keeps.Close()
+	_ = accept().Close()
+	n.mustLog(t, `"was connected"=true`)
+}
+
 func TestMessagesArriveWholeAndInOrder(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, nil)
