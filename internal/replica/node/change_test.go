@@ -241,3 +241,38 @@ func TestChangesThatAreRefused(t *testing.T) {
 	delete(nodes, down[0])
 	refused("2 of 2 nodes would have to answer, and 1 do", func(ctx context.Context, n *Node) error { return n.Remove(ctx, down[1]) })
 }
+
+// A cluster whose nodes write a newer format takes no node of an older program: it is not added, and one that connects is
+// kept out.
+func TestNodeOfAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a")
+	nodes := c.start("a")
+	c.leader(nodes)
+	a := nodes["a"].Node
+	a.do(func() {
+		newer := *a.roster.Load().list
+		newer.Level = members.Level + 1
+		a.setRoster(&newer)
+	})
+	w := c.wait("b")
+	at := c.peers[len(c.peers)-1].Address
+	c.until("the new node answers", func() bool { return strings.Contains(c.log.String(), "node=b ") || len(w.err) > 0 })
+	want := fmt.Sprintf("knows the format level %d, and the cluster has level %d: use the version that the other nodes run", members.Level, members.Level+1)
+	err := c.change(nodes, func(ctx context.Context, n *Node) error {
+		err := n.Add(ctx, "b", at)
+		if err != nil && strings.Contains(err.Error(), "no node answers") {
+			return errUnknown // it does not listen yet
+		}
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("added: %v, want %q", err, want)
+	}
+	if err := a.admit(7, at, members.Level); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("connected: %v, want %q", err, want)
+	}
+	if err := a.admit(7, at, members.Level+1); err != nil {
+		t.Errorf("of a program that knows the format: %v", err)
+	}
+}
