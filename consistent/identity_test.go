@@ -37,6 +37,10 @@ func (m *memory) Done(ctx context.Context, r consistent.DoneRequest) (bool, erro
 	return carryOut()
 }
 
+// TransactsTogether implements consistent.TogetherConn: STOREs and DONEs that a fault is to stand
+// before come one by one.
+func (m *memory) TransactsTogether() bool { return m.store == nil && m.done == nil }
+
 func (m *memory) Publish(ctx context.Context, ms ...consistent.Message) error {
 	carryOut := func() error { return m.Conn.Publish(ctx, ms...) }
 	if m.publish != nil {

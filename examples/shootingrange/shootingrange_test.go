@@ -194,8 +194,9 @@ func TestAnOutOfOrderDuplicateIsAnsweredTheSame(t *testing.T) {
 	}
 }
 
-// forgetful never confirms, as a program that dies after publishing.
-type forgetful struct{ *consistenttest.Conn }
+// forgetful never confirms, as a program that dies after publishing. It is no
+// consistent.TogetherConn, whose transactions confirm as well.
+type forgetful struct{ consistent.Conn }
 
 func (forgetful) Done(context.Context, consistent.DoneRequest) (bool, error) { return false, nil }
 
