@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -103,6 +104,20 @@ func expectBalances(t *testing.T, c *consistent.Connection, n, more int) {
 	}
 }
 
+// changeOdd adds 1000 to the balance of odd, whose state has the version that is wanted, as another
+// instance would between a message's look at the state and its change.
+func changeOdd(t *testing.T, other *consistent.Connection, want hlc.Timestamp) {
+	t.Helper()
+	var s account
+	text, version := state(t, other, "bank/"+odd)
+	if _, err := fmt.Sscanf(text, `{"Balance":%d,"Deposits":%d}`, &s.Balance, &s.Deposits); err != nil || version != want {
+		t.Errorf("state %q of version %v, want %v: %v", text, version, want, err)
+	}
+	if _, err := other.Client().Set(t.Context(), "bank/"+odd, fmt.Appendf(nil, `{"Balance":%d,"Deposits":%d}`, s.Balance+1000, s.Deposits)); err != nil {
+		t.Error(err)
+	}
+}
+
 // Another instance changes the state of one key while messages of many are committed: that one
 // is handled again, on the new state, and the others as if nothing had been.
 func TestConflictOfOneKeyAmongMany(t *testing.T) {
@@ -117,14 +132,7 @@ func TestConflictOfOneKeyAmongMany(t *testing.T) {
 		if len(r.Also) == 0 || i < 0 || of[i].Version.IsZero() || !conflict.first() {
 			return carryOut()
 		}
-		var s account
-		text, version := state(t, other, "bank/"+odd)
-		if _, err := fmt.Sscanf(text, `{"Balance":%d,"Deposits":%d}`, &s.Balance, &s.Deposits); err != nil || version != of[i].Version {
-			t.Errorf("state %q of version %v, want %v: %v", text, version, of[i].Version, err)
-		}
-		if _, err := other.Client().Set(t.Context(), "bank/"+odd, fmt.Appendf(nil, `{"Balance":%d,"Deposits":%d}`, s.Balance+1000, s.Deposits)); err != nil {
-			t.Error(err)
-		}
+		changeOdd(t, other, of[i].Version)
 		result, err := carryOut()
 		if err != nil || result.Outcome != txn.ConditionFailed || result.Because != i+1 {
 			t.Errorf("%+v, %v; want a conflict of request %d", result, err, i+1)

@@ -84,14 +84,7 @@ func TestConflictOfOneStoreAmongMany(t *testing.T) {
 		if stores, _ := shares(r); stores < 2 || i < 0 || of[i].Version.IsZero() || !conflict.first() {
 			return carryOut()
 		}
-		var s account
-		text, _ := state(t, other, "bank/"+odd)
-		if _, err := fmt.Sscanf(text, `{"Balance":%d,"Deposits":%d}`, &s.Balance, &s.Deposits); err != nil {
-			t.Errorf("state %q: %v", text, err)
-		}
-		if _, err := other.Client().Set(t.Context(), "bank/"+odd, fmt.Appendf(nil, `{"Balance":%d,"Deposits":%d}`, s.Balance+1000, s.Deposits)); err != nil {
-			t.Error(err)
-		}
+		changeOdd(t, other, of[i].Version)
 		result, err := carryOut()
 		if err != nil || result.Outcome != txn.ConditionFailed || result.Because != i+1 {
 			t.Errorf("%+v, %v; want a conflict of request %d", result, err, i+1)

@@ -76,7 +76,7 @@ func TestImportFromRedis(t *testing.T) {
 	_, redisPort, _ := net.SplitHostPort(addr)
 	runServer(t, addr, "redis-server", "--port", redisPort, "--bind", "127.0.0.1", "--save", "")
 	if _, err := exec.LookPath("redis-cli"); err != nil {
-		t.Skip("no redis-cli: install Debian's package redis-tools")
+		t.Skip("redis-cli, which writes the keys that are imported, is not installed (Debian: redis-tools)")
 	}
 	long := strings.Repeat("abcabcabd", 1000) // which Redis compresses
 	huge := strings.Repeat("k", 70<<10)       // longer than a key may be
