@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,9 +14,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/clustered"
+	"github.com/holdfast-mqtt/holdfast/internal/clustered/clusteredtest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
-	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
@@ -56,35 +55,13 @@ func TestRecover(t *testing.T) {
 		dirs[name], addresses[name] = t.TempDir(), free()
 		peers = append(peers, name+"="+free())
 	}
-	type started struct {
-		name string
-		node *clustered.Node
-		err  error
-	}
 	run := func(names ...string) {
 		t.Helper()
-		all := make(chan started)
+		var starting []clusteredtest.Node
 		for _, name := range names {
-			cfg := server.Default()
-			cfg.Listen, cfg.DataDir, cfg.Logger = []string{addresses[name]}, dirs[name], slog.New(slog.DiscardHandler)
-			cfg.Cluster = settings.Settings{Node: name, Peers: peers, Election: 3 * time.Second}
-			go func() {
-				n, err := clustered.Start(ctx, cfg)
-				all <- started{name, n, err}
-			}()
+			starting = append(starting, clusteredtest.Node{Name: name, Dir: dirs[name], Listen: addresses[name]})
 		}
-		for range names {
-			s := <-all
-			if s.err != nil {
-				t.Fatal(s.err)
-			}
-			nodes[s.name] = s.node
-			t.Cleanup(func() {
-				grace, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = s.node.Shutdown(grace) // it may have ended
-			})
-		}
+		maps.Copy(nodes, clusteredtest.Start(ctx, t, peers, starting...))
 	}
 	dial := func(name string) *client.Client {
 		t.Helper()

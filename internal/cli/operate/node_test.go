@@ -3,7 +3,6 @@ package operate
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-mqtt/holdfast/internal/clustered"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
-	"github.com/holdfast-mqtt/holdfast/internal/server"
+	"github.com/holdfast-mqtt/holdfast/internal/clustered/clusteredtest"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
@@ -49,33 +46,11 @@ func TestCommandsOnTheNodesOfACluster(t *testing.T) {
 		dirs[name], addresses[name] = t.TempDir(), address
 		peers = append(peers, name+"="+address)
 	}
-	type started struct {
-		name string
-		node *clustered.Node
-		err  error
-	}
-	all, nodes := make(chan started), map[string]*clustered.Node{}
+	var starting []clusteredtest.Node
 	for _, name := range names {
-		cfg := server.Default()
-		cfg.Listen, cfg.DataDir, cfg.Logger = []string{"127.0.0.1:0"}, dirs[name], slog.New(slog.DiscardHandler)
-		cfg.Cluster = settings.Settings{Node: name, Peers: peers, Election: 3 * time.Second}
-		go func() {
-			n, err := clustered.Start(ctx, cfg)
-			all <- started{name, n, err}
-		}()
+		starting = append(starting, clusteredtest.Node{Name: name, Dir: dirs[name], Listen: "127.0.0.1:0"})
 	}
-	for range names {
-		s := <-all
-		if s.err != nil {
-			t.Fatal(s.err)
-		}
-		nodes[s.name] = s.node
-		t.Cleanup(func() {
-			grace, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = s.node.Shutdown(grace)
-		})
-	}
+	nodes := clusteredtest.Start(ctx, t, peers, starting...)
 	leader, other := "", ""
 	for ; leader == ""; time.Sleep(10 * time.Millisecond) {
 		if ctx.Err() != nil {
