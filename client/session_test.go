@@ -262,9 +262,9 @@ func TestPublishOfASessionThatEnds(t *testing.T) {
 		func(_ *proxy, s *client.Session) { _ = s.Close() },
 		func(p *proxy, _ *client.Session) {
 			server.Kill()
-			testserver.Run(t, "--listen", addr) // with no data
-			p.cut()
+			p.cut() // before there is another server, whose first CONNACK must not be held
 			p.release()
+			testserver.Run(t, "--listen", addr) // with no data
 		},
 	} {
 		p := startProxy(t, addr)
