@@ -29,8 +29,8 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	case "":
 		answer(w, http.StatusOK, "profile?seconds=30\ntrace?seconds=1\nheap\nallocs\ngoroutine\nthreadcreate\nblock\nmutex")
 	case "heap", "allocs", "goroutine", "threadcreate", "block", "mutex":
-		debug, _ := strconv.Atoi(r.FormValue("debug"))
-		if collect, _ := strconv.Atoi(r.FormValue("gc")); name == "heap" && collect > 0 {
+		debug, _ := strconv.Atoi(r.URL.Query().Get("debug"))
+		if collect, _ := strconv.Atoi(r.URL.Query().Get("gc")); name == "heap" && collect > 0 {
 			runtime.GC()
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -47,7 +47,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 // record serves what is recorded between start and stop, for as many seconds as the request
 // says.
 func record(w http.ResponseWriter, r *http.Request, d time.Duration, start func() error, stop func()) {
-	if text := r.FormValue("seconds"); text != "" {
+	if text := r.URL.Query().Get("seconds"); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(seconds > 0 && seconds <= maxSeconds) {
 			http.Error(w, "want more than 0 seconds, and at most "+strconv.Itoa(maxSeconds), http.StatusBadRequest)

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
@@ -214,17 +212,8 @@ func bucketsOf(h histogram.Snapshot, unit float64) map[float64]uint64 {
 	return buckets
 }
 
-// maxScrapes is how many answers are made at a time; more are refused (503).
-const maxScrapes = 4
-
 // Handler serves the metrics, with those of the process and of Go's runtime.
 func Handler(s Sources) http.Handler { return serve(New(s)) }
-
-func serve(c *Collector) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: maxScrapes})
-}
 
 // qos are the labels of MQTT's qualities of service.
 var qos = [...]string{"0", "1", "2"}

@@ -2,11 +2,10 @@ package wal
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -60,7 +59,7 @@ func listSegments(fsys vfs.FS, dir string) ([]segment, error) {
 			found = append(found, segment{first: first, old: true})
 		}
 	}
-	slices.SortFunc(found, func(a, b segment) int { return cmp.Compare(a.first, b.first) })
+	sort.Slice(found, func(i, j int) bool { return found[i].first < found[j].first })
 	return found, nil
 }
 

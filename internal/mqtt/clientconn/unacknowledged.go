@@ -1,10 +1,10 @@
 package clientconn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -113,6 +113,6 @@ func inOrder(used map[uint16]request) []request {
 			kept = append(kept, r)
 		}
 	}
-	slices.SortFunc(kept, func(a, b request) int { return cmp.Compare(a.number, b.number) })
+	sort.Slice(kept, func(i, j int) bool { return kept[i].number < kept[j].number })
 	return kept
 }
