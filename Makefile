@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release
+.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release site
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -60,6 +60,9 @@ compare: ## Holdfast beside other servers, in under 15 minutes, into docs/perfor
 
 release: ## archives, packages and checksums of VERSION, into dist (docs/installing.md)
 	go run -C deploy/release . -version $(or $(VERSION),v0.0.0) -out $(CURDIR)/dist
+
+site: ## the pages as a static site with search, in deploy/site/dist; needs npm
+	cd deploy/site && npm ci --silent --no-audit --no-fund && npm run build
 
 fuzz: ## every fuzz target for FUZZTIME each
 	./fuzz.sh $(or $(FUZZTIME),1m)

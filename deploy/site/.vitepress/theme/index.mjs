@@ -1,0 +1,5 @@
+// The default theme, with the fonts of the reader's machine.
+import DefaultTheme from 'vitepress/theme-without-fonts'
+import './style.css'
+
+export default DefaultTheme
