@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -162,39 +163,62 @@ func (c *natsClient) Exchange(h *latency.Histogram) error {
 
 // CallNATS makes one request of the JetStream API.
 func CallNATS(addr, subject, body string) error {
+	_, err := askNATS(addr, subject, body)
+	return err
+}
+
+// askNATS is CallNATS with the answer.
+func askNATS(addr, subject, body string) (answer []byte, err error) {
 	c, err := DialNATSInbox(addr, NATSInbox)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(Patience))
 	c.Out = fmt.Appendf(c.Out, "PUB %s %s %d\r\n%s\r\n", subject, NATSInbox, len(body), body)
 	if err := c.Send(); err != nil {
-		return err
+		return nil, err
 	}
 	var m NATSMessage
 	for {
 		ok, err := c.Message(&m)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if ok {
 			break
 		}
 		if err := c.Fill(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if bytes.Contains(m.Payload, []byte(`"error"`)) || bytes.HasPrefix(m.headers, []byte("NATS/1.0 503")) {
-		return fmt.Errorf("%w: %s: %s%s", errNATS, subject, m.headers, m.Payload)
+		return nil, fmt.Errorf("%w: %s: %s%s", errNATS, subject, m.headers, m.Payload)
 	}
-	return nil
+	return m.Payload, nil
 }
 
 // CreateBucket creates the key-value bucket as the client library would: history
-// of one, on disk, direct gets allowed.
-func CreateBucket(addr string) error {
+// of one, on disk, on so many servers, direct gets allowed.
+func CreateBucket(addr string, replicas int) error {
 	return CallNATS(addr, "$JS.API.STREAM.CREATE.KV_bench", `{"name":"KV_bench","subjects":["$KV.bench.>"],"retention":"limits","storage":"file",`+
-		`"max_msgs_per_subject":1,"max_msgs":-1,"max_bytes":-1,"max_consumers":-1,"max_age":0,"num_replicas":1,"discard":"new",`+
+		`"max_msgs_per_subject":1,"max_msgs":-1,"max_bytes":-1,"max_consumers":-1,"max_age":0,"num_replicas":`+strconv.Itoa(replicas)+`,"discard":"new",`+
 		`"allow_rollup_hdrs":true,"deny_delete":true,"allow_direct":true}`)
+}
+
+// BucketLeader is the name of the server that leads the bucket of a cluster.
+func BucketLeader(addr string) (string, error) {
+	answer, err := askNATS(addr, "$JS.API.STREAM.INFO.KV_bench", "")
+	if err != nil {
+		return "", err
+	}
+	var info struct {
+		Cluster struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
+	}
+	if err := json.Unmarshal(answer, &info); err != nil || info.Cluster.Leader == "" {
+		return "", fmt.Errorf("%w: no server leads the bucket: %s", errNATS, answer)
+	}
+	return info.Cluster.Leader, nil
 }

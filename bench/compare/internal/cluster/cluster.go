@@ -1,6 +1,6 @@
-// Package cluster compares three nodes of a cluster with one server and with three members of
-// etcd, all on the same machine: what a request costs the leader, a follower and the client, how
-// long there is no leader, and what multiplexing connections would gain.
+// Package cluster compares three nodes of a cluster with one server, with three members of etcd
+// and with three servers of NATS, all on the same machine: what a request costs the leader, a
+// follower and the client, how long there is no leader, and what a front gains.
 package cluster
 
 import (
@@ -41,7 +41,14 @@ func Measure(ctx context.Context, run *work.Run) error {
 	} else {
 		defer etcd.Procs.Stop()
 	}
-	if err := requests(ctx, run, one, c, etcd); err != nil {
+	nats, err := run.Lab.StartNATSes(ctx)
+	if err != nil {
+		run.Lab.Skipped[servers.ThreeNATS] = err.Error()
+		log.Printf("skipping %s: %v", servers.ThreeNATS, err)
+	} else {
+		defer nats.Procs.Stop()
+	}
+	if err := requests(ctx, run, one, c, etcd, nats); err != nil {
 		return err
 	}
 	return changes(ctx, run, c)
@@ -49,7 +56,7 @@ func Measure(ctx context.Context, run *work.Run) error {
 
 var shapes = []load.Shape{load.ShapeOf(1, 1, 64), load.ShapeOf(50, 1, 64), load.ShapeOf(200, 1, 64), load.ShapeOf(50, 16, 64)}
 
-func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster, etcd *servers.Target) error {
+func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster, etcd, nats *servers.Target) error {
 	keys := load.KeyNames(load.KeyCount)
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -58,6 +65,9 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 	targets := []*servers.Target{one, servers.Through(servers.ThreeNodes, leader, leader.Process)}
 	if etcd != nil {
 		targets = append(targets, etcd)
+	}
+	if nats != nil {
+		targets = append(targets, nats)
 	}
 	for _, t := range targets {
 		if err := load.Preload(t, keys, strings.Repeat("v", 64), 1, 50); err != nil {
@@ -90,6 +100,9 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 				}
 				if etcd != nil && s.Connections*s.Inflight < 1000 {
 					round(etcd)
+				}
+				if nats != nil {
+					round(nats)
 				}
 				if err := ctx.Err(); err != nil {
 					return err
@@ -181,18 +194,22 @@ func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 	return failover(fmt.Sprintf("until a write is acknowledged, %d keys", count))
 }
 
-// Links measures what the leader would save if a program in front of it passed the requests of
-// many connections on over few: at first each connection has one request under way, and then as
-// many requests are under way on few connections.
+// Links measures what the leader saves when a front passes the requests of many connections on
+// over few: each connection has one request under way, directly at the leader and through a front.
+// Before that it measures what could be saved at the most: as many requests under way on few
+// connections.
 func Links(ctx context.Context, run *work.Run) error {
 	t := run.Lab.Start(ctx, servers.Holdfast)
 	if t == nil {
 		return nil
 	}
 	defer t.Stop()
-	count := 8000
+	count := 10_000
 	if run.Quick {
 		count = 400
+	}
+	if err := throughAFront(ctx, run, count); err != nil {
+		return err
 	}
 	keys := load.KeyNames(count)
 	if err := load.Preload(t, keys, strings.Repeat("v", 64), 50, 16); err != nil {
@@ -202,6 +219,44 @@ func Links(ctx context.Context, run *work.Run) error {
 		for range run.Report.Rounds {
 			for _, connections := range []int{count, 80, 8} {
 				s := load.ShapeOf(connections, min(count/connections, 100), 64)
+				f, err := load.Round(t, verb, s, keys, 5*run.RoundTime)
+				run.Report.Add(fmt.Sprint(verb, " ", s), t.Name, f, err)
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// throughAFront measures what requests of many connections cost the leader of three nodes, directly
+// and through a front, and what they cost the front.
+func throughAFront(ctx context.Context, run *work.Run, count int) error {
+	c, err := run.Lab.StartCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	addr, front, err := c.StartFront(ctx)
+	if err != nil {
+		return err
+	}
+	defer front.Stop()
+	keys, s := load.KeyNames(count), load.ShapeOf(count, 1, 64)
+	for _, verb := range []string{"SET", "GET"} { // the first one sets all keys
+		for range run.Report.Rounds {
+			leader, err := c.Leader(ctx)
+			if err != nil {
+				return err
+			}
+			at := *leader
+			at.Addr = addr
+			for _, t := range []*servers.Target{
+				servers.Through(servers.ThreeNodes, leader, leader.Process),
+				servers.Through(servers.ByFront, &at, leader.Process),
+				servers.Through(servers.FrontItself, &at, front),
+			} {
 				f, err := load.Round(t, verb, s, keys, 5*run.RoundTime)
 				run.Report.Add(fmt.Sprint(verb, " ", s), t.Name, f, err)
 				if err := ctx.Err(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/client"
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/process"
 )
 
@@ -20,6 +21,9 @@ const (
 	ThreeNodes   = "Holdfast, 3 nodes"
 	ByFollower   = "Holdfast, 3 nodes, by a follower"
 	ThreeMembers = "etcd, 3 members"
+	ThreeNATS    = "NATS, 3 servers, R3"
+	ByFront      = "Holdfast, 3 nodes, through a front"
+	FrontItself  = "the front itself"
 )
 
 // patience is how long a cluster may take to get a leader.
@@ -36,6 +40,7 @@ type Node struct {
 type Cluster struct {
 	binary string
 	dir    string
+	peers  string // as --cluster-peers has them
 	Nodes  []*Node
 }
 
@@ -63,9 +68,10 @@ func (l *Laboratory) StartCluster(ctx context.Context, more ...string) (*Cluster
 		peers = append(peers, fmt.Sprintf("%s=127.0.0.1:%d", name, ports[1]))
 		c.Nodes = append(c.Nodes, n)
 	}
+	c.peers = strings.Join(peers, ",")
 	failures := make(chan error, len(c.Nodes))
 	for _, n := range c.Nodes {
-		n.arguments = append([]string{bin, "serve", "--node", n.Name, "--cluster-peers", strings.Join(peers, ","), "--listen", n.Addr, "--data", n.Dir}, more...)
+		n.arguments = append([]string{bin, "serve", "--node", n.Name, "--cluster-peers", c.peers, "--listen", n.Addr, "--data", n.Dir}, more...)
 		go func() { failures <- c.Run(ctx, n) }()
 	}
 	for range c.Nodes {
@@ -130,6 +136,71 @@ func (c *Cluster) Transfer(ctx context.Context, to *Node) error {
 
 // Kill kills a node.
 func (n *Node) Kill() { n.Process.End(syscall.SIGKILL) }
+
+// StartFront starts a front of the cluster.
+func (c *Cluster) StartFront(ctx context.Context) (addr string, p *process.Process, err error) {
+	port, err := process.FreePort()
+	if err != nil {
+		return "", nil, err
+	}
+	addr = fmt.Sprintf("127.0.0.1:%d", port)
+	p, _, err = process.Start(ctx, c.dir, "front", "listening on", c.binary, "front", "--listen", addr, "--cluster-peers", c.peers)
+	return addr, p, err
+}
+
+// StartNATSes starts three servers of NATS with a bucket on all of them, which acknowledge after an
+// fsync. Clients connect to the one that leads the bucket.
+func (l *Laboratory) StartNATSes(ctx context.Context) (*Target, error) {
+	l.started++
+	dir := filepath.Join(l.Dir, fmt.Sprintf("%02d-nats-cluster", l.started))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	bin, err := l.Build(ctx, filepath.Join(l.Repository, "bench/compare"), "./server/nats")
+	if err != nil {
+		return nil, err
+	}
+	var ports [3]int
+	var routes []string
+	for i := range ports {
+		if ports[i], err = process.FreePort(); err != nil {
+			return nil, err
+		}
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
+	}
+	t := &Target{kind: &kind{Name: ThreeNATS, Protocol: SpeaksNATS, Durability: "sync_interval: always, two of three"}}
+	addrs := map[string]string{}
+	for i, port := range ports {
+		name := string(rune('a' + i))
+		p, lines, err := process.Start(ctx, dir, "nats-"+name, "listening on", bin, "-data", filepath.Join(dir, name), "-sync-always",
+			"-name", name, "-route-port", fmt.Sprint(port), "-routes", strings.Join(routes, ","))
+		if err != nil {
+			t.Procs.Stop()
+			return nil, err
+		}
+		t.Procs, addrs[name], t.version = append(t.Procs, p), process.AddressIn(lines), printedVersion(lines)
+	}
+	if t.Addr, err = bucketOf(ctx, addrs); err != nil {
+		t.Procs.Stop()
+		return nil, err
+	}
+	return t, nil
+}
+
+// bucketOf makes the bucket as soon as the servers have found each other, and is the address of
+// the one that leads it.
+func bucketOf(ctx context.Context, addrs map[string]string) (addr string, err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		if err = client.CreateBucket(addrs["a"], len(addrs)); err != nil {
+			continue
+		}
+		var leader string
+		if leader, err = client.BucketLeader(addrs["a"]); err == nil {
+			return addrs[leader], nil
+		}
+	}
+	return "", fmt.Errorf("the servers of NATS have no bucket after %v: %w", patience, err)
+}
 
 // StartEtcds starts three members of etcd.
 func (l *Laboratory) StartEtcds(ctx context.Context) (*Target, error) {

@@ -389,7 +389,7 @@ func startNATS(ctx context.Context, l *Laboratory, dir string, sync bool) (*Targ
 		return nil, err
 	}
 	t := &Target{Addr: process.AddressIn(lines), Procs: process.Group{p}, version: printedVersion(lines)}
-	if err := client.CreateBucket(t.Addr); err != nil {
+	if err := client.CreateBucket(t.Addr, 1); err != nil {
 		t.Procs.Stop()
 		return nil, err
 	}

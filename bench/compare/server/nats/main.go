@@ -1,4 +1,5 @@
-// Command nats is a NATS server with JetStream in a process of its own.
+// Command nats is a NATS server with JetStream in a process of its own, by itself or as one of a
+// cluster.
 package main
 
 import (
@@ -16,11 +17,20 @@ import (
 func main() {
 	dir := flag.String("data", "", "`DIR` for the data")
 	sync := flag.Bool("sync-always", false, "fsync before each acknowledgement, as sync_interval: always does")
+	name := flag.String("name", "", "name of the server in a cluster; empty: it is by itself")
+	port := flag.Int("route-port", 0, "where it listens for the others of the cluster")
+	routes := flag.String("routes", "", "comma-separated nats://HOST:PORT of all servers of the cluster")
 	flag.Parse()
-	s, err := server.NewServer(&server.Options{
+	o := &server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: *dir, SyncAlways: *sync,
 		NoSigs: true, JetStreamMaxMemory: 4 << 30, JetStreamMaxStore: 16 << 30,
-	})
+	}
+	if *name != "" {
+		o.ServerName = *name
+		o.Cluster = server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: *port}
+		o.Routes = server.RoutesFromStr(*routes)
+	}
+	s, err := server.NewServer(o)
 	if err != nil {
 		log.Fatal(err)
 	}
