@@ -3,8 +3,10 @@ package clustered_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +117,7 @@ func TestMetricsOfEachNode(t *testing.T) {
 			served(name, text, `holdfast_cluster_leader\{leader="`+leader+`"\} 1`, `holdfast_cluster_term [1-9]\d*`, `holdfast_cluster_elections_total [1-9]\d*`,
 				`holdfast_cluster_lag_entries 0`, `holdfast_cluster_log_bytes [1-9].*`, `holdfast_cluster_snapshots_total\{event="sent"\} 0`,
 				`holdfast_cluster_snapshot_bytes_total\{direction="received"\} 0`, `holdfast_cluster_relay_memory_max_bytes 6.7108864e\+07`, `holdfast_cluster_disk_full 0`,
-				`process_resident_memory_bytes .*`)
+				`process_resident_memory_bytes .*`, `holdfast_journal_fsync_seconds_count [1-9]\d*`, `holdfast_journal_fsync_seconds_sum [0-9.e-]*[1-9].*`)
 			if name == leader {
 				served(name, text, `holdfast_cluster_role\{node="`+name+`",role="leader"\} 1`, `holdfast_cluster_lease_seconds [0-9.e-]*[1-9].*`,
 					`holdfast_cluster_follower_lag_entries\{follower="`+others[1]+`"\} 0`, `holdfast_connections 3`)
@@ -134,4 +136,35 @@ func TestMetricsOfEachNode(t *testing.T) {
 			t.Fatalf("there are no lines %q", missing)
 		}
 	}
+}
+
+// A node that is paused, or on a machine that is gone, does not answer at all. The status of the
+// others comes nevertheless at once, and says so.
+func TestStatusBesideANodeThatIsSilent(t *testing.T) {
+	t.Parallel()
+	c := start(t, "a", "b", "c")
+	_, others := c.leader()
+	silent, asked := others[0], others[1]
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	at := c.nodes[silent].ClusterAddr().String()
+	if err := c.nodes[silent].Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	delete(c.nodes, silent)
+	l, err := net.Listen("tcp", at) // it takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	await(t, "the status comes without the node's, once the leader knows that it does not hear it", func() bool {
+		began := time.Now()
+		report, err := control.Status(ctx, c.dirs[asked])
+		took := time.Since(began)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _ := report.Named(silent)
+		return line.Role == control.Unreachable && line.Error == "it does not answer" && report.Leader != "" && slices.Equal(report.Missing, []string{silent}) && took < 1900*time.Millisecond
+	})
 }

@@ -160,7 +160,12 @@ type Figures struct {
 }
 
 // Figures gives them.
-func (j *Journal) Figures() Figures { return Figures{j.batchBytes.Read(), j.fsyncs.Read()} }
+func (j *Journal) Figures() Figures {
+	if elsewhere, is := j.log.(FsyncTimer); is {
+		return Figures{j.batchBytes.Read(), elsewhere.Fsyncs()}
+	}
+	return Figures{j.batchBytes.Read(), j.fsyncs.Read()}
+}
 
 // Open opens or creates the journal in o.Dir. It fails with ErrLocked,
 // ErrNewerFormat, ErrForeign, ErrBackup or ErrDamaged, each with a sentence on what to do, or with

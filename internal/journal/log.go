@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
@@ -39,6 +40,10 @@ type Log interface {
 	// Close makes all that was committed durable.
 	Close() error
 }
+
+// FsyncTimer is a Log of Options.Log that says how long each of its fsyncs has taken, in
+// nanoseconds, for Figures.Fsyncs. Its method is safe for concurrent use.
+type FsyncTimer interface{ Fsyncs() histogram.Snapshot }
 
 // LogOptions is what a journal gives the log that it opens.
 type LogOptions struct {

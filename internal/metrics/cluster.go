@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/holdfast-mqtt/holdfast/internal/fronts"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 )
@@ -29,9 +31,19 @@ func (c *Cluster) now() *clusterMoment {
 }
 
 // NodeHandler serves the metrics of a node on which no server serves clients: those of the node,
-// of the process and of Go's runtime.
+// the fsyncs of its log, those of the process and of Go's runtime.
 func NodeHandler(c Cluster) http.Handler {
-	return serve(collect(ofNode, func() *moment { return &moment{cluster: c.now()} }))
+	return serve(collect(slices.Concat(ofNode, []family{fsyncTimes}), func() *moment {
+		m := &moment{cluster: c.now()}
+		m.journal.Fsyncs = m.cluster.figures.Fsyncs
+		return m
+	}))
+}
+
+// fsyncTimes are of the log of a server, and of that of a node whether it leads or not.
+var fsyncTimes = family{
+	name: "holdfast_journal_fsync_seconds", help: "time of an fsync of the log",
+	histograms: func(m *moment, emit func(histogram.Snapshot, float64, ...string)) { emit(m.journal.Fsyncs, 1e9) },
 }
 
 // whole is for a family of integers.

@@ -269,8 +269,7 @@ var ofServer = []family{
 	// Journal and disk.
 	{name: "holdfast_journal_batch_bytes", help: "bytes of a batch of rows that was committed",
 		histograms: func(m *moment, emit func(histogram.Snapshot, float64, ...string)) { emit(m.journal.BatchBytes, 1) }},
-	{name: "holdfast_journal_fsync_seconds", help: "time of an fsync of the log",
-		histograms: func(m *moment, emit func(histogram.Snapshot, float64, ...string)) { emit(m.journal.Fsyncs, 1e9) }},
+	fsyncTimes,
 	{name: "holdfast_disk_free_bytes", kind: gauge, help: "free space of the disk",
 		values: func(m *moment, emit func(float64, ...string)) {
 			if free, _, known := m.Journal.Free(); known {

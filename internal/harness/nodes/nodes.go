@@ -252,7 +252,7 @@ type View struct {
 	Term   uint64 // the highest that a node has
 }
 
-// Look asks a node that works. It takes some seconds if one of the others is paused.
+// Look asks a node that works. It takes half a second or a second if one of the others is paused.
 func (c *Cluster) Look(ctx context.Context) (v View) { return c.LookFrom(ctx, c.Working()...) }
 
 // LookFrom asks the first of some nodes that knows a leader.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +26,11 @@ const (
 )
 
 const (
-	askTimeout      = 2 * time.Second  // for the answer of one node
-	transferTimeout = 10 * time.Second // for the leadership to change
-	maxAnswer       = 64 << 10         // bytes
+	askTimeout        = 2 * time.Second        // for the answer of one node
+	leaderlessTimeout = time.Second            // the same while no leader answers
+	silentTimeout     = 500 * time.Millisecond // the same of one that the leader does not hear
+	transferTimeout   = 10 * time.Second       // for the leadership to change
+	maxAnswer         = 64 << 10               // bytes
 )
 
 // Report is what is known of a cluster.
@@ -202,25 +203,58 @@ func (r *Report) Named(name string) (Line, bool) {
 	return Line{}, false
 }
 
-// Status asks all nodes. It takes 2 s at the most.
+// Status asks all nodes at the same time. A node that the leader does not hear is waited for
+// for 0.5 s, and if no leader answers each node for 1 s; all others for 2 s.
 func (r *Reporter) Status(ctx context.Context) Report {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	own := r.node.Status()
-	all := make([]answered, len(own.Members))
-	var asking sync.WaitGroup
+	type numbered struct {
+		i int
+		answered
+	}
+	all, answers := make([]answered, len(own.Members)), make(chan numbered, len(own.Members))
+	left := map[int]bool{}
 	for i, m := range own.Members {
+		all[i] = answered{member: m, err: errNoAnswer}
 		if m.ID == own.ID {
 			all[i] = answered{member: m, status: own}
 			continue
 		}
-		asking.Go(func() {
-			all[i].member = m
-			all[i].status, all[i].err = r.ask(ctx, m)
-		})
+		left[i] = true
+		go func() {
+			status, err := r.ask(ctx, m)
+			answers <- numbered{i, answered{m, status, err}}
+		}()
 	}
-	asking.Wait()
+	for asked := time.Now(); len(left) > 0; {
+		patience := time.NewTimer(time.Until(asked.Add(patienceFor(all, left))))
+		select {
+		case a := <-answers:
+			all[a.i] = a.answered
+			delete(left, a.i)
+		case <-patience.C:
+			return report(&own, all)
+		}
+		patience.Stop()
+	}
 	return report(&own, all)
+}
+
+var errNoAnswer = errors.New("it does not answer")
+
+// patienceFor is how long the nodes that are left are waited for, from the question on.
+func patienceFor(all []answered, left map[int]bool) time.Duration {
+	leads := leaderOf(all)
+	if leads == nil {
+		return leaderlessTimeout
+	}
+	for i := range left {
+		if m, err := find(leads, all[i].member.Name); err != nil || m.Active {
+			return askTimeout
+		}
+	}
+	return silentTimeout
 }
 
 // answered is what one node has answered.
@@ -259,16 +293,21 @@ func readStatus(ctx context.Context, c net.Conn) (s node.Status, err error) {
 	return s, err
 }
 
-// report puts the answers together. The leader of the highest term is the one: a former leader
-// that is cut off does not know yet that it is none.
-func report(own *node.Status, all []answered) Report {
-	out := Report{Node: own.Name}
-	var leads *node.Status
+// leaderOf is the leader of the highest term that has answered; nil: none has.
+func leaderOf(all []answered) (leads *node.Status) {
 	for i := range all {
 		if s := &all[i].status; all[i].err == nil && s.Role == node.Leader && (leads == nil || s.Term > leads.Term) {
 			leads = s
 		}
 	}
+	return leads
+}
+
+// report puts the answers together. The leader of the highest term is the one: a former leader
+// that is cut off does not know yet that it is none.
+func report(own *node.Status, all []answered) Report {
+	out := Report{Node: own.Name}
+	leads := leaderOf(all)
 	for _, a := range all {
 		line := Line{
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,

@@ -51,7 +51,7 @@ func Serve(dataDir string, n *node.Node, program Answers, log *slog.Logger) (sto
 	})
 	mux.HandleFunc("POST "+transferPath, func(w http.ResponseWriter, q *http.Request) {
 		var a transferred
-		if err := r.Transfer(q.Context(), q.FormValue("to")); err != nil {
+		if err := r.Transfer(q.Context(), q.URL.Query().Get("to")); err != nil {
 			a.Error = err.Error()
 		}
 		_ = json.NewEncoder(w).Encode(a)
@@ -63,7 +63,8 @@ func Serve(dataDir string, n *node.Node, program Answers, log *slog.Logger) (sto
 	for path, add := range map[string]bool{addPath: true, removePath: false} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, q *http.Request) {
 			var a changed
-			if err := r.Change(q.Context(), add, q.FormValue("name"), q.FormValue("address")); err != nil {
+			asked := q.URL.Query()
+			if err := r.Change(q.Context(), add, asked.Get("name"), asked.Get("address")); err != nil {
 				a.Error = err.Error()
 			}
 			_ = json.NewEncoder(w).Encode(a)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
@@ -63,6 +64,9 @@ func (l *Log) Open(o journal.LogOptions) (journal.Log, error) {
 
 // Figures are those of the node.
 func (l *Log) Figures() Figures { return l.n.Figures() }
+
+// Fsyncs is journal.FsyncTimer: those of the node's log, since the node was opened.
+func (l *Log) Fsyncs() histogram.Snapshot { return l.n.fsyncs.Read() }
 
 // Office is the office in which the journal was opened; nil: it was not yet.
 func (l *Log) Office() *Office { return l.office.Load() }

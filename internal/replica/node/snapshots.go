@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
@@ -495,7 +496,8 @@ type Figures struct {
 	SnapshotsFailed               int64 // of both
 	SnapshotBytesSent             int64
 	SnapshotBytesReceived         int64
-	Leaders                       int64 // that it has learned of: elections, as far as it was there
+	Leaders                       int64              // that it has learned of: elections, as far as it was there
+	Fsyncs                        histogram.Snapshot // nanoseconds of each fsync of the log
 }
 
 // Figures gives them.
@@ -505,6 +507,6 @@ func (n *Node) Figures() Figures {
 		LogBytes: n.log.Bytes(), LogMemoryBytes: n.log.MemoryBytes(),
 		SnapshotsSent: s.sent.Load(), SnapshotsTaken: s.received.Load(), SnapshotsFailed: s.failed.Load(),
 		SnapshotBytesSent: s.sentBytes.Load(), SnapshotBytesReceived: s.receivedBytes.Load(),
-		Leaders: n.leaders.Load(),
+		Leaders: n.leaders.Load(), Fsyncs: n.fsyncs.Read(),
 	}
 }
