@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -9,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,12 +23,14 @@ import (
 // page runs the commands of a page in a directory of its own. Each port that the page names
 // stands for a free one.
 type page struct {
-	t     *testing.T
-	dir   string
-	ports map[string]string // by that of the page
+	t       *testing.T
+	dir     string
+	ports   map[string]string  // by that of the page
+	running []*process.Process // that were started last
+	started map[string]*process.Process
 }
 
-var portOnPage = regexp.MustCompile(`\b(1?188\d|700\d)\b`)
+var portOnPage = regexp.MustCompile(`\b(1?188\d|189\d|70\d\d)\b`)
 
 func newPage(t *testing.T) *page {
 	t.Helper()
@@ -36,7 +38,7 @@ func newPage(t *testing.T) *page {
 	if err := os.Symlink(binary, filepath.Join(dir, "holdfast")); err != nil {
 		t.Fatal(err)
 	}
-	return &page{t: t, dir: dir, ports: map[string]string{}}
+	return &page{t: t, dir: dir, ports: map[string]string{}, started: map[string]*process.Process{}}
 }
 
 // command is a shell command in the page's directory, until ctx ends.
@@ -73,18 +75,77 @@ func (p *page) run(c pageCommand) {
 	if len(c.want) == 1 && c.want[0] == "OK" {
 		c.want = nil
 	}
+	if strings.Contains(c.text, "status --data") && !strings.Contains(c.text, ">") {
+		for i := range c.want { // the ports have other lengths
+			c.want[i] = strings.Join(strings.Fields(c.want[i]), " ")
+		}
+		c.text += " | tr -s ' '"
+	}
 	want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(strings.Join(c.want, "\n")), "…", ".+") + "$")
 	var got string
+	var stderr bytes.Buffer
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		out, err := p.command(ctx, c.text).Output()
+		stderr.Reset()
+		cmd := p.command(ctx, c.text)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
 		cancel()
+		if madeBefore.MatchString(stderr.String()) {
+			return
+		}
 		if got = p.asOnPage(strings.TrimRight(string(out), "\n")); want.MatchString(got) && (err == nil || strings.Contains(c.text, "--wait")) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	p.t.Errorf("%s\nprinted %q\nwant    %q", c.text, got, c.want)
+	p.t.Errorf("%s\nprinted %q and %q\nwant    %q", c.text, got, stderr.String(), c.want)
+}
+
+// madeBefore is what a change of the nodes says that an earlier attempt has made, whose answer was lost with
+// the leader.
+var madeBefore = regexp.MustCompile(`the cluster has a node \w already|the cluster has no node \w;`)
+
+// play runs the commands of a session: what goes on in the background is ready before the next
+// one, and kill ends what was started on the data directory, or as the node, that its comment names.
+func (p *page) play(session []pageCommand) {
+	p.t.Helper()
+	for _, c := range session {
+		if strings.HasSuffix(c.text, " &") {
+			proc := p.begin(c.text, `holdfast listening on|waiting until this node is added`)
+			p.running = append(p.running, proc)
+			p.started[nameOnPage.FindString(c.text)] = proc
+			continue
+		}
+		for _, n := range p.running {
+			if err := n.AwaitReady(); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+		p.running = nil
+		if name, is := strings.CutPrefix(c.text, "kill 12345   # "); is {
+			p.stop("--" + name)
+			continue
+		}
+		p.run(c)
+	}
+}
+
+// nameOnPage is what kill says of a process.
+var nameOnPage = regexp.MustCompile(`--node \w+|--data \w+`)
+
+// stop ends what was started.
+func (p *page) stop(names ...string) {
+	p.t.Helper()
+	for _, name := range names {
+		proc := p.started[name]
+		if proc == nil {
+			p.t.Fatalf("the page has started nothing with %s", name)
+		}
+		if !proc.Stop(process.Patience) {
+			p.t.Errorf("%s had to be killed", name)
+		}
+	}
 }
 
 // begin starts a command that goes on, and waits for a line.
@@ -110,14 +171,25 @@ type pageCommand struct {
 	want []string
 }
 
-// sessionsOf are the console sessions of a page.
-func sessionsOf(t *testing.T, file string) (all [][]pageCommand) {
+// sessionsOf are the console sessions of a page, by the headings above them.
+func sessionsOf(t *testing.T, file string) map[string][][]pageCommand {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range strings.Split(string(text), "```console\n")[1:] {
+	all := map[string][][]pageCommand{}
+	for _, part := range strings.Split(string(text), "\n## ") {
+		heading, rest, _ := strings.Cut(part, "\n")
+		if sessions := sessionsIn(rest); sessions != nil {
+			all[heading] = sessions
+		}
+	}
+	return all
+}
+
+func sessionsIn(text string) (all [][]pageCommand) {
+	for _, after := range strings.Split(text, "```console\n")[1:] {
 		block, _, _ := strings.Cut(after, "\n```")
 		var session []pageCommand
 		for line := range strings.SplitSeq(block, "\n") {
@@ -152,18 +224,29 @@ func demoPort(t *testing.T) int {
 }
 
 // The commands of docs/cluster.md, as a newcomer types them: three nodes by one command, the
-// leader killed, a key and a message that waits still there; three nodes by hand, and their health;
-// certificates.
+// leader killed, a key and a message that waits still there; three nodes by hand, one more and one
+// less, restarted, in front of them a front, backed up, and one of them recovered; a cluster of a
+// single server's data; certificates.
 func TestClusterPage(t *testing.T) {
 	t.Parallel()
 	sessions := sessionsOf(t, "../../docs/cluster.md")
-	if len(sessions) != 6 {
-		t.Fatalf("the page has %d sessions, want 6", len(sessions))
+	number := map[string]int{
+		"Try it": 2, "Run it": 2, "Add and remove nodes": 1, "Restarts and other versions": 1, "A cluster of a single server's data": 1,
+		"Backups": 1, "A quorum that is lost for good": 1, "Fronts": 1, "Health and figures": 1,
+	}
+	for heading, all := range sessions {
+		if len(all) != number[heading] {
+			t.Fatalf("%q has %d sessions, and this test runs %d", heading, len(all), number[heading])
+		}
+	}
+	if len(sessions) != len(number) {
+		t.Fatalf("%d parts of the page have sessions, and this test runs those of %d", len(sessions), len(number))
 	}
 	t.Run("demo", func(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
-		demo := sessions[0][0]
+		first, second := sessions["Try it"][0], sessions["Try it"][1]
+		demo := first[0]
 		proc := p.begin(strings.Replace(demo.text, "demo-cluster", "demo-cluster --port "+strconv.Itoa(demoPort(t)), 1), "^Ctrl-C")
 		if err := proc.AwaitReady(); err != nil {
 			t.Fatal(err)
@@ -191,19 +274,13 @@ func TestClusterPage(t *testing.T) {
 			_, port, _ := net.SplitHostPort(n.Address)
 			p.ports[fmt.Sprint(11883+i)] = port
 		}
-		for _, c := range sessions[0][1:] {
-			if strings.Contains(c.text, "status") {
-				for i := range c.want { // the ports have other lengths
-					c.want[i] = strings.Join(strings.Fields(c.want[i]), " ")
-				}
-				c.text += " | tr -s ' '"
-			}
+		for _, c := range first[1:] {
 			p.run(c)
 		}
-		kill := sessions[1][0]
+		kill := second[0]
 		kill.text = regexp.MustCompile(`\d{3,}`).ReplaceAllString(kill.text, leads[2])
 		p.run(kill)
-		for _, c := range sessions[1][1:] {
+		for _, c := range second[1:] {
 			p.run(c)
 		}
 		again := regexp.MustCompile(`(?m)^node ` + leads[1] + ` has ended \(signal: killed\)\. To start it again: (.*)$`)
@@ -234,27 +311,20 @@ func TestClusterPage(t *testing.T) {
 	t.Run("by hand", func(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
-		var nodes []*process.Process
-		for _, c := range slices.Concat(sessions[2], sessions[4], sessions[5]) {
-			if strings.HasSuffix(c.text, " &") {
-				nodes = append(nodes, p.begin(c.text, "holdfast listening on"))
-				continue
-			}
-			if nodes != nil {
-				for _, n := range nodes {
-					if err := n.AwaitReady(); err != nil {
-						t.Fatal(err)
-					}
-				}
-				nodes = nil
-			}
-			p.run(c)
+		for _, heading := range []string{"Run it", "Add and remove nodes", "Restarts and other versions", "Backups", "Fronts", "Health and figures"} {
+			p.play(sessions[heading][0])
 		}
+		p.stop("--node c", "--node d", "--node a")
+		p.play(sessions["A quorum that is lost for good"][0])
+	})
+	t.Run("a single server's data", func(t *testing.T) {
+		t.Parallel()
+		newPage(t).play(sessions["A cluster of a single server's data"][0])
 	})
 	t.Run("certificates", func(t *testing.T) {
 		t.Parallel()
 		p := newPage(t)
-		for _, c := range sessions[3] {
+		for _, c := range sessions["Run it"][1] {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			out, err := p.command(ctx, c.text).Output()
 			cancel()

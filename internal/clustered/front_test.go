@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/mux"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 )
@@ -30,7 +31,7 @@ func (c *cluster) front(change func(*front.Options)) (f *front.Front, address st
 	}
 	o := front.Options{
 		Listeners: []listen.Config{{URL: listen.URL{Scheme: listen.MQTT, Host: "127.0.0.1:0"}}}, Peers: peers,
-		MaxConnections: 1000, Links: 2, ConnectTimeout: patience, Logger: slog.New(slog.NewTextHandler(c.log, nil)).With("at", "front"),
+		MaxConnections: 1000, MaxBuffered: front.DefaultMaxBuffered, Links: 2, ConnectTimeout: patience, Logger: slog.New(slog.NewTextHandler(c.log, nil)).With("at", "front"),
 	}
 	if change != nil {
 		change(&o)
@@ -93,8 +94,43 @@ func TestClientsOfAFront(t *testing.T) {
 	if connack := again.Connect(mqtttest.Persistent("subscriber"), mqtttest.Resume()); !connack.SessionPresent {
 		t.Error("the session is gone")
 	}
-	if got := mqtttest.Payloads(again.Collect()); !slices.Equal(got, []string{"waiting"}) {
+	if got := again.Receive().Payload; got != "waiting" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// While the leadership moves, a front holds new clients until the next leader is there: none of them
+// is refused.
+func TestNewClientsWhileTheLeadershipMoves(t *testing.T) {
+	t.Parallel()
+	c := start(t, "a", "b", "c")
+	f, at := c.front(nil)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for i := range 3 {
+		leader, others := c.leader()
+		c.until("the front has links to the leader", func() bool {
+			n := f.Figures()
+			return n.Links == 2 && n.Term == c.nodes[leader].Status().Term
+		})
+		watcher := mqtttest.Connect(t, at, mqtttest.ClientID(fmt.Sprint("watcher", i)))
+		if err := control.Transfer(ctx, c.dirs[leader], others[0]); err != nil {
+			t.Fatal(err)
+		}
+		watcher.AwaitDisconnect(mqtt.ServerShuttingDown)
+		var all sync.WaitGroup
+		for j := range 20 {
+			all.Go(func() {
+				cl := mqtttest.Dial(t, at)
+				if code := cl.Connect(mqtttest.ClientID(fmt.Sprint("new", i, "/", j))).Code; code != 0 {
+					t.Errorf("a new client is refused with %v", code)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := f.Figures().Unserved; n != 0 {
+		t.Errorf("%d clients were refused", n)
 	}
 }
 
@@ -204,12 +240,63 @@ func TestAClientOfAFrontThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// What clients of a front have not read is bounded for all of them together: beyond, those that do
+// not read are disconnected, and the others are not.
+func TestWhatClientsOfAFrontDoNotReadIsBounded(t *testing.T) {
+	t.Parallel()
+	c := start(t, "a")
+	leader, _ := c.leader()
+	const most = 4 * mux.Window
+	f, at := c.front(func(o *front.Options) { o.MaxBuffered = most })
+	slow := func(n int) {
+		t.Helper()
+		for i := range n {
+			conn, err := net.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			reader := mqtttest.NewClient(t, conn)
+			reader.Connect(mqtttest.ClientID(fmt.Sprint("slow", n, "/", i)), mqtttest.KeepAlive(0))
+			reader.Subscribe("load", 0)
+		}
+	}
+	pub := mqtttest.Connect(t, c.addrs[leader], mqtttest.ClientID("publisher"))
+	other := mqtttest.Connect(t, at, mqtttest.ClientID("other"), mqtttest.KeepAlive(0))
+	other.Subscribe("hello", 0)
+	publish := func(why string, so func() bool) {
+		t.Helper()
+		c.until(why, func() bool {
+			pub.Publish(mqtttest.Message{Topic: "load", Payload: strings.Repeat("x", 64<<10), QoS: 1})
+			return so()
+		})
+	}
+	slow(3) // up to three windows
+	stuck := 0
+	publish("clients do not read what came", func() bool {
+		if f.Figures().Buffered > 0 {
+			stuck++
+		}
+		return stuck > 200
+	})
+	if n := f.Figures(); n.Slow != 0 || n.Buffered > most || n.MaxBuffered != most {
+		t.Errorf("below the bound: %+v", n)
+	}
+	slow(20)
+	publish("clients are disconnected", func() bool { return f.Figures().Slow > 0 })
+	c.until("there is room again", func() bool { return f.Figures().Buffered <= most })
+	other.Publish(mqtttest.Message{Topic: "hello", Payload: "there", QoS: 1})
+	if m := other.Receive(); m.Payload != "there" {
+		t.Errorf("%v", m)
+	}
+}
+
 // While no node leads, clients are held for a while and then told.
 func TestAFrontWithoutALeader(t *testing.T) {
 	t.Parallel()
 	o := front.Options{
 		Listeners: []listen.Config{{URL: listen.URL{Scheme: listen.MQTT, Host: "127.0.0.1:0"}}}, Peers: []settings.Peer{{Name: "a", Address: address(t)}},
-		MaxConnections: 10, Links: 1, ConnectTimeout: patience, Logger: slog.New(slog.DiscardHandler),
+		MaxConnections: 10, MaxBuffered: front.DefaultMaxBuffered, Links: 1, ConnectTimeout: patience, Logger: slog.New(slog.DiscardHandler),
 	}
 	f, err := front.Start(o)
 	if err != nil {

@@ -138,9 +138,14 @@ func (c *client) open() error {
 		s, err := link.Open(payload, (*receiver)(c))
 		if err == nil {
 			c.stream.Store(s)
-			return nil
+			if err = s.AwaitTaken(); err == nil {
+				return nil
+			}
+			if !errors.Is(err, mux.ErrLeaving) {
+				return err // the node's log has why
+			}
 		}
-		if time.Now().After(end) || link.Streams() > 0 {
+		if time.Now().After(end) || !errors.Is(err, mux.ErrLeaving) && link.Streams() > 0 {
 			c.front.unserved.Add(1)
 			c.refuse()
 			return errUnavailable
@@ -184,9 +189,7 @@ func (c *client) forward(s *mux.Stream, p []byte) (used int, err error) {
 		if to == from {
 			return nil
 		}
-		c.held.Store(true)
-		_, err := s.Write(p[from:to])
-		c.held.Store(false)
+		err := c.write(s, p[from:to])
 		from = to
 		return err
 	}
@@ -215,6 +218,26 @@ func (c *client) forward(s *mux.Stream, p []byte) (used int, err error) {
 		}
 	}
 	return used, send(used)
+}
+
+// errNoMemory ends a client whose bytes the leader does not take.
+var errNoMemory = errors.New("the front has no memory for what its clients send")
+
+// write sends the server bytes. What it does not take at once is charged until it has.
+func (c *client) write(s *mux.Stream, p []byte) error {
+	n, err := s.TryWrite(p)
+	if err != nil || n == len(p) {
+		return err
+	}
+	if !c.front.holdInput() {
+		c.front.slow.Add(1)
+		return errNoMemory
+	}
+	defer c.front.releaseInput()
+	c.held.Store(true)
+	defer c.held.Store(false)
+	_, err = s.Write(p[n:])
+	return err
 }
 
 // answerPing sends a PINGRESP, between two packets of the server.

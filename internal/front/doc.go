@@ -21,11 +21,15 @@
 //
 // The front asks all nodes for the leader, each second and when a link ends, and believes the
 // newest term. Links to another node are closed then, and with them the connections of their
-// clients, which connect again as they would at a node.
+// clients, which connect again as they would at a node. A leader whose server is about to end
+// says so on its links: new clients are held from then on, and those whose streams it has not
+// taken yet, until there are links to the next leader.
 //
 // # Bounds
 //
-// Options.MaxConnections bounds connections. Each takes mux.Window bytes in each direction at the
-// most, and little while it is idle; a client that does not read makes the server wait for it
-// alone, and the other way round.
+// Options.MaxConnections bounds connections, and so do the process's file descriptors. Each takes
+// mux.Window bytes in each direction at the most, and little while it is idle; a client that does
+// not read makes the server wait for it alone, and the other way round. Options.MaxBuffered bounds
+// what all of them, or the leader, have not read: beyond, the clients with most
+// unread are disconnected, or the client that sends more.
 package front

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mux"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
@@ -28,6 +29,7 @@ const (
 	DefaultMaxConnections = 100_000
 	DefaultLinks          = 2
 	DefaultConnectTimeout = 10 * time.Second
+	DefaultMaxBuffered    = 256 << 20 // bytes
 )
 
 const (
@@ -41,6 +43,7 @@ type Options struct {
 	Peers          []settings.Peer // nodes of the cluster
 	TLS            *tls.Config     // by which front and nodes prove themselves to each other; nil: none
 	MaxConnections int             // needed
+	MaxBuffered    int64           // bytes of all clients that they, or the leader, have not read yet; needed
 	Links          int             // to the leader; needed
 	ConnectTimeout time.Duration   // that a connection has for its handshakes, and for the beginning of its CONNECT; needed
 	Logger         *slog.Logger    // needed
@@ -51,7 +54,9 @@ type Figures struct {
 	Connections, MaxConnections int
 	Links                       int
 	Term                        uint64 // of the leader to which the links are
-	Beyond                      int64  // connections that were closed because of MaxConnections
+	Buffered, MaxBuffered       int64  // bytes that clients, or the leader, have not read yet
+	Beyond                      int64  // connections that were closed because of MaxConnections, or of the process's descriptors
+	Slow                        int64  // clients that were disconnected because of MaxBuffered
 	Unserved                    int64  // clients that were refused because no leader took them
 	Silent                      int64  // clients that were silent for too long
 	Pings                       int64  // that the front has answered
@@ -63,11 +68,14 @@ type Front struct {
 	listeners []*listen.Listener
 	flushers  *transport.Flushers
 	links     *links
+	memory    *memory.Pool
+
+	descriptors *sockets.DescriptorBounds // nil: not known
 
 	mu      sync.Mutex
 	clients map[*client]struct{} // mu
 
-	beyond, unserved, silent, pings atomic.Int64
+	beyond, unserved, silent, slow, pings atomic.Int64
 
 	running sync.WaitGroup
 	readers sync.WaitGroup
@@ -77,12 +85,16 @@ type Front struct {
 
 // Start listens, and looks for the leader.
 func Start(o Options) (*Front, error) {
-	f := &Front{o: o, clients: map[*client]struct{}{}, flushers: transport.NewFlushers(0, transport.NewGate())}
+	f := &Front{o: o, clients: map[*client]struct{}{}, memory: newMemory(o.MaxBuffered), flushers: transport.NewFlushers(0, transport.NewGate())}
 	f.ending, f.end = context.WithCancel(context.Background())
 	f.links = newLinks(f)
+	f.boundByDescriptors()
 	shared := listen.Options{
 		Handshakes: sockets.NewHandshakes(maxHandshakes), Turns: transport.NewTurns(max(1, runtime.GOMAXPROCS(0)/2)),
 		Timeout: o.ConnectTimeout, Logger: o.Logger,
+	}
+	if f.descriptors != nil {
+		shared.Bound = f.descriptors.Listener
 	}
 	for _, c := range o.Listeners {
 		l, err := listen.Open(c, shared)
@@ -96,6 +108,7 @@ func Start(o Options) (*Front, error) {
 		f.running.Go(func() { f.accept(place, l) })
 	}
 	f.running.Go(f.sweep)
+	f.running.Go(f.relieve)
 	f.running.Go(f.links.follow)
 	return f, nil
 }
@@ -126,9 +139,14 @@ func (f *Front) Figures() Figures {
 	n := len(f.clients)
 	f.mu.Unlock()
 	to, open := f.links.figures()
+	beyond := f.beyond.Load()
+	if f.descriptors != nil {
+		beyond += f.descriptors.TurnedAway()
+	}
 	return Figures{
 		Connections: n, MaxConnections: f.o.MaxConnections, Links: open, Term: to.term,
-		Beyond: f.beyond.Load(), Unserved: f.unserved.Load(), Silent: f.silent.Load(), Pings: f.pings.Load(),
+		Buffered: f.memory.Used(), MaxBuffered: f.memory.Limit() / 2, Slow: f.slow.Load(),
+		Beyond: beyond, Unserved: f.unserved.Load(), Silent: f.silent.Load(), Pings: f.pings.Load(),
 	}
 }
 
@@ -173,11 +191,11 @@ func (f *Front) take(place int, l *listen.Listener, nc net.Conn) {
 	f.mu.Lock()
 	if f.ending.Err() != nil || len(f.clients) >= f.o.MaxConnections {
 		f.mu.Unlock()
-		f.beyond.Add(1)
+		f.turnAway()
 		_ = sockets.Close(nc)
 		return
 	}
-	c.conn = transport.NewConn(nc, f.flushers, transport.Options{ReadBuffer: mux.Window, OutputLimit: mux.Window, Drained: c.drained})
+	c.conn = transport.NewConn(nc, f.flushers, transport.Options{ReadBuffer: mux.Window, OutputLimit: mux.Window, Drained: c.drained, Memory: f.memory, InputKind: memory.Input})
 	f.clients[c] = struct{}{}
 	f.readers.Add(1)
 	f.mu.Unlock()

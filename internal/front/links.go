@@ -19,6 +19,7 @@ const (
 	askPause    = time.Second            // between two looks for the leader
 	retryPause  = 100 * time.Millisecond // while there is none that takes clients
 	askTimeout  = 2 * time.Second
+	slowPause   = 300 * time.Millisecond // for the other nodes when one has answered
 	dialTimeout = 5 * time.Second
 	maxNodes    = 32 // that are asked
 )
@@ -37,6 +38,7 @@ type links struct {
 	mu      sync.Mutex
 	to      leader        // mu
 	open    []*mux.Link   // mu
+	leaving []*mux.Link   // mu: they carry the clients that they have, and no others
 	next    int           // mu: in open
 	changed chan struct{} // mu: closed when open changes
 	nodes   []string      // the addresses that are asked; the goroutine of follow
@@ -104,11 +106,11 @@ func (l *links) follow() {
 	l.replace(leader{})
 }
 
-// ask asks all nodes which one leads.
+// ask asks all nodes which one leads. When one has answered, the others have slowPause.
 func (l *links) ask() (newest leader) {
 	ctx, cancel := context.WithTimeout(l.front.ending, askTimeout)
 	defer cancel()
-	answers := make(chan *node.Status)
+	answers := make(chan *node.Status, len(l.nodes))
 	for _, address := range l.nodes {
 		go func() {
 			defer failstop.End(l.front.o.Logger, "a question to a node")
@@ -122,10 +124,22 @@ func (l *links) ask() (newest leader) {
 		}()
 	}
 	var more []string
+	var patience <-chan time.Time
 	for range l.nodes {
-		s := <-answers
+		var s *node.Status
+		select {
+		case s = <-answers:
+		case <-patience:
+			l.nodes = append(l.nodes, more...)
+			return newest
+		}
 		if s == nil {
 			continue
+		}
+		if patience == nil {
+			timer := time.NewTimer(slowPause)
+			defer timer.Stop()
+			patience = timer.C
 		}
 		if address, known := s.LeaderAddress(); known && (s.Term > newest.term || newest.address == "") {
 			newest = leader{s.Term, address}
@@ -182,10 +196,17 @@ func (l *links) add(to leader) error {
 	}
 	var link *mux.Link
 	made := make(chan struct{})
-	link = mux.New(conn, mux.Options{MaxStreams: l.front.o.MaxConnections, Logger: l.front.o.Logger, Ended: func(err error) {
-		<-made
-		l.remove(link, to, err)
-	}})
+	link = mux.New(conn, mux.Options{
+		MaxStreams: l.front.o.MaxConnections, Logger: l.front.o.Logger,
+		Ended: func(err error) {
+			<-made
+			l.remove(link, to, err)
+		},
+		Left: func() {
+			<-made
+			l.leave(link)
+		},
+	})
 	l.mu.Lock()
 	l.open = append(l.open, link)
 	l.announce()
@@ -200,28 +221,45 @@ func (l *links) announce() {
 	l.changed = make(chan struct{})
 }
 
-// remove forgets a link that has ended.
-func (l *links) remove(link *mux.Link, to leader, why error) {
+// leave keeps new clients from a link: its server is about to end, and another node to lead.
+func (l *links) leave(link *mux.Link) {
 	l.mu.Lock()
 	n := len(l.open)
 	l.open = slices.DeleteFunc(l.open, func(other *mux.Link) bool { return other == link })
-	lost := len(l.open) < n
-	l.mu.Unlock()
-	if !lost {
-		return
+	if len(l.open) < n {
+		l.leaving = append(l.leaving, link)
 	}
-	l.front.o.Logger.Warn("a link to the leader has ended", "address", to.address, "reason", why)
+	l.mu.Unlock()
+	l.lookAgain()
+}
+
+func (l *links) lookAgain() {
 	select {
 	case l.look <- struct{}{}:
 	default:
 	}
 }
 
+// remove forgets a link that has ended.
+func (l *links) remove(link *mux.Link, to leader, why error) {
+	l.mu.Lock()
+	n := len(l.open)
+	l.open = slices.DeleteFunc(l.open, func(other *mux.Link) bool { return other == link })
+	lost := len(l.open) < n
+	l.leaving = slices.DeleteFunc(l.leaving, func(other *mux.Link) bool { return other == link })
+	l.mu.Unlock()
+	if !lost {
+		return
+	}
+	l.front.o.Logger.Warn("a link to the leader has ended", "address", to.address, "reason", why)
+	l.lookAgain()
+}
+
 // replace closes the links, as another node leads.
 func (l *links) replace(to leader) {
 	l.mu.Lock()
-	closing := l.open
-	l.open, l.to = nil, to
+	closing := slices.Concat(l.open, l.leaving)
+	l.open, l.leaving, l.to = nil, nil, to
 	l.mu.Unlock()
 	for _, link := range closing {
 		link.Close()

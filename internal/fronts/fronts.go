@@ -165,10 +165,10 @@ func (o *office) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
+// Close implements net.Listener. The fronts hear that the server takes no more clients before it
+// refuses the first one, and keep new ones until another node leads.
 func (o *office) Close() error {
 	o.once.Do(func() {
-		close(o.ended)
 		f := o.fronts
 		f.mu.Lock()
 		if f.office == o {
@@ -181,6 +181,10 @@ func (o *office) Close() error {
 			}
 		}
 		f.mu.Unlock()
+		for _, l := range links {
+			l.Leave()
+		}
+		close(o.ended)
 		time.AfterFunc(farewell, func() {
 			defer failstop.End(f.o.Logger, "the links of a server that has ended")
 			for _, l := range links {

@@ -23,6 +23,9 @@ func ofFigures(value func(f *front.Figures) int64) func(*moment, func(float64, .
 var ofFront = []family{
 	{name: "holdfast_front_connections", kind: gauge, help: "connections of clients that the front holds", values: ofFigures(func(f *front.Figures) int64 { return int64(f.Connections) })},
 	{name: "holdfast_front_connections_max", kind: gauge, help: "bound of them (--max-connections)", values: ofFigures(func(f *front.Figures) int64 { return int64(f.MaxConnections) })},
+	{name: "holdfast_front_buffered_bytes", kind: gauge, help: "what clients, or the leader, have not read yet", values: ofFigures(func(f *front.Figures) int64 { return f.Buffered })},
+	{name: "holdfast_front_buffered_max_bytes", kind: gauge, help: "bound of that (--max-buffered)", values: ofFigures(func(f *front.Figures) int64 { return f.MaxBuffered })},
+	{name: "holdfast_front_slow_total", kind: counter, help: "clients that were disconnected at that bound", values: ofFigures(func(f *front.Figures) int64 { return f.Slow })},
 	{name: "holdfast_front_links", kind: gauge, help: "connections to the leader; 0: no client is served", values: ofFigures(func(f *front.Figures) int64 { return int64(f.Links) })},
 	{name: "holdfast_front_term", kind: gauge, help: "term of the leader to which these are, as holdfast_cluster_term of a node; 0: none was found yet", values: ofFigures(func(f *front.Figures) int64 { return int64(f.Term) })},
 	{name: "holdfast_front_beyond_total", kind: counter, help: "connections that were closed at their bound", values: ofFigures(func(f *front.Figures) int64 { return f.Beyond })},

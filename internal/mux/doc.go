@@ -14,6 +14,10 @@
 //	CLOSE   ends a stream in both directions, behind its data; the payload is the reason,
 //	        empty for an end as agreed. Frames of a stream that has ended are dropped.
 //	PING    of stream 0: the side that sends it is there.
+//	TAKE    the side that gets an OPEN has taken the stream. Before, the other one sends no DATA,
+//	        so that it can open the stream on another link if this one ends.
+//	LEAVE   of stream 0: the side that gets OPEN takes no more of them; streams that there are
+//	        go on.
 //
 // # Bounds
 //
@@ -29,7 +33,10 @@
 // buffer. What many streams write while a system call is under way leaves with the next one:
 // that is what a link saves, together with reading the requests of many clients at once.
 //
-// Why not a library: yamux gives each stream a window of 256 KiB at least and each write a
-// system call of its own; smux does not bound a stream below its session, and calls nothing
-// when data arrive. Both need a goroutine to read each stream on both sides.
+// Why not a library: yamux (0.1.2) gives each stream a window of 256 KiB at least, and writes the
+// header and the body of each frame with a system call of their own. smux (1.5.58) bounds a stream
+// since version 2 of its protocol (MaxStreamBuffer), but trusts the other side to keep to that, and
+// when all streams together hold MaxReceiveBuffer bytes it reads nothing of the link, so that streams
+// which are not read hold up the others; each frame is a system call, too. Neither calls anything when
+// data arrive: both need a goroutine that reads each stream, on both sides.
 package mux

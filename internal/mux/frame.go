@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the protocol. Both sides must have the same.
-const Version = 1
+const Version = 2
 
 // Window is how many bytes of a stream may be on their way in one direction.
 const Window = 16 << 10
@@ -29,6 +29,8 @@ const (
 	kindCredit
 	kindClose
 	kindPing
+	kindTake
+	kindLeave
 )
 
 const headerSize = 7
@@ -66,7 +68,9 @@ func split(p []byte) (f frame, n int, err error) {
 		valid = f.stream != 0 && length == 4
 	case kindClose:
 		valid = f.stream != 0 && length <= maxReason
-	case kindPing:
+	case kindTake:
+		valid = f.stream != 0 && length == 0
+	case kindPing, kindLeave:
 		valid = f.stream == 0 && length == 0
 	}
 	if !valid {

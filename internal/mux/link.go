@@ -64,7 +64,10 @@ type Options struct {
 	// with Accept.
 	Unread *Unread
 	// Ended is called once when the link has ended, and all its streams with it.
-	Ended  func(err error)
+	Ended func(err error)
+	// Left is called on the goroutine that reads the link, and must not wait, when the other side
+	// takes no more streams on it. nil: nothing happens.
+	Left   func()
 	Logger *slog.Logger // needed
 }
 
@@ -81,6 +84,7 @@ type Link struct {
 	streams map[uint32]*Stream // mu
 	stuck   []*Stream          // mu: they wait for room in out
 	last    uint32             // mu: the number of the newest stream
+	leaving bool               // mu: no more streams begin
 	err     error              // mu: why the link has ended; nil: it has not
 
 	ended   chan struct{} // closed by fail
@@ -104,8 +108,23 @@ func (l *Link) serve(what string, do func()) {
 	l.running.Done()
 }
 
-// Open begins a stream. about is for the other side's Accept; r, whose methods are called on
-// the goroutine that reads the link, gets what the other side sends.
+// ErrLeaving: the side that takes the streams of the link takes no more of them. It has seen
+// nothing of the stream; another link may take it.
+var ErrLeaving = errors.New("mux: no more streams begin on this link")
+
+// Leave says that this side takes no more streams. Those that there are go on.
+func (l *Link) Leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leaving {
+		l.leaving = true
+		l.append(kindLeave, 0, nil)
+	}
+}
+
+// Open begins a stream, on which nothing may be written before Stream.AwaitTaken has returned. about
+// is for the other side's Accept; r, whose methods are called on the goroutine that reads the link,
+// gets what the other side sends. It fails with ErrLeaving if the other side takes no more.
 func (l *Link) Open(about []byte, r Receiver) (*Stream, error) {
 	if len(about) > MaxOpen {
 		return nil, fmt.Errorf("mux: a stream is described by %d bytes, at most %d are possible", len(about), MaxOpen)
@@ -115,6 +134,8 @@ func (l *Link) Open(about []byte, r Receiver) (*Stream, error) {
 	switch {
 	case l.err != nil:
 		return nil, l.err
+	case l.leaving:
+		return nil, ErrLeaving
 	case len(l.streams) >= l.o.MaxStreams:
 		return nil, fmt.Errorf("mux: the link has %d streams, as many as it may", l.o.MaxStreams)
 	case l.last == 1<<32-1:
@@ -257,9 +278,16 @@ func (l *Link) handle(f frame) error {
 		return nil
 	case kindOpen:
 		return l.accept(f)
+	case kindLeave:
+		return l.left()
 	}
 	l.mu.Lock()
 	s, known := l.streams[f.stream], f.stream <= l.last
+	taken := s != nil && s.taken
+	if f.kind == kindTake && s != nil {
+		s.taken = true
+		s.writable.Broadcast()
+	}
 	if f.kind == kindCredit && s != nil {
 		more := binary.BigEndian.Uint32(f.payload)
 		if more > Window || s.credit+int(more) > Window {
@@ -270,6 +298,7 @@ func (l *Link) handle(f frame) error {
 		s.writable.Broadcast()
 	}
 	if f.kind == kindClose && s != nil {
+		s.refusal = strings.ToValidUTF8(string(f.payload), "?")
 		l.forget(s)
 	}
 	l.mu.Unlock()
@@ -283,9 +312,23 @@ func (l *Link) handle(f frame) error {
 	case f.kind == kindClose:
 		end := io.EOF
 		if len(f.payload) > 0 {
-			end = errors.New(strings.ToValidUTF8(string(f.payload), "?"))
+			end = errors.New(s.refusal)
 		}
-		s.end(end)
+		s.end(end, taken)
+	}
+	return nil
+}
+
+// left notes that the other side takes no more streams.
+func (l *Link) left() error {
+	if l.o.Accept != nil {
+		return fmt.Errorf("%w: this side opens no streams", errFrame)
+	}
+	l.mu.Lock()
+	l.leaving = true
+	l.mu.Unlock()
+	if l.o.Left != nil {
+		l.o.Left()
 	}
 	return nil
 }
@@ -298,6 +341,11 @@ func (l *Link) accept(f frame) error {
 		return fmt.Errorf("%w: stream %d cannot be opened", errFrame, f.stream)
 	}
 	l.last = f.stream
+	if l.leaving {
+		l.append(kindClose, f.stream, []byte(ErrLeaving.Error()))
+		l.mu.Unlock()
+		return nil
+	}
 	if len(l.streams) >= l.o.MaxStreams {
 		l.append(kindClose, f.stream, []byte("the server has as many connections of fronts as it may"))
 		l.mu.Unlock()
@@ -308,7 +356,12 @@ func (l *Link) accept(f frame) error {
 	l.mu.Unlock()
 	if err := l.o.Accept(s, f.payload); err != nil {
 		s.CloseWith(err.Error())
+		return nil
 	}
+	l.mu.Lock()
+	s.taken = true
+	l.append(kindTake, f.stream, nil)
+	l.mu.Unlock()
 	return nil
 }
 
@@ -327,11 +380,11 @@ func (l *Link) fail(err error) {
 		return
 	}
 	l.err = err
-	streams := make([]*Stream, 0, len(l.streams))
+	streams := make(map[*Stream]bool, len(l.streams)) // whether it was taken
 	for _, s := range l.streams {
-		streams = append(streams, s)
+		streams[s] = s.taken
 	}
-	for _, s := range streams {
+	for s := range streams {
 		l.forget(s)
 	}
 	l.out, l.stuck = nil, nil
@@ -339,8 +392,8 @@ func (l *Link) fail(err error) {
 	l.work.Broadcast()
 	l.mu.Unlock()
 	_ = l.conn.Close()
-	for _, s := range streams {
-		s.end(fmt.Errorf("the connection to the other program: %w", err))
+	for s, taken := range streams {
+		s.end(fmt.Errorf("the connection to the other program: %w", err), taken)
 	}
 	if l.o.Ended != nil {
 		l.o.Ended(err)

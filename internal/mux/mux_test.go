@@ -111,6 +111,9 @@ func (p *pair) open(r Receiver) (front, node *Stream) {
 	case <-time.After(patience):
 		p.t.Fatal("no stream came")
 	}
+	if err := front.AwaitTaken(); err != nil {
+		p.t.Fatal(err)
+	}
 	return front, node
 }
 
@@ -215,13 +218,68 @@ func TestStreamsEndWithAReason(t *testing.T) {
 		t.Errorf("ended by %v", c.ended)
 	}
 
-	c = newCollector()
-	if _, err := p.front.Open([]byte("unwanted"), c); err != nil {
+	unwanted, err := p.front.Open([]byte("unwanted"), newCollector())
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.await(func() bool { return c.ended != nil })
-	if c.ended.Error() != "this one is not wanted" {
-		t.Errorf("ended by %v", c.ended)
+	if err := unwanted.AwaitTaken(); err == nil || errors.Is(err, ErrLeaving) || !strings.HasSuffix(err.Error(), ": this one is not wanted") {
+		t.Errorf("not taken because of %v", err)
+	}
+}
+
+// A side that takes no more streams says so. A stream that is under way then can be opened on
+// another link; those that there are go on.
+func TestALinkOnWhichNoMoreStreamsBegin(t *testing.T) {
+	t.Parallel()
+	underway, proceed := make(chan struct{}), make(chan struct{})
+	came := make(chan *Stream, 1)
+	p := connected(t, func(o *Options) {
+		o.Accept = func(s *Stream, about []byte) error {
+			if string(about) == "a client" {
+				came <- s
+				return nil
+			}
+			close(underway)
+			<-proceed
+			return errors.New("its server has ended")
+		}
+	})
+	p.came = came
+	front, node := p.open(newCollector())
+	late, err := p.front.Open([]byte("late"), newCollector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-underway
+	p.node.Leave()
+	close(proceed)
+	if err := late.AwaitTaken(); !errors.Is(err, ErrLeaving) {
+		t.Errorf("the stream that was under way: %v", err)
+	}
+	if _, err := p.front.Open([]byte("one more"), newCollector()); !errors.Is(err, ErrLeaving) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := front.Write([]byte("go on")); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 5); true {
+		if _, err := io.ReadFull(node, b); err != nil || string(b) != "go on" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	// When the link ends before the other side has answered, another one may take the stream, too.
+	over := make(chan struct{})
+	q := connected(t, func(o *Options) {
+		o.Accept = func(*Stream, []byte) error { <-over; return nil }
+	})
+	t.Cleanup(func() { close(over) }) // before the links are closed
+	unanswered, err := q.front.Open(nil, newCollector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.front.Close()
+	if err := unanswered.AwaitTaken(); !errors.Is(err, ErrLeaving) {
+		t.Errorf("the stream of a link that has ended: %v", err)
 	}
 }
 
@@ -263,13 +321,12 @@ func TestBoundOfStreams(t *testing.T) {
 	first, _ := p.open(newCollector())
 	p.open(newCollector())
 	p.open(newCollector())
-	beyond := newCollector()
-	if _, err := p.front.Open([]byte("one more"), beyond); err != nil {
+	beyond, err := p.front.Open([]byte("one more"), newCollector())
+	if err != nil {
 		t.Fatal(err)
 	}
-	beyond.await(func() bool { return beyond.ended != nil })
-	if !strings.Contains(beyond.ended.Error(), "as many connections") {
-		t.Errorf("%v", beyond.ended)
+	if err := beyond.AwaitTaken(); err == nil || !strings.Contains(err.Error(), "as many connections") {
+		t.Errorf("%v", err)
 	}
 	_ = first.Close()
 	p.open(newCollector())

@@ -3,6 +3,7 @@ package mux
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -16,8 +17,8 @@ import (
 type Receiver interface {
 	// Data are a view. The receiver calls Stream.Grant when it has used them.
 	Data(p []byte)
-	// Ended is called once, unless this side has closed the stream before. err is io.EOF for an
-	// end as agreed.
+	// Ended is called once, unless this side has closed the stream before, or the other one has
+	// not taken it, which Stream.AwaitTaken says. err is io.EOF for an end as agreed.
 	Ended(err error)
 }
 
@@ -30,8 +31,10 @@ type Stream struct {
 
 	// Guarded by link.mu.
 	credit   int
-	stuck    bool // it is in link.stuck
-	closed   bool // this side or the other one has closed it
+	stuck    bool   // it is in link.stuck
+	closed   bool   // this side or the other one has closed it
+	taken    bool   // the other side has taken it; on that side, it has said so
+	refusal  string // why the other side has closed it
 	writable sync.Cond
 
 	mu       lockrank.Mutex[lockrank.MuxStream]
@@ -98,7 +101,7 @@ func (s *Stream) deliver(p []byte) error {
 	if !s.link.o.Unread.take(len(p)) {
 		s.mu.Unlock()
 		const reason = "the server has no memory for what its clients send"
-		s.end(errors.New(reason))
+		s.end(errors.New(reason), true)
 		s.CloseWith(reason)
 		return nil
 	}
@@ -125,8 +128,8 @@ func (s *Stream) hold(p []byte) {
 	s.in = append(s.in, p...)
 }
 
-// end notes that nothing comes any more.
-func (s *Stream) end(err error) {
+// end notes that nothing comes any more. taken: the receiver is told.
+func (s *Stream) end(err error, taken bool) {
 	s.mu.Lock()
 	first := s.ended == nil
 	if first {
@@ -134,9 +137,30 @@ func (s *Stream) end(err error) {
 		s.readable.Broadcast()
 	}
 	s.mu.Unlock()
-	if first && s.receiver != nil {
+	if first && taken && s.receiver != nil {
 		s.receiver.Ended(err)
 	}
+}
+
+// errNotTaken: the other side does not want the stream, or this one has closed it.
+var errNotTaken = errors.New("mux: the other side has not taken the stream")
+
+// AwaitTaken waits until the other side has taken a stream that this side has opened, or has
+// not. The error is ErrLeaving if another link may take it, and has the other side's reason otherwise.
+func (s *Stream) AwaitTaken() error {
+	l := s.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !s.taken && !s.closed {
+		s.writable.Wait()
+	}
+	switch {
+	case s.taken:
+		return nil
+	case l.leaving || l.err != nil:
+		return ErrLeaving
+	}
+	return fmt.Errorf("%w: %s", errNotTaken, s.refusal)
 }
 
 // Await waits until Read does not, and says whether it had to.

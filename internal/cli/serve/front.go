@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type frontFlags struct {
 	listen  []string
 	tls     certs.Files
 	origins []string
+	proxy   bool
 	cluster replica.Settings
 	admin   string
 	log     logFlags
@@ -71,11 +73,13 @@ each other by certificates: "holdfast cert front" makes that of a front.`,
 	fs.Var(flags.Word(&f.tls.ClientAuth, certs.Required, certs.Optional), "tls-client-auth", "whether clients must show a certificate: required or optional (default required, with --tls-client-ca)")
 	fs.Var(flags.Word(&f.tls.MinVersion, "1.2", "1.3"), "tls-min-version", "oldest version of TLS: 1.2 or 1.3 (default 1.2)")
 	fs.StringArrayVar(&f.origins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
+	fs.BoolVar(&f.proxy, "proxy-protocol", false, "each connection begins with a PROXY header, version 2, of a balancer in front of the front, and clients have the address that it says")
 	fs.StringSliceVar(&f.cluster.Peers, "cluster-peers", nil, "`NAME=HOST:PORT,…` of nodes of the cluster, as the nodes have them")
 	fs.StringVar(&f.cluster.Cert, "cluster-cert", "", "PEM `FILE` with the front's certificate, for the nodes")
 	fs.StringVar(&f.cluster.Key, "cluster-key", "", "PEM `FILE` with its private key")
 	fs.StringVar(&f.cluster.CA, "cluster-ca", "", "PEM `FILE` with the authorities of the nodes' certificates")
 	fs.IntVar(&f.o.MaxConnections, "max-connections", front.DefaultMaxConnections, "network connections; each takes 32 KiB of buffers at the most")
+	fs.Var(flags.Bytes(&f.o.MaxBuffered), "max-buffered", "bytes of all clients that they, or the leader, have not read yet; beyond, the clients with most unread are disconnected (default 256MiB)")
 	fs.IntVar(&f.o.Links, "links", front.DefaultLinks, "connections to the leader")
 	fs.DurationVar(&f.o.ConnectTimeout, "connect-timeout", front.DefaultConnectTimeout, "time that a new connection has for its handshakes, and for the beginning of its CONNECT")
 	fs.StringVar(&f.admin, "admin", "", "`HOST:PORT` of the loopback interface for /healthz, /readyz and /metrics (Prometheus) over HTTP (default none)")
@@ -86,6 +90,7 @@ each other by certificates: "holdfast cert front" makes that of a front.`,
 const (
 	maxFrontConnections = 10_000_000
 	maxFrontLinks       = 64
+	minFrontBuffered    = 1 << 20 // bytes
 )
 
 // check makes the options of the flags.
@@ -95,6 +100,8 @@ func (f *frontFlags) check() (err error) {
 		return errors.New("say where the cluster's nodes are: --cluster-peers a=HOST:PORT,b=HOST:PORT,c=HOST:PORT")
 	case f.o.MaxConnections < 1 || f.o.MaxConnections > maxFrontConnections:
 		return fmt.Errorf("--max-connections: want 1 to %d", maxFrontConnections)
+	case f.o.MaxBuffered != 0 && f.o.MaxBuffered < minFrontBuffered:
+		return errors.New("--max-buffered: want 1MiB at least")
 	case f.o.Links < 1 || f.o.Links > maxFrontLinks:
 		return fmt.Errorf("--links: want 1 to %d", maxFrontLinks)
 	case f.o.ConnectTimeout <= 0:
@@ -105,12 +112,13 @@ func (f *frontFlags) check() (err error) {
 		if err != nil {
 			return err
 		}
-		c := listen.Config{URL: u, TLS: f.tls}
+		c := listen.Config{URL: u, TLS: f.tls, Proxy: f.proxy}
 		if u.IsWebSocket() {
 			c.AllowOrigins = f.origins
 		}
 		f.o.Listeners = append(f.o.Listeners, c)
 	}
+	f.o.MaxBuffered = cmp.Or(f.o.MaxBuffered, front.DefaultMaxBuffered)
 	if f.o.Peers, err = f.cluster.ParsePeers(); err != nil {
 		return err
 	}
