@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 )
 
@@ -111,13 +113,13 @@ func TestSIGHUPOnANodeThatFollows(t *testing.T) {
 	said("keeping the old settings: the configuration cannot be used")
 	said("keeping the old password file: the new one cannot be used")
 
-	write(follower+".yaml", "max-keys: 2\nlog-level: debug\nmax-scans: 3\n")
+	write(follower+".yaml", "max-keys: 2\nlog-level: debug\nmax-scans: 3\nmax-queued-messages: 1\nqueue-full: reject\n")
 	write(follower+".passwords", "")
 	if err := os.Remove(file(follower + ".audit")); err != nil {
 		t.Fatal(err)
 	}
 	c.running[follower].Signal(syscall.SIGHUP)
-	said(`settings="max-keys from 1 to 2, log-level from info to debug"`)
+	said(`settings="max-keys from 1 to 2, max-queued-messages from the default to 1, queue-full from the default to reject, log-level from info to debug"`)
 	said(`msg="these settings change when the server is started again" settings=max-scans`)
 	said(`msg="the password file was read again"`)
 	if _, err := os.Stat(file(follower + ".audit")); err != nil {
@@ -127,4 +129,14 @@ func TestSIGHUPOnANodeThatFollows(t *testing.T) {
 	c.lead(follower)
 	set("b", 0, "")
 	set("c", 2, "quota")
+	client := mqtttest.Connect(t, c.addrs[follower], mqtttest.Persistent("away"))
+	client.Subscribe("news", 1)
+	client.Disconnect()
+	client.AwaitEnd()
+	publisher := mqtttest.Connect(t, c.addrs[follower])
+	for _, want := range []mqtt.ReasonCode{mqtt.Success, mqtt.QuotaExceeded} {
+		if got := publisher.Offer(mqtttest.Message{Topic: "news", Payload: "x", QoS: 1}).Code; got != want {
+			t.Errorf("a message for a client that is away: %v, want %v", got, want)
+		}
+	}
 }

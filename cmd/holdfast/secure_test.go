@@ -151,6 +151,8 @@ func TestConfigurationErrors(t *testing.T) {
 		"max-memory: 1":                          `holdfast.yaml:1: max-memory: "1": want a number of bytes`,
 		"connect-timeout: 5":                     `holdfast.yaml:1: connect-timeout: "5": want a duration`,
 		"durability: never":                      "holdfast.yaml:1: durability: ",
+		"auto-subscribe: [a, b qso=1]":           `holdfast.yaml:1: --auto-subscribe "b qso=1": "qso=1": want FILTER, and behind it`,
+		"auto-subscribe: ['a/{principal.id}']":   `want {principal.clientId} or {principal.username}`,
 		"listeners:\n- url: mqtt://0.0.0.0:1883": "refusing to listen on mqtt://0.0.0.0:1883",
 		"listeners:\n- url: mqtts://127.0.0.1:0": "TLS needs a certificate",
 		"listeners:\n- url: mqtts://127.0.0.1:0\n  tls-cert: c.crt": "TLS needs a certificate and its private key",

@@ -81,11 +81,12 @@ func (b *Broker) addConn(c *Conn) bool {
 func (b *Broker) placeConn(c *Conn) (victim *Conn, added bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.reserved = c.Loopback() && b.reserved < b.Limits.LoopbackConnections
+	l := b.Limits()
+	c.reserved = c.Loopback() && b.reserved < l.LoopbackConnections
 	if b.closed {
 		return nil, false
 	}
-	if len(b.conns)-b.reserved >= b.Limits.MaxConnections+b.Limits.ReservedConnections+SpareConnections && !c.reserved {
+	if len(b.conns)-b.reserved >= l.MaxConnections+l.ReservedConnections+SpareConnections && !c.reserved {
 		if victim, _ = b.Sessions.Principals.OldestStranger().(*Conn); victim == nil {
 			return nil, false
 		}
@@ -133,9 +134,7 @@ func (b *Broker) removeConn(c *Conn) {
 // MaxConnections is how many connections there may be besides those that are reserved
 // for clients on this machine.
 func (b *Broker) MaxConnections() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return int64(b.Limits.MaxConnections)
+	return int64(b.Limits().MaxConnections)
 }
 
 // background does something on a goroutine of its own, which the broker's end waits

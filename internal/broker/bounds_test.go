@@ -230,3 +230,37 @@ func TestPublishesRaceForTheLastPlaces(t *testing.T) {
 		}
 	}
 }
+
+// A start with a lower bound finds queues that hold many times as much. They keep it: with
+// DropOldest the next message drops the oldest ones, with Reject it is refused.
+func TestAStartWithALowerBoundOfQueues(t *testing.T) {
+	t.Parallel()
+	for policy, left := range map[limits.QueueFull]int64{limits.DropOldest: 3, limits.Reject: 51} {
+		fs := vfs.NewMem()
+		l := Limits{QueueFull: policy}
+		n := run(t, fs, l)
+		c := n.connect(mqtttest.Persistent("c"))
+		c.Subscribe("news", 1)
+		c.Disconnect()
+		c.AwaitEnd()
+		from := n.connect()
+		for range 50 {
+			from.Publish(mqtttest.Message{Topic: "news", Payload: "x", QoS: 1})
+		}
+		n.stop()
+		l.MaxQueued = 3
+		n = run(t, fs, l)
+		if code := n.connect().Offer(mqtttest.Message{Topic: "news", Payload: "x", QoS: 1}).Code; code.Failed() != (policy == limits.Reject) {
+			t.Errorf("%s: one more message: %v", policy, code)
+		}
+		turn := n.broker.NewTurn()
+		o := message.Outgoing{Topic: []byte("news"), QoS: 1}
+		n.broker.Route(turn, &o) // nothing asks before it whether the queue is full
+		o.Done()
+		turn.End()
+		until(t, "what is beyond the bound to go", func() bool { return n.broker.Stats().Queued.Load() == left })
+		if n.broker.Sessions.Lookup("c") == nil {
+			t.Errorf("%s: the session has ended", policy)
+		}
+	}
+}

@@ -7,10 +7,10 @@ import (
 	"net"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/autosub"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/events"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/peer"
@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/routing"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/stats"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/subscribe"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
@@ -74,6 +75,7 @@ type Broker struct {
 	handler        Handler
 	reservedTopics reserved.Topics
 	rewrites       *rewrite.Rules // nil: none
+	subscriptions  *subscribe.Maker
 	flushers       *transport.Flushers
 	awaitRead      func() bool // nil: memory is always the newest
 
@@ -100,7 +102,7 @@ func New(o Options) (*Broker, error) {
 		return nil, fmt.Errorf("receive maximum, inflight and topic alias maximum are at most 65535")
 	}
 	env := session.NewEnv(o.Journal, o.Memory, o.Limits.WithDefaults(), o.Logger, o.WallMs)
-	l := &env.Limits
+	l := env.Limits()
 	kept := retained.New(retained.Options{Journal: o.Journal, Memory: o.Memory, Now: env.Now, Bounds: retainedBounds(l)})
 	b := &Broker{
 		auth: o.Auth, audit: o.Audit, may: o.May, handler: o.Handler, rewrites: o.Rewrites, awaitRead: o.AwaitRead, reservedTopics: reserved.Topics{Servers: o.Protected}, flushers: transport.NewFlushers(0, env.Gate),
@@ -113,6 +115,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b.Sessions = registry.New(env, kept, b.may)
 	b.Router = b.Sessions.Router
+	b.subscriptions = &subscribe.Maker{Router: b.Router, Rewrites: b.rewrites, Reserved: &b.reservedTopics, May: b.may}
 	if err := b.Sessions.Restore(); err != nil {
 		b.flushers.Close()
 		return nil, err
@@ -142,15 +145,18 @@ func (b *Broker) loop(what string, do func()) {
 // Events publishes events of clients; nil: it does not.
 func (b *Broker) Events() *events.Publisher { return b.peers.Events }
 
-// SetBounds puts in force what l, without zero fields, says of connections, of sessions and
-// of retained messages. What there is beyond a bound stays.
-func (b *Broker) SetBounds(l *Limits) {
-	b.mu.Lock()
-	b.Limits.MaxConnections = l.MaxConnections
-	b.mu.Unlock()
+// SetAutomatic sets the automatic subscriptions of clients that connect from now on; nil: none.
+func (b *Broker) SetAutomatic(r *autosub.Rules) { b.subscriptions.Rules.Set(r) }
+
+// SetBounds puts in force what to, which has its defaults, says of the bounds that may change
+// (limits.Limits.Adjust). What there is beyond a bound stays: package routing says what the next
+// message for a queue does that has more than it may. One goroutine at a time calls it.
+func (b *Broker) SetBounds(to *Limits) {
+	l := *b.Limits()
+	l.Adjust(to)
 	b.Sessions.Principals.SetMost(l.MaxConnections)
-	b.Sessions.SetBounds(l.MaxSessions, l.MaxSessionsPerPrincipal)
-	b.Retained.SetBounds(retainedBounds(l))
+	b.Retained.SetBounds(retainedBounds(&l))
+	b.SetLimits(l)
 }
 
 func retainedBounds(l *Limits) retained.Bounds {
@@ -200,19 +206,9 @@ func (b *Broker) mayPublish(c *Conn, topic []byte) bool {
 	return b.may == nil || b.may.MayPublish(c.Identity(), topic)
 }
 
-// mayFilter says whether the client may subscribe, with the part of the filter behind the
-// group if it is shared. Every client may subscribe to a protected topic: nothing is ever
-// routed there.
-func (b *Broker) mayFilter(c *Conn, filter string) bool {
-	return b.may == nil || b.may.MaySubscribe(c.Identity(), viewOf(filter)) || b.reservedTopics.Below(filter)
-}
-
 // mayBeAnswered says whether the client may subscribe to the Response Topic, if there is one.
 // Otherwise it could make other clients, which may publish where it may not, send answers to
 // a topic that it may not read.
 func (b *Broker) mayBeAnswered(c *Conn, responseTopic []byte) bool {
 	return b.may == nil || len(responseTopic) == 0 || b.may.MaySubscribe(c.Identity(), responseTopic)
 }
-
-// viewOf gives the bytes of a string, not to be written to.
-func viewOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -101,7 +101,7 @@ func (b *Broker) serve(nc net.Conn) {
 	c := &Conn{b: b, Peer: peer.Peer{Env: &b.peers}, origin: access.OriginOf(nc)}
 	c.Reader.Add(1)
 	c.active.Store(b.Now())
-	c.Transport = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.Limits.OutputBuffer, Drained: c.drained, Memory: b.Memory, InputKind: memory.Unconnected})
+	c.Transport = transport.NewConn(nc, b.flushers, transport.Options{OutputLimit: b.Limits().OutputBuffer, Drained: c.drained, Memory: b.Memory, InputKind: memory.Unconnected})
 	if !b.addConn(c) {
 		c.Transport.Close()
 		return
@@ -301,7 +301,7 @@ var errDefect = &mqtt.Error{Code: mqtt.UnspecifiedError, Reason: "the server fai
 // while too many of its acknowledgements wait for the disk. Before the reader waits, it
 // flushes the connections that got messages from this client.
 func (c *Conn) waitForRoom(t *session.Turn) error {
-	l := &c.b.Limits
+	l := c.b.Limits()
 	if c.acks.Pending() > l.ReceiveMaximum+l.MaxInflight+spareAcks {
 		t.Flush()
 		c.Transport.Flush()
@@ -352,9 +352,9 @@ const spareAcks = 64
 // maxIncoming is the largest packet that the client may send now, in bytes.
 func (c *Conn) maxIncoming() int {
 	if c.session == nil {
-		return min(c.b.Limits.MaxPacketSize, c.b.Limits.MaxConnectSize)
+		return min(c.b.Limits().MaxPacketSize, c.b.Limits().MaxConnectSize)
 	}
-	return c.b.Limits.MaxPacketSize
+	return c.b.Limits().MaxPacketSize
 }
 
 // errPacketMemory ends a connection when the pool of memory has no room for its packet.
@@ -386,7 +386,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
-		a := mqtt.Ack{Bounds: c.b.Bounds}
+		a := mqtt.Ack{Bounds: c.b.Limits().Packet()}
 		if err := a.Decode(c.Protocol, typ, body); err != nil {
 			return err
 		}
@@ -394,14 +394,14 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 		c.handleAck(t, typ, &a)
 		return nil
 	case mqtt.SUBSCRIBE:
-		p := mqtt.Subscribe{Bounds: c.b.Bounds}
+		p := mqtt.Subscribe{Bounds: c.b.Limits().Packet()}
 		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
 		c.decoding = false
 		return c.subscribe(t, &p)
 	case mqtt.UNSUBSCRIBE:
-		p := mqtt.Unsubscribe{Bounds: c.b.Bounds}
+		p := mqtt.Unsubscribe{Bounds: c.b.Limits().Packet()}
 		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
@@ -415,7 +415,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 		c.Append("", func(dst []byte, _ string) []byte { return mqtt.AppendPingresp(dst) })
 		return nil
 	case mqtt.DISCONNECT:
-		p := mqtt.Disconnect{Bounds: c.b.Bounds}
+		p := mqtt.Disconnect{Bounds: c.b.Limits().Packet()}
 		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
@@ -424,7 +424,7 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	case mqtt.CONNECT:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
 	case mqtt.AUTH:
-		p := mqtt.Auth{Bounds: c.b.Bounds}
+		p := mqtt.Auth{Bounds: c.b.Limits().Packet()}
 		if err := p.Decode(c.Protocol, body); err != nil {
 			return err
 		}
@@ -464,7 +464,7 @@ func (c *Conn) disconnected(t *session.Turn, p *mqtt.Disconnect) error {
 		s.Mu.Lock()
 		forbidden := s.Expiry == 0 && p.SessionExpiry != 0 // [MQTT-3.14.2-2]
 		if !forbidden && s.Peer == &c.Peer {
-			s.Expiry = c.b.grantExpiry(p.SessionExpiry)
+			s.Expiry = c.b.Limits().GrantExpiry(p.SessionExpiry)
 			c.b.SaveSession(s)
 		}
 		s.Mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/registry"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/subscribe"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/will"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
@@ -17,7 +17,7 @@ import (
 func (c *Conn) connect(t *session.Turn, body []byte) error {
 	p := &t.Connect
 	defer func() { *p = mqtt.Connect{} }() // a turn that is kept keeps no password in sight
-	p.Bounds = c.b.Bounds
+	p.Bounds = c.b.Limits().Packet()
 	err := p.Decode(body)
 	c.decoding = false
 	if err != nil {
@@ -33,7 +33,11 @@ func (c *Conn) connect(t *session.Turn, body []byte) error {
 	if code, reason := c.judge(t, p, &ack); code.Failed() {
 		return c.refuse(t, code, reason)
 	}
-	c.negotiate(p, &ack)
+	c.Negotiate(p, &ack, c.b.Limits())
+	if granted := c.b.Limits().GrantExpiry(p.SessionExpiry); granted != p.SessionExpiry && c.origin.Inside == nil {
+		p.SessionExpiry = granted
+		ack.HasSessionExpiry, ack.SessionExpiry = true, granted
+	}
 	if c.MaxPacket > 0 && len(mqtt.AppendConnack(nil, c.Protocol, &ack)) > int(c.MaxPacket) { // [MQTT-3.1.2-24]
 		return c.refuse(t, mqtt.PacketTooLarge, "the CONNACK is larger than the client's Maximum Packet Size")
 	}
@@ -47,10 +51,14 @@ func (c *Conn) connect(t *session.Turn, body []byte) error {
 // begin gives the connection its session, and CONNACK.
 func (c *Conn) begin(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack, left func() bool) error {
 	var ended []*session.Subscription
+	var automatic subscribe.Made
 	connection := &registry.Connection{Peer: &c.Peer, Identity: c.Identity(), Connect: p, Ack: ack, Left: left, Begin: func(s *session.Session) {
 		c.session = s
 		c.active.Store(c.b.Now())
 		ended = c.judgeSession(s, ack.SessionPresent)
+		if c.origin.Inside == nil {
+			automatic = c.b.subscriptions.Automatic(c.subscriber())
+		}
 	}}
 	refused := c.b.Sessions.Attach(t, connection)
 	if refused != nil {
@@ -59,6 +67,7 @@ func (c *Conn) begin(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack, left f
 	if len(ended) > 0 {
 		c.endDenied(t, ended)
 	}
+	c.b.subscriptions.Begin(t, c.session, automatic)
 	c.b.Counters.Connects.Add(1)
 	c.LogConnected(p, ack.SessionPresent, c.b.auth != nil, c.Identity())
 	if c.b.audit != nil {
@@ -103,7 +112,7 @@ func (c *Conn) refuse(t *session.Turn, code mqtt.ReasonCode, reason string) erro
 
 // judge says whether the client may connect.
 func (c *Conn) judge(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) (code mqtt.ReasonCode, reason string) {
-	if len(p.ClientID) > c.b.Limits.MaxClientID {
+	if len(p.ClientID) > c.b.Limits().MaxClientID {
 		return mqtt.ClientIdentifierNotValid, "the client identifier is too long"
 	}
 	if c.Client == "" {
@@ -130,7 +139,7 @@ func (c *Conn) judge(t *session.Turn, p *mqtt.Connect, ack *mqtt.Connack) (code 
 }
 
 func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
-	if code, reason = will.Judge(w, c.b.Limits.MaxTopicLevels); code.Failed() {
+	if code, reason = will.Judge(w, c.b.Limits().MaxTopicLevels); code.Failed() {
 		return code, reason
 	}
 	if code, reason = c.b.rewrites.Rewrite(&w.Topic, &c.b.reservedTopics); code.Failed() {
@@ -143,33 +152,4 @@ func (c *Conn) judgeWill(w *mqtt.Will) (code mqtt.ReasonCode, reason string) {
 		return mqtt.NotAuthorized, "the will's response topic must be one that the client may subscribe to"
 	}
 	return mqtt.Success, ""
-}
-
-// negotiate settles the connection's properties and announces every limit.
-func (c *Conn) negotiate(p *mqtt.Connect, ack *mqtt.Connack) {
-	l := &c.b.Limits
-	c.ProblemInfo = p.RequestProblemInfo
-	c.ReceiveMax = int32(min(int(p.ReceiveMaximum), l.MaxInflight))
-	if p.Version < mqtt.V5 {
-		c.ReceiveMax = int32(min(int(c.ReceiveMax), l.MaxInflightV3))
-	}
-	c.AliasOutMax = int32(min(int(p.TopicAliasMaximum), l.TopicAliasMaximum))
-	c.KeepAlive = p.KeepAlive
-	if most := uint16(l.MaxKeepAlive / time.Second); most > 0 && (c.KeepAlive == 0 || c.KeepAlive > most) && p.Version == mqtt.V5 {
-		c.KeepAlive = most
-		ack.HasServerKeepAlive = true
-		ack.ServerKeepAlive = uint16(l.MaxKeepAlive / time.Second)
-	}
-	if granted := c.b.grantExpiry(p.SessionExpiry); granted != p.SessionExpiry && c.origin.Inside == nil {
-		p.SessionExpiry = granted
-		ack.HasSessionExpiry, ack.SessionExpiry = true, granted
-	}
-	ack.ReceiveMaximum = uint16(l.ReceiveMaximum)
-	ack.MaximumPacketSize = uint32(l.MaxPacketSize)
-	ack.TopicAliasMaximum = uint16(l.TopicAliasMaximum)
-}
-
-// grantExpiry bounds a Session Expiry Interval.
-func (b *Broker) grantExpiry(asked uint32) uint32 {
-	return min(asked, uint32(min(b.Limits.MaxSessionExpiry/time.Second, math.MaxUint32)))
 }

@@ -73,7 +73,7 @@ func (c *Conn) EndDecoding() { c.decoding = false }
 
 // TooManyLevels says whether a topic name has more levels than the broker takes.
 func (c *Conn) TooManyLevels(topic []byte) bool {
-	return reserved.TooManyLevels(topic, c.b.Limits.MaxTopicLevels)
+	return reserved.TooManyLevels(topic, c.b.Limits().MaxTopicLevels)
 }
 
 // Now is the broker's clock in milliseconds. It is monotonic and begins at 1 ms, when

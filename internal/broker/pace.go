@@ -48,7 +48,7 @@ func (c *Conn) holdToRate(t *session.Turn, size int) error {
 	now := c.b.SinceStart
 	rates := c.place.Rates()
 	ticket := rates.Enter(q, size, now())
-	wait := rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now())
+	wait := rates.Wait(q, ticket, int64(c.b.Limits().MaxPacketSize), now())
 	if wait == 0 {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (c *Conn) holdToRate(t *session.Turn, size int) error {
 	t.Flush()
 	c.Transport.Flush()
 	t.LeaveGate()
-	for ; wait > 0; wait = rates.Wait(q, ticket, int64(c.b.Limits.MaxPacketSize), now()) {
+	for ; wait > 0; wait = rates.Wait(q, ticket, int64(c.b.Limits().MaxPacketSize), now()) {
 		if err := c.Transport.Pause(min(wait, policyLook)); err != nil {
 			rates.Return(ticket)
 			return errGone

@@ -25,7 +25,7 @@ func (c *Conn) handlePublish(t *session.Turn, header byte, body []byte) error {
 		return err
 	}
 	c.decoding = false
-	if err := c.aliases.Resolve(p, &c.b.Limits, c.b.Memory); err != nil {
+	if err := c.aliases.Resolve(p, c.b.Limits(), c.b.Memory); err != nil {
 		return err
 	}
 	if p.Props.EmptyResponseTopic() && !c.b.reservedTopics.Handled(p.Topic) { // a handler has an answer of its own
@@ -91,7 +91,7 @@ const handshakeSlack = 4
 // this publish in the stream. When handshakes take all places there is nothing to wait
 // for, so the publish is accepted, up to handshakeSlack.
 func (c *Conn) waitForPlace(t *session.Turn, qos byte) error {
-	limit := c.b.Limits.ReceiveMaximum
+	limit := c.b.Limits().ReceiveMaximum
 	if int(c.receiving.Load()) < limit || c.Protocol < mqtt.V5 {
 		return nil
 	}

@@ -70,7 +70,7 @@ func (c *Conn) recheck() (ended []*session.Subscription) {
 // calls Conn.endDenied with the subscriptions; s.Mu is held.
 func (b *Broker) takeDenied(s *session.Session, c *Conn) (ended []*session.Subscription) {
 	for _, sub := range s.Subs {
-		if _, rest := topic.GroupOf(sub.Filter); b.mayFilter(c, rest) {
+		if _, rest := topic.GroupOf(sub.Filter); b.subscriptions.MayFilter(c.Identity(), rest) {
 			continue
 		}
 		s.Unsubscribe(sub)

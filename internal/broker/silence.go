@@ -58,13 +58,13 @@ func (c *Conn) checkSilence(now int64) {
 	silent := time.Duration(now-c.active.Load()) * time.Millisecond
 	switch {
 	case !connected:
-		if silent > c.b.Limits.ConnectTimeout {
+		if silent > c.b.Limits().ConnectTimeout {
 			c.Disconnect(mqtt.KeepAliveTimeout, "")
 		}
 	case c.KeepAlive > 0 && !c.origin.Fronted && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
-	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.Limits.PacketTimeout && c.unfinishedSeen != 0:
+	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.Limits().PacketTimeout && c.unfinishedSeen != 0:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "a packet was begun and not sent to its end in time")
 	}

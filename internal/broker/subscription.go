@@ -1,10 +1,9 @@
 package broker
 
 import (
-	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/acks"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
-	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/subscribe"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -23,7 +22,7 @@ func (c *Conn) subscribe(t *session.Turn, p *mqtt.Subscribe) error {
 	t.Worked += len(p.Subscriptions)
 	for i := range p.Subscriptions {
 		o := &p.Subscriptions[i]
-		if i >= c.b.Limits.MaxSubscriptions {
+		if i >= c.b.Limits().MaxSubscriptions {
 			codes[i], reason = mqtt.QuotaExceeded, "too many subscriptions"
 			continue
 		}
@@ -61,68 +60,20 @@ func (c *Conn) subscribe(t *session.Turn, p *mqtt.Subscribe) error {
 	return nil
 }
 
-// subscribeOne judges one filter of a SUBSCRIBE and inserts it. replay is not nil
-// if retained messages are wanted.
+// subscriber is the client as package subscribe sees it. The session is the connection's.
+func (c *Conn) subscriber() *subscribe.Client {
+	return &subscribe.Client{Session: c.session, Identity: c.Identity(), Bridge: c.bridge}
+}
+
+// subscribeOne makes one subscription of a SUBSCRIBE.
 func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subscription, replay *session.Replay, code mqtt.ReasonCode, reason string) {
-	filter := string(o.Filter)
-	if !topic.ValidSubscription(filter) {
-		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter is malformed"
-	}
-	filter, ok := c.b.rewrites.Subscribe(filter)
-	group, rest := topic.GroupOf(filter)
-	switch {
-	case !ok:
-		return nil, nil, mqtt.TopicFilterInvalid, "the server rewrites this topic filter to one that is invalid or reserved"
-	case topic.Levels(rest) > c.b.Limits.MaxTopicLevels:
-		return nil, nil, mqtt.TopicFilterInvalid, "the topic filter has too many levels"
-	case c.b.reservedTopics.Handled(viewOf(rest)):
-		return nil, nil, mqtt.NotAuthorized, "this topic is served by the broker itself"
-	}
 	s := c.session
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Peer != &c.Peer {
 		return nil, nil, mqtt.UnspecifiedError, ""
 	}
-	// Under the lock: either Recheck finds the subscription, or this asks the new policy.
-	if !c.b.mayFilter(c, rest) {
-		return nil, nil, mqtt.NotAuthorized, "not authorized for this topic filter"
-	}
-	sub = s.Subs[filter]
-	isNew := sub == nil
-	if isNew {
-		switch {
-		case len(s.Subs) >= c.b.Limits.MaxSubscriptions:
-			return nil, nil, mqtt.QuotaExceeded, "too many subscriptions"
-		case int(s.FilterBytes)+len(filter) > c.b.Limits.MaxFilterBytes:
-			return nil, nil, mqtt.QuotaExceeded, "the filters of this session take more bytes than they may"
-		case !s.Place.TakeSubscription(access.QuotaOf(c.b.may, c.Identity()).Subscriptions):
-			return nil, nil, mqtt.QuotaExceeded, "this client's principal has as many subscriptions as it may"
-		}
-		sub = &session.Subscription{Session: s, Filter: filter}
-		if !c.b.Memory.Take(memory.Subscriptions, sub.Memory()) {
-			s.Place.ReturnSubscriptions(1)
-			return nil, nil, mqtt.QuotaExceeded, "the server has no memory for another subscription"
-		}
-	}
-	sub.QoS, sub.NoLocal, sub.RetainAsPublished, sub.ID = o.QoS, o.NoLocal, o.RetainAsPublished, id
-	if c.bridge {
-		// A bridge must not get back what it brings, or the two brokers pass a message
-		// to and fro for ever; and it keeps RETAIN, to retain what the other retains.
-		sub.NoLocal, sub.RetainAsPublished = group == "", true
-	}
-	if isNew {
-		s.Subscribe(sub)
-		c.b.Insert(sub, group, rest)
-	}
-	if sub.Group == nil && (o.RetainHandling == 0 || o.RetainHandling == 1 && isNew) {
-		if r := sub.Replay; r != nil && r.Fresh {
-			r.Owed.Again++ // the same filter twice: as two SUBSCRIBEs would have it [MQTT-3.8.4-5]
-		} else {
-			replay = c.b.NewReplay(sub)
-		}
-	}
-	return sub, replay, mqtt.ReasonCode(o.QoS), ""
+	return c.b.subscriptions.Make(c.subscriber(), o, id)
 }
 
 // unsubscribe handles UNSUBSCRIBE [MQTT-3.10.4].

@@ -239,7 +239,7 @@ func (a *API) maxBody() int64 {
 	if a.o.Sessions == nil {
 		return 64 << 10
 	}
-	return int64(a.o.Sessions.Limits.MaxPacketSize)/3*4 + 64<<10
+	return int64(a.o.Sessions.Limits().MaxPacketSize)/3*4 + 64<<10
 }
 
 // Failure is the JSON of an answer that is no success.

@@ -148,7 +148,8 @@ func (a *API) publish(q *request) (any, error) {
 		return nil, err
 	}
 	q.detail = "topic " + m.Topic
-	p, err := m.packet(a.o.Sessions.Bounds, a.o.Sessions.Limits.MaxPacketSize)
+	l := a.o.Sessions.Limits()
+	p, err := m.packet(l.Packet(), l.MaxPacketSize)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func (a *API) publish(q *request) (any, error) {
 
 // judge says whether the administrator may publish this, and if not, why.
 func (a *API) judge(by *access.Identity, p *mqtt.Publish) (code mqtt.ReasonCode, reason string) {
-	levels := a.o.Sessions.Limits.MaxTopicLevels
+	levels := a.o.Sessions.Limits().MaxTopicLevels
 	switch may := a.o.May; {
 	case reserved.TooManyLevels(p.Topic, levels):
 		return mqtt.TopicNameInvalid, "the topic name has too many levels"

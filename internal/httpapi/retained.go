@@ -38,7 +38,7 @@ func (a *API) filter(q *request) (string, error) {
 		return "", failed(http.StatusBadRequest, "the parameter filter is that of a shared subscription: give its topic filter")
 	case !topic.ValidFilter(filter) || !utf8.ValidString(filter):
 		return "", failed(http.StatusBadRequest, "the parameter filter is %q: want a topic filter, in which the address has %%23 for # and %%2B for +", cut(filter))
-	case topic.Levels(filter) > a.o.Sessions.Limits.MaxTopicLevels:
+	case topic.Levels(filter) > a.o.Sessions.Limits().MaxTopicLevels:
 		return "", failed(http.StatusBadRequest, "the parameter filter has too many levels")
 	}
 	return filter, nil

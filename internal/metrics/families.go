@@ -47,7 +47,7 @@ var ofServer = []family{
 	{name: "holdfast_handshakes_ended_total", kind: counter, help: "handshakes ended to make room for others", values: one(func(m *moment) int64 { _, n := m.Handshakes(); return n })},
 	{name: "holdfast_sessions", kind: gauge, help: "sessions, connected and away", azure: "aio_broker_store_total_sessions",
 		values: one(func(m *moment) int64 { return int64(m.levels.Sessions) })},
-	{name: "holdfast_sessions_max", kind: gauge, help: "bound of sessions (--max-sessions)", values: one(func(m *moment) int64 { return int64(m.Broker.Sessions.MaxSessions()) })},
+	{name: "holdfast_sessions_max", kind: gauge, help: "bound of sessions (--max-sessions)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits().MaxSessions) })},
 	{name: "holdfast_sessions_ended_total", kind: counter, labels: []string{"reason"}, help: "sessions that the server ended: their expiry had passed, others needed the place, or their queue was full",
 		values: func(m *moment, emit func(float64, ...string)) {
 			emit(float64(m.stats.SessionsExpired.Load()), "expired")
@@ -56,6 +56,7 @@ var ofServer = []family{
 		}},
 	{name: "holdfast_principals", kind: gauge, help: "principals that have a connection or a session", values: one(func(m *moment) int64 { return int64(m.held.Principals) })},
 	{name: "holdfast_subscriptions", kind: gauge, help: "subscriptions of all sessions", azure: "aio_broker_store_subscriptions", values: one(func(m *moment) int64 { return m.stats.Subscriptions.Load() })},
+	{name: "holdfast_automatic_subscriptions_refused_total", kind: counter, help: "automatic subscriptions (--auto-subscribe) that a client may not have, or that its name does not fit in", values: one(func(m *moment) int64 { return m.stats.AutomaticRefused.Load() })},
 	{name: "holdfast_logins_failed_total", kind: counter, labels: []string{"reason"}, help: "logins that failed: the proof was wrong, the address had failed too often, or too many were being checked", azure: "aio_broker_authentication_failures",
 		values: func(m *moment, emit func(float64, ...string)) {
 			if m.Login == nil {
@@ -183,9 +184,9 @@ var ofServer = []family{
 			}
 		}},
 	{name: "holdfast_timers", kind: gauge, help: "messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Timers })},
-	{name: "holdfast_timers_max", kind: gauge, help: "bound of them (--max-timers)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits.MaxTimers) })},
+	{name: "holdfast_timers_max", kind: gauge, help: "bound of them (--max-timers)", values: one(func(m *moment) int64 { return int64(m.Broker.Limits().MaxTimers) })},
 	{name: "holdfast_timer_bytes", kind: gauge, help: "bytes on disk of messages that are kept to be delivered later", values: one(func(m *moment) int64 { return m.levels.Timers.Bytes })},
-	{name: "holdfast_timer_bytes_max", kind: gauge, help: "bound of them (--max-timer-bytes)", values: one(func(m *moment) int64 { return m.Broker.Limits.MaxTimerBytes })},
+	{name: "holdfast_timer_bytes_max", kind: gauge, help: "bound of them (--max-timer-bytes)", values: one(func(m *moment) int64 { return m.Broker.Limits().MaxTimerBytes })},
 	{name: "holdfast_timers_late_seconds", kind: gauge, help: "how late the message was that was due last",
 		values: func(m *moment, emit func(float64, ...string)) { emit(float64(m.levels.Timers.LagMs) / 1000) }},
 	{name: "holdfast_timers_total", kind: counter, labels: []string{"event"}, help: "messages that were set to be delivered later; cancelled; delivered; retried (due, and found no room); denied (due, and the policy did not allow them any more); refused (at a bound)",

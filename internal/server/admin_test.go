@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 	status, text := 0, ""
 	missing := func() (lines []string) {
 		for _, line := range []string{
-			`holdfast_connections 1`, `holdfast_sessions 1`, `holdfast_sessions_max 200000`, `holdfast_connects_total 1`, `holdfast_subscriptions 1`,
+			`holdfast_connections 1`, `holdfast_sessions 1`, `holdfast_sessions_max 200000`, `holdfast_connects_total 1`, `holdfast_subscriptions 1`, `holdfast_automatic_subscriptions_refused_total 0`,
 			`holdfast_messages_received_total{qos="0"} 1`, `holdfast_messages_received_total{qos="1"} 5`, `holdfast_messages_received_total{qos="2"} 1`,
 			`holdfast_message_bytes_received_total{qos="0"} 5`, `holdfast_message_bytes_received_total{qos="2"} 5`, `holdfast_messages_sent_total{qos="1"} 4`,
 			`holdfast_store_keys 1`, `holdfast_store_keys_max 1e+06`,

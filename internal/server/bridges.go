@@ -30,7 +30,7 @@ func (s *Server) startBridges() {
 			s.log.Error("bridges cannot connect to this broker", "error", err)
 		}
 	}()
-	l := &s.broker.Limits
+	l := s.broker.Limits()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.endBridges = cancel
 	for _, c := range s.config.Bridges {
@@ -39,7 +39,7 @@ func (s *Server) startBridges() {
 			Self:           brokerName(s.config.DataDir),
 			MaxPacket:      l.MaxPacketSize,
 			ReceiveMaximum: uint16(l.ReceiveMaximum),
-			Limits:         bridge.Limits{UserProperties: s.broker.Bounds.UserProps, TopicLevels: l.MaxTopicLevels},
+			Limits:         bridge.Limits{UserProperties: l.MaxUserProperties, TopicLevels: l.MaxTopicLevels},
 			Reserved:       reservedForBridges,
 			Own:            s.connectedFrom,
 			ChooseQueue:    !l.KeepQueueFull,

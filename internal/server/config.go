@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/autosub"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rewrite"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
@@ -39,6 +40,7 @@ type Config struct {
 	AuditLog       string             // file for the audit log, or - for standard output; empty: none
 
 	TopicRewrites []string // rules that replace topics and filters of clients (package broker/rewrite)
+	AutoSubscribe []string // subscriptions that clients have when they connect (package broker/autosub)
 
 	ClientEvents int // events of clients on $SYS that are published in a second at most (package broker/events); 0: none
 
@@ -106,6 +108,9 @@ func (c *Config) Check() error {
 	}
 	if _, err := rewrite.Parse(c.TopicRewrites); err != nil {
 		return fmt.Errorf("--topic-rewrite %w", err)
+	}
+	if _, err := autosub.Parse(c.AutoSubscribe); err != nil {
+		return fmt.Errorf("--auto-subscribe %w", err)
 	}
 	longest := c.MaxRemember
 	if longest == 0 {

@@ -183,6 +183,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err != nil {
 		return err
 	}
+	s.subscribeClients(cfg)
 	flush.Store(s.broker)
 	s.attachReloading()
 	if err := s.listen(); err != nil {
@@ -253,7 +254,7 @@ func (s *Server) listen() error {
 		Bound:      s.withinDescriptors,
 		Handshakes: s.handshakes,
 		Turns:      transport.NewTurns(max(1, runtime.GOMAXPROCS(0)/2)),
-		Timeout:    s.broker.Limits.ConnectTimeout,
+		Timeout:    s.broker.Limits().ConnectTimeout,
 		Logger:     s.log,
 		Refused: func(r listen.Refusal) {
 			s.audit.HandshakeRefused(r.Listener, r.Remote.String(), r.Subject, r.Reason)
@@ -273,7 +274,7 @@ func (s *Server) listen() error {
 		s.accept(r.Fronts(s.listeners), "fronts")
 	}
 	if s.admin != nil {
-		s.accept(s.console.Open(s.admin, configs, s.broker.Limits.ConnectTimeout, s.log), "console")
+		s.accept(s.console.Open(s.admin, configs, s.broker.Limits().ConnectTimeout, s.log), "console")
 	}
 	return nil
 }

@@ -236,7 +236,7 @@ func sizeOf(row, key []byte, client string, topic []byte) int64 {
 // mayCount says whether there may be one more timer, or one in the place of the old one; s.mu
 // is held.
 func (s *Store) mayCount(it *item) Refusal {
-	l := &s.Limits
+	l := s.Limits()
 	timers, bytes := int64(1), it.now.Size
 	if it.old != nil {
 		timers, bytes = 0, bytes-it.old.Size
@@ -362,7 +362,7 @@ const nearTenths, farTenths = 8, 5
 
 // nearFull gives what is to be logged because a bound has come near; s.mu is held.
 func (s *Store) nearFull(name string) (args []any) {
-	l := &s.Limits
+	l := s.Limits()
 	near := func(warned *bool, timers, bytes, mostTimers, mostBytes int64) bool {
 		over := func(tenths int64) bool {
 			return mostTimers > 0 && timers > mostTimers/10*tenths || mostBytes > 0 && bytes > mostBytes/10*tenths

@@ -251,7 +251,7 @@ func (s *Store) Judge(r delay.Request) (reason string) {
 		left = r.Ms - s.clock()
 		s.mu.Unlock()
 	}
-	if most := s.Limits.MaxDelay; left > most.Milliseconds() {
+	if most := s.Limits().MaxDelay; left > most.Milliseconds() {
 		s.refused()
 		return "the message is to be delivered later than --max-delay allows: " + most.Round(time.Second).String() + " from now"
 	}

@@ -153,6 +153,11 @@ func (l *Limits) Packet() mqtt.Bounds {
 
 const filterSlack = 2
 
+// GrantExpiry bounds a Session Expiry Interval, in seconds.
+func (l *Limits) GrantExpiry(asked uint32) uint32 {
+	return min(asked, uint32(min(l.MaxSessionExpiry/time.Second, math.MaxUint32)))
+}
+
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -47,3 +47,21 @@ func TestAClientChoosesWhatAFullQueueMeans(t *testing.T) {
 		}
 	}
 }
+
+// What may be adjusted is taken from the other limits, and what clients were told stays. The
+// highest bounds of a queue are remembered.
+func TestLimitsInForce(t *testing.T) {
+	t.Parallel()
+	l := Limits{MaxQueued: 5, MaxQueuedBytes: 100, MaxPacketSize: 1000}.WithDefaults()
+	var f InForce
+	f.Set(l)
+	l.Adjust(&Limits{MaxQueued: 3, MaxQueuedBytes: 200, MaxPacketSize: 2000, QueueFull: Reject})
+	f.Set(l)
+	f.Found(4, 300)
+	if now := f.Limits(); now.MaxQueued != 3 || now.MaxQueuedBytes != 200 || now.MaxPacketSize != 1000 || now.QueueFull != Reject {
+		t.Errorf("in force are %+v", now)
+	}
+	if high := f.Highest(); high.MaxQueued != 5 || high.MaxQueuedBytes != 300 {
+		t.Errorf("the highest are %+v", high)
+	}
+}

@@ -29,27 +29,12 @@ type Registry struct {
 	sessions byID // guarded by mu
 }
 
-// SetBounds changes how many sessions there may be, and how many of one principal. None
-// ends for that.
-func (r *Registry) SetBounds(sessions, ofPrincipal int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.Limits.MaxSessions, r.Limits.MaxSessionsPerPrincipal = sessions, ofPrincipal
-}
-
-// MaxSessions is how many sessions there may be.
-func (r *Registry) MaxSessions() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Limits.MaxSessions
-}
-
 // New makes a Registry without sessions, and the Router that finds them.
 func New(env *session.Env, kept *retained.Store, may access.Permissions) *Registry {
 	r := &Registry{
 		May: may, timers: timers.New(), claims: claims{held: make(map[string]chan struct{})},
 		sessions:   byID{seed: maphash.MakeSeed()},
-		Principals: principals.New(principals.Options{Connections: env.Limits.MaxConnections, Reserve: env.Limits.ReservedConnections, Memory: env.Memory, Now: env.SinceStart}),
+		Principals: principals.New(principals.Options{Connections: env.Limits().MaxConnections, Reserve: env.Limits().ReservedConnections, Memory: env.Memory, Now: env.SinceStart}),
 	}
 	r.Router = routing.New(env, kept, r.All, may)
 	env.EndOverflowed = r.endOverflowed

@@ -61,16 +61,17 @@ func Principal(owner string, c *peer.Peer) string {
 // crowded says whether a session of the principal more needs another one's place, and
 // which principal gives it; r.mu is held.
 func (r *Registry) crowded(c *Connection, principal string) (crowded string, full bool) {
-	most := r.Limits.MaxSessions
+	l := r.Limits()
+	most := l.MaxSessions
 	quota := access.QuotaOf(r.May, c.Identity)
 	if c.Loopback() {
-		most += min(r.Limits.LoopbackConnections, most/16)
+		most += min(l.LoopbackConnections, most/16)
 	}
 	if quota.Reserve {
-		most += r.Limits.ReservedConnections
+		most += l.ReservedConnections
 	}
 	switch {
-	case int64(r.Principals.Sessions(principal)) >= access.AtMost(quota.Sessions, int64(r.Limits.MaxSessionsPerPrincipal)):
+	case int64(r.Principals.Sessions(principal)) >= access.AtMost(quota.Sessions, int64(l.MaxSessionsPerPrincipal)):
 		return principal, true
 	case r.sessions.len >= most, !r.Memory.Fits(memory.Sessions, sizeOf(c.Client, c.Identity.OwnedBy())):
 		return r.Principals.MostSessions(), true

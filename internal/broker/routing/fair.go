@@ -31,7 +31,7 @@ func (rt *Router) StoredBytes() int64 {
 // Turn.Promises returns.
 func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
 	level := rt.fairLevel()
-	if level == math.MaxInt64 && rt.Limits.QueueFull != limits.Reject && rt.Rejecting.Load() == 0 {
+	if level == math.MaxInt64 && rt.Limits().QueueFull != limits.Reject && rt.Rejecting.Load() == 0 {
 		return false
 	}
 	t.Matches = rt.Filters.Match(o.Topic, t.Matches[:0])
@@ -53,7 +53,7 @@ func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
 // fairLevel gives the weight above which sessions get no more for now:
 // math.MaxInt64, as long as all queues together are well below their bound.
 func (rt *Router) fairLevel() int64 {
-	l := &rt.Limits
+	l := rt.Limits()
 	used := rt.Weight(int(rt.Counters.Queued.Load()), rt.StoredBytes())
 	if used < l.MaxTotalQueuedBytes/10*session.NearFullTenths {
 		if rt.nearTotal.Load() && used < l.MaxTotalQueuedBytes/session.WarnAgainDivisor {
@@ -80,7 +80,7 @@ func (rt *Router) fairShare() int64 {
 	rt.fairMu.Lock()
 	defer rt.fairMu.Unlock()
 	if now := rt.Now(); rt.fairAt == 0 || now-rt.fairAt >= fairInterval {
-		rt.fair, rt.fairAt = LevelOf(rt.weights(), rt.Limits.MaxTotalQueuedBytes/10*fairTenths), now
+		rt.fair, rt.fairAt = LevelOf(rt.weights(), rt.Limits().MaxTotalQueuedBytes/10*fairTenths), now
 	}
 	return rt.fair
 }
@@ -122,40 +122,13 @@ func (rt *Router) weights() (all []int64) {
 
 // JudgeQueueFull says whether the client may choose what it does.
 func (rt *Router) JudgeQueueFull(props []byte) (code mqtt.ReasonCode, reason string) {
+	l := rt.Limits()
 	asked, ok := limits.AskedQueueFull(props)
 	switch {
 	case !ok:
 		return mqtt.ImplementationSpecificError, "the user property " + limits.QueueFullProperty + " must be end-session, reject or drop-oldest"
-	case rt.Limits.KeepQueueFull && asked != 0 && limits.QueueFulls[asked] != rt.Limits.QueueFull:
+	case l.KeepQueueFull && asked != 0 && limits.QueueFulls[asked] != l.QueueFull:
 		return mqtt.NotAuthorized, "this server does not let sessions choose what happens when their queue is full"
 	}
 	return mqtt.Success, ""
 }
-
-// FitQueues sets those bounds of queues on disk that the settings leave open by the room on
-// the disk: half of what is free or taken by queues already for all of them, and a quarter
-// of that for one.
-func (rt *Router) FitQueues() {
-	l := &rt.Limits
-	if l.MaxTotalQueuedBytes == 0 {
-		l.MaxTotalQueuedBytes = unknownDisk
-		if free, reserve, known := rt.Journal.Free(); known {
-			l.MaxTotalQueuedBytes = max((free-reserve+rt.StoredBytes())/2, leastQueued)
-		}
-		l.MaxTotalQueuedBytes = max(l.MaxTotalQueuedBytes, l.MaxQueuedBytes)
-	}
-	if l.MaxQueuedBytes == 0 {
-		l.MaxQueuedBytes = l.MaxTotalQueuedBytes / 4
-	}
-}
-
-// QueueBounds gives the bytes that one session's queue on disk may have, and all
-// together.
-func (rt *Router) QueueBounds() (session, total int64) {
-	return rt.Limits.MaxQueuedBytes, rt.Limits.MaxTotalQueuedBytes
-}
-
-const (
-	unknownDisk = 4 << 30  // bytes for all queues where the file system doesn't say what is free
-	leastQueued = 64 << 20 // bytes for all queues on a disk that is all but full
-)

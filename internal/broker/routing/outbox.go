@@ -224,7 +224,7 @@ func (x *Outbox) route(o *message.Outgoing) Refusal {
 		if !x.hold(matches, i, o) {
 			return QueueFull
 		}
-		if x.held.Len() > rt.Limits.MaxTxnDeliveries {
+		if x.held.Len() > rt.Limits().MaxTxnDeliveries {
 			return TooManyDeliveries
 		}
 	}

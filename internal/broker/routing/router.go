@@ -24,6 +24,8 @@ type Router struct {
 	GroupsMu lockrank.Mutex[lockrank.Groups]
 	Groups   map[string]*share.Group // by {name}/{filter}; guarded by GroupsMu
 
+	fitted int64 // bytes for all queues, if no setting says how many; set by FitQueues
+
 	nearTotal atomic.Bool // all queues together are near their bound, and the log has it
 	fairMu    lockrank.Mutex[lockrank.Fair]
 	fair      int64 // guarded by fairMu, as fairAt

@@ -40,7 +40,7 @@ func (s *Session) whenFull() limits.QueueFull {
 	if s.queueFull != 0 {
 		return limits.QueueFulls[s.queueFull]
 	}
-	return s.Env.Limits.QueueFull
+	return s.Env.Limits().QueueFull
 }
 
 // stored says whether the messages of a queue are on disk; s.Mu is held.
@@ -48,7 +48,10 @@ func (s *Session) stored(q *queue.Queue) bool { return q == &s.Routed && s.SID !
 
 // Fullness gives what a queue holds, and its bound, in bytes; s.Mu is held.
 func (s *Session) Fullness(q *queue.Queue) (load, bound int64) {
-	l := &s.Env.Limits
+	return s.fullness(q, s.Env.Limits())
+}
+
+func (s *Session) fullness(q *queue.Queue, l *limits.Limits) (load, bound int64) {
 	if s.stored(q) {
 		return queue.Footprint(q.Messages, q.Bytes, queue.RowOverhead), l.MaxQueuedBytes
 	}
@@ -62,7 +65,7 @@ func (s *Session) full(t *Turn, q *queue.Queue) bool { return s.fullWith(t, q, 0
 // fullWith is full for a queue that holds so many messages, of so many bytes, more; s.Mu is
 // held.
 func (s *Session) fullWith(t *Turn, q *queue.Queue, messages int, more int64) bool {
-	most := s.Env.Limits.MaxQueued
+	most := s.Env.Limits().MaxQueued
 	load, bound := s.Fullness(q)
 	if load+more < bound && q.Messages+messages < most {
 		return false
@@ -152,10 +155,15 @@ func (s *Session) shed(t *Turn) {
 	}
 }
 
-// overfull says whether the queue is beyond its bound; s.Mu is held.
+// Overfull says whether the queue is beyond its bound, and what the next message for it then
+// does; s.Mu is held.
+func (s *Session) Overfull() (then limits.QueueFull, overfull bool) {
+	return s.whenFull(), s.overfull()
+}
+
 func (s *Session) overfull() bool {
 	load, bound := s.Fullness(&s.Routed)
-	return load > bound || s.Routed.Messages > s.Env.Limits.MaxQueued
+	return load > bound || s.Routed.Messages > s.Env.Limits().MaxQueued
 }
 
 // lacksOldest says whether shed needs messages that are on disk only, and no
@@ -170,12 +178,12 @@ func (s *Session) warn(t *Turn, q *queue.Queue) {
 		return
 	}
 	load, bound := s.Fullness(q)
-	near := load > bound/10*NearFullTenths || q.Messages > s.Env.Limits.MaxQueued/10*NearFullTenths
+	near := load > bound/10*NearFullTenths || q.Messages > s.Env.Limits().MaxQueued/10*NearFullTenths
 	switch {
 	case near && !s.warned:
 		s.warned = true
 		t.nearFull = append(t.nearFull, s)
-	case !near && s.warned && load < bound/WarnAgainDivisor && q.Messages < s.Env.Limits.MaxQueued/WarnAgainDivisor:
+	case !near && s.warned && load < bound/WarnAgainDivisor && q.Messages < s.Env.Limits().MaxQueued/WarnAgainDivisor:
 		s.warned = false
 	}
 }
@@ -254,14 +262,15 @@ func (e *Env) purge(s *Session) {
 // Weight is what a queue counts for the fair shares: its bytes or its messages, whichever is
 // more of the bound of all queues, on the scale of MaxTotalQueuedBytes.
 func (e *Env) Weight(messages int, load int64) int64 {
-	l := &e.Limits
+	l := e.Limits()
 	return max(load, int64(float64(messages)*float64(l.MaxTotalQueuedBytes)/float64(l.MaxTotalQueued)))
 }
 
-// belowTwice says whether the queue is below twice its bound; s.Mu is held.
+// belowTwice says whether the queue is below twice its highest bound; s.Mu is held.
 func (s *Session) belowTwice(q *queue.Queue) bool {
-	load, bound := s.Fullness(q)
-	return load < 2*bound && q.Messages/2 < s.Env.Limits.MaxQueued
+	l := s.Env.Highest()
+	load, bound := s.fullness(q, l)
+	return load < 2*bound && q.Messages/2 < l.MaxQueued
 }
 
 // Refuses says whether a publish to the session is to be refused: the session holds more than

@@ -12,23 +12,21 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
-	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
 )
 
 // Env is what the sessions of a broker share.
 type Env struct {
-	Journal                      *journal.Journal
-	Memory                       *memory.Pool
-	Accounts                     *message.Accounts
-	Limits                       limits.Limits
+	Journal  *journal.Journal
+	Memory   *memory.Pool
+	Accounts *message.Accounts
+	limits.InForce
 	Counters                     stats.Counters
 	Log                          *slog.Logger
 	Gate                         *transport.Gate
 	WallMs                       func() int64 // the machine's clock, ms since the Unix epoch
 	start                        time.Time
-	Epoch                        int64       // what to add to the broker's clock to get the wall clock, at the start, in ms
-	Bounds                       mqtt.Bounds // of one packet
+	Epoch                        int64 // what to add to the broker's clock to get the wall clock, at the start, in ms
 	Payloads                     *queue.Payloads
 	Pages                        queue.Reader
 	routedCharges, directCharges queue.Charges
@@ -48,9 +46,10 @@ type Env struct {
 // NewEnv is what sessions share, as far as the broker is configured.
 func NewEnv(j *journal.Journal, pool *memory.Pool, l limits.Limits, log *slog.Logger, wallMs func() int64) *Env {
 	e := &Env{
-		Journal: j, Memory: pool, Accounts: message.NewAccounts(pool), Limits: l, Log: log, WallMs: wallMs,
-		start: time.Now().Add(-time.Millisecond), Bounds: l.Packet(), Payloads: queue.NewPayloads(pool), deferredOutput: new(Turn),
+		Journal: j, Memory: pool, Accounts: message.NewAccounts(pool), Log: log, WallMs: wallMs,
+		start: time.Now().Add(-time.Millisecond), Payloads: queue.NewPayloads(pool), deferredOutput: new(Turn),
 	}
+	e.Set(l)
 	e.Epoch = wallMs() - e.Now()
 	e.Gate = transport.NewGate()
 	e.Pages = queue.Reader{Journal: j, Wall: e.Epoch}

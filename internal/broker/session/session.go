@@ -565,7 +565,7 @@ func (s *Session) Discard() {
 func (s *Session) Notify(t *Turn, c *peer.Peer, m *message.Message) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.Peer != c || int(s.notices) >= s.Env.Limits.MaxNotifications {
+	if s.Peer != c || int(s.notices) >= s.Env.Limits().MaxNotifications {
 		m.Release()
 		return false
 	}

@@ -66,7 +66,7 @@ var turns = sync.Pool{New: func() any { return new(Turn) }}
 func (e *Env) NewTurn() *Turn {
 	t := turns.Get().(*Turn)
 	t.env = e
-	t.Publish.Bounds = e.Bounds
+	t.Publish.Bounds = e.Limits().Packet()
 	return t
 }
 

@@ -359,13 +359,13 @@ func (b *Backlog) evictable(w *waiting) bool {
 // Full says whether the backlog is at its bound, the same as that of a session's queue on
 // disk.
 func (b *Backlog) Full() bool {
-	l := &b.env.Limits
+	l := b.env.Limits()
 	return b.Messages >= l.MaxQueued || b.DiskBytes() >= l.MaxQueuedBytes
 }
 
 // Overfull says whether the backlog is beyond its bound.
 func (b *Backlog) Overfull() bool {
-	l := &b.env.Limits
+	l := b.env.Limits()
 	return b.Messages > l.MaxQueued || b.DiskBytes() > l.MaxQueuedBytes
 }
 
@@ -396,7 +396,7 @@ func (b *Backlog) mustAwait(after journal.Seq) bool {
 // DropOldest. It stops before a message whose row is not journaled yet, and where the next
 // message is on disk only: a goroutine must read that first.
 func (b *Backlog) Shed(deletes *[][]byte) {
-	if b.env.Limits.QueueFull != limits.DropOldest {
+	if b.env.Limits().QueueFull != limits.DropOldest {
 		return
 	}
 	for b.join(); b.Overfull() && len(b.Head) > 0 && b.Head[0].saved; b.join() {

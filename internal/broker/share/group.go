@@ -43,7 +43,7 @@ type Group struct {
 // New is a shared subscription without members; key is {name}/{filter}.
 func New(env *session.Env, key, filter string) *Group {
 	name, _, _ := strings.Cut(key, "/")
-	g := &Group{Filter: filter, strategy: env.Limits.StrategyOf(name)}
+	g := &Group{Filter: filter, strategy: env.Limits().StrategyOf(name)}
 	g.Begin(env, key, g)
 	g.Proxy = &session.Subscription{Group: g, Filter: filter}
 	g.members.Store(&[]*session.Subscription{})
@@ -139,7 +139,7 @@ func (g *Group) Refuses(t *session.Turn, level int64, size int) bool {
 	switch {
 	case g.env.Weight(g.Messages, g.DiskBytes()) > level:
 		return true
-	case g.env.Limits.QueueFull != limits.Reject:
+	case g.env.Limits().QueueFull != limits.Reject:
 		return false
 	case g.fullToOthers():
 		return true
@@ -158,7 +158,7 @@ func (g *Group) ReturnRoom(size int) {
 // fullToOthers says whether the backlog is full for a message that no room is promised to.
 // g.Mu is held.
 func (g *Group) fullToOthers() bool {
-	l := &g.env.Limits
+	l := g.env.Limits()
 	return g.Messages+g.promised.Messages() >= l.MaxQueued || g.DiskBytes()+g.promised.DiskBytes() >= l.MaxQueuedBytes
 }
 
@@ -168,10 +168,10 @@ func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 // admitWhenFull does what QueueFull says when the backlog is at its bound, and says whether one
 // more message may come nevertheless. g.Mu is held.
 func (g *Group) admitWhenFull(t *session.Turn) bool {
-	if g.env.Limits.QueueFull != limits.EndSession && g.belowTwice() {
+	if g.env.Limits().QueueFull != limits.EndSession && g.belowTwice() {
 		return true // Shed follows; or publishes are rejected, and members have left this one since it was not
 	}
-	if g.env.Limits.QueueFull == limits.DropOldest {
+	if g.env.Limits().QueueFull == limits.DropOldest {
 		// Shed can't drop messages whose rows are not journaled yet, and here these come
 		// first: the new message is dropped in their place.
 		g.env.Counters.Dropped.Add(1)
@@ -186,12 +186,12 @@ func (g *Group) admitWhenFull(t *session.Turn) bool {
 // mayDrop says whether the full backlog may go beyond its bound, to drop its oldest messages
 // afterwards. g.Mu is held.
 func (g *Group) mayDrop() bool {
-	return g.env.Limits.QueueFull == limits.DropOldest && g.belowTwice()
+	return g.env.Limits().QueueFull == limits.DropOldest && g.belowTwice()
 }
 
-// belowTwice says whether the backlog is below twice its bound. g.Mu is held.
+// belowTwice says whether the backlog is below twice its highest bound. g.Mu is held.
 func (g *Group) belowTwice() bool {
-	l := &g.env.Limits
+	l := g.env.Highest()
 	return g.DiskBytes() < 2*l.MaxQueuedBytes && g.Messages/2 < l.MaxQueued
 }
 

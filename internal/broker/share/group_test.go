@@ -167,7 +167,7 @@ func TestAMemberThatNeverAcknowledgesKeepsItsPartOnly(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			env := newEnv(t)
-			env.Limits.MaxQueuedBytes, env.Limits.MaxTotalQueuedBytes = 1<<30, 1<<30
+			env.Set(limits.Limits{MaxQueuedBytes: 1 << 30, MaxTotalQueuedBytes: 1 << 30}.WithDefaults())
 			g := New(env, "g/jobs", "jobs")
 			stuck, other := join(env, g, "stuck"), join(env, g, "other")
 			connect(t, env, stuck.Session)

@@ -33,7 +33,9 @@ func leave(env *session.Env, g *Group, m *session.Subscription) {
 func newGroup(t *testing.T, strategy limits.Strategy) (env *session.Env, g *Group, members []*session.Subscription) {
 	t.Helper()
 	env = newEnv(t)
-	env.Limits.SharedStrategies = map[string]limits.Strategy{"g": strategy}
+	l := *env.Limits()
+	l.SharedStrategies = map[string]limits.Strategy{"g": strategy}
+	env.Set(l)
 	g = New(env, "g/#", "#")
 	for i := range 3 {
 		m := join(env, g, fmt.Sprint("member", i))
@@ -56,8 +58,9 @@ func counts(members []*session.Subscription) (n [3]int) {
 func TestStrategyOfAGroup(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.Limits.SharedStrategy = limits.HashTopic
-	env.Limits.SharedStrategies = map[string]limits.Strategy{"a": limits.Sticky}
+	l := *env.Limits()
+	l.SharedStrategy, l.SharedStrategies = limits.HashTopic, map[string]limits.Strategy{"a": limits.Sticky}
+	env.Set(l)
 	for key, want := range map[string]limits.Strategy{"a/x/y": limits.Sticky, "a//": limits.Sticky, "b/a": limits.HashTopic} {
 		if g := New(env, key, "x"); g.strategy != want {
 			t.Errorf("the group %s has the strategy %s, want %s", key, g.strategy, want)

@@ -63,6 +63,7 @@ type Counters struct {
 	Unauthorized       atomic.Int64 // publishes refused for lack of permission
 	WillsUnauthorized  atomic.Int64 // wills not published for lack of permission
 	SubscriptionsEnded atomic.Int64 // subscriptions ended because they were allowed no more
+	AutomaticRefused   atomic.Int64 // automatic subscriptions that were not made
 	Wills              atomic.Int64 // wills published
 	TimersSet          atomic.Int64 // messages that were kept to be published later, or put in the place of another
 	TimersCancelled    atomic.Int64

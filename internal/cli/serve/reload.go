@@ -135,9 +135,8 @@ func (s *settings) take(next *settings) {
 	s.log.burst = next.log.burst
 	s.log.quiet.SetBurst(s.log.burst)
 	c, n := &s.cfg, &next.cfg
-	c.Limits.MaxConnections, c.Limits.MaxSessions, c.Limits.MaxSessionsPerPrincipal = n.Limits.MaxConnections, n.Limits.MaxSessions, n.Limits.MaxSessionsPerPrincipal
-	c.Limits.MaxRetained, c.Limits.MaxRetainedBytes = n.Limits.MaxRetained, n.Limits.MaxRetainedBytes
-	c.Limits.MaxClientRetained, c.Limits.MaxClientRetainedBytes = n.Limits.MaxClientRetained, n.Limits.MaxClientRetainedBytes
+	c.Limits.Adjust(&n.Limits)
+	c.AutoSubscribe = n.AutoSubscribe
 	c.MaxKeys, c.MaxStoreBytes, c.MaxRemembered = n.MaxKeys, n.MaxStoreBytes, n.MaxRemembered
 	c.MaxClientKeys, c.MaxClientKeyBytes = n.MaxClientKeys, n.MaxClientKeyBytes
 }
