@@ -12,8 +12,11 @@ const (
 	LockName = "LOCK"
 	// SocketName is the file through which a running server is reached.
 	SocketName = "holdfast.sock"
-	// BallastName is the file that takes up the room for a start on a full disk.
+	// BallastName is the file that takes up the room in which a server starts on a full disk, or
+	// goes on.
 	BallastName = "ballast"
+	// StartBallastName is the same for a start when that is gone.
+	StartBallastName = "ballast-start"
 	// BackupList is the list of files that makes a directory a backup.
 	BackupList = "BACKUP"
 	// Incomplete is a directory inside the destination of a copy (a backup, a restore or a
@@ -28,7 +31,7 @@ const (
 // server that runs on it.
 func IsData(name string) bool {
 	switch name {
-	case LockName, lostAndFound, BallastName, SocketName:
+	case LockName, lostAndFound, BallastName, StartBallastName, SocketName:
 		return false
 	}
 	return true

@@ -42,7 +42,7 @@ type Space struct {
 	low     atomic.Bool
 	scarce  atomic.Bool
 
-	borrowed atomic.Bool // the ballast was released, and its room is to be given back
+	borrowed atomic.Int64 // bytes of ballast that were released, whose room is to be given back
 }
 
 // NewSpace returns the space of a directory, of which so many bytes are to stay free. With

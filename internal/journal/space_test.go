@@ -133,6 +133,58 @@ func TestBallast(t *testing.T) {
 	}
 }
 
+// saysWhatIsNotThere is a file system on which removing what is not there fails, as on a disk:
+// errorfs says that it was removed.
+type saysWhatIsNotThere struct {
+	files vfs.FS
+	vfs.FS
+}
+
+func (f saysWhatIsNotThere) Remove(name string) error { return f.files.Remove(name) }
+
+// What a running server has released of the room, other programs may have taken. A start goes on in
+// room that only starts take; it is kept again, too.
+func TestStartWhenTheBallastIsGone(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	there := func(name string) bool { _, err := fs.Stat("data/" + name); return err == nil }
+	// While the room is kept, the manifest finds none.
+	d := journaltest.NewDisk(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "MANIFEST") && there(datadir.StartBallastName) && !there(datadir.BallastName) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})))
+	o := Options{FS: saysWhatIsNotThere{fs, d}, Reserve: 100 * mib}
+	open := func(free uint64) *Journal {
+		d.SetSpace(free*mib, gib)
+		j := mustOpen(t, o)
+		j.full <- struct{}{}
+		j.full <- struct{}{} // taken once runSpace has kept what there is room for
+		return j
+	}
+	j := open(120) // beyond the reserve, for the smaller one only
+	if !there(datadir.StartBallastName) || there(datadir.BallastName) {
+		t.Error("the room for a start is not kept alone")
+	}
+	mustClose(t, j)
+	j = open(1)
+	if there(datadir.StartBallastName) {
+		t.Error("a start on a full disk has not taken the room")
+	}
+	mustClose(t, j)
+	j = open(200)
+	if !there(datadir.StartBallastName) || !there(datadir.BallastName) {
+		t.Error("the room is not kept again")
+	}
+	j.space.ReleaseBallast("for a running server")
+	mustClose(t, j)
+	mustClose(t, open(1))
+	if there(datadir.StartBallastName) {
+		t.Error("a start on a full disk has not taken the room that was left")
+	}
+}
+
 // Room that a running server had to go on in is kept again when the disk has as much,
 // although writes were never refused; and what was wrong with tables once is forgotten.
 func TestBallastComesBack(t *testing.T) {

@@ -252,7 +252,7 @@ func TestNamesOfFiles(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"000001.sst": true, "MANIFEST-000003": true, "marker.manifest.000001.MANIFEST-000003": true, "OPTIONS-000001": true,
-		"LOCK": false, "ballast": false, "cluster": false, "holdfast.sock": false, "0000000000000001.journal": false,
+		"LOCK": false, "ballast": false, "ballast-start": false, "cluster": false, "holdfast.sock": false, "0000000000000001.journal": false,
 		"../000001.sst": false, "a/b.sst": false, `a\b.sst`: false, "": false, strings.Repeat("x", 300) + ".sst": false,
 	} {
 		if isDatabase(name) != want {
