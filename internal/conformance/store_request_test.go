@@ -374,7 +374,7 @@ func TestStoreTopicsCantBePublishedTo(t *testing.T) {
 	victim := n.requester(mqtttest.ClientID("victim"))
 	victim.want("+OK\r\n", "KEYNOTIFY", "k")
 	c := n.connect()
-	for _, topic := range []string{notifyPrefix, notifyPrefix + "/x", notifyTopic("victim", "k")} {
+	for _, topic := range []string{notifyPrefix, notifyPrefix + "/x", notifyPrefix + "x", notifyPrefix + "x/y", notifyTopic("victim", "k")} {
 		for qos := byte(1); qos <= 2; qos++ {
 			ack := c.Offer(message{Topic: topic, Payload: setNotice("forged"), QoS: qos})
 			wantCode(t, topic, ack.Code, mqtt.NotAuthorized)

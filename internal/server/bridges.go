@@ -7,14 +7,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/inside"
 	"github.com/holdfast-mqtt/holdfast/internal/service"
-	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
 // startBridges starts the bridges of the configuration.
@@ -71,9 +70,8 @@ func brokerName(dataDir string) string {
 // reservedForBridges says whether a bridge must not publish to a topic here: a request to the
 // state store is a client's own, and $SYS and the store's topics are the server's.
 func reservedForBridges(name []byte) bool {
-	return topic.OwnSys(name) || slices.Contains(service.Topics(), string(name)) || slices.ContainsFunc(service.Protected(), func(prefix string) bool {
-		return string(name) == prefix || len(name) > len(prefix) && string(name[:len(prefix)+1]) == prefix+"/"
-	})
+	own := reserved.Topics{Handlers: service.Topics(), Servers: service.Protected()}
+	return own.Handled(name) || own.Protected(name)
 }
 
 // connectedFrom says whether a client of this ID has connected to this server since then; if

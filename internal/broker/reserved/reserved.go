@@ -12,7 +12,7 @@ import (
 // Topics are reserved topics. They are not changed.
 type Topics struct {
 	Handlers []string // publishes to them go to a Handler: two, so that comparing is faster than a map
-	Servers  []string // prefixes: clients can't publish to them or below, may subscribe to anything there and get nothing
+	Servers  []string // prefixes: clients can't publish to topics that begin with them, may subscribe to anything below and get nothing
 }
 
 // Handled says whether publishes to the topic go to a Handler.
@@ -32,7 +32,7 @@ func (r *Topics) Protected(name []byte) bool {
 		return true
 	}
 	for _, prefix := range r.Servers {
-		if len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix && (len(name) == len(prefix) || name[len(prefix)] == '/') {
+		if len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix {
 			return true
 		}
 	}
