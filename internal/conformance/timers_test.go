@@ -438,7 +438,7 @@ func TestDelayedTopic(t *testing.T) {
 		for topic, code := range map[string]mqtt.ReasonCode{
 			"$delayed/": mqtt.TopicNameInvalid, "$delayed/x/out": mqtt.TopicNameInvalid, "$delayed/1": mqtt.TopicNameInvalid, "$delayed/1/": mqtt.TopicNameInvalid,
 			"$delayed/-1/out": mqtt.TopicNameInvalid, "$delayed/9223372036854775807/out": mqtt.TopicNameInvalid, "$delayed/99999999/out": mqtt.QuotaExceeded,
-			"$delayed/1/" + invokeTopic: mqtt.NotAuthorized, "$delayed/1/$SYS/x": mqtt.NotAuthorized,
+			"$delayed/1/" + invokeTopic: mqtt.NotAuthorized, "$delayed/1/$SYS/x": mqtt.NotAuthorized, "$delayed/1/$delayed/1/out": mqtt.TopicNameInvalid,
 		} {
 			if ack := c.Offer(message{Topic: topic, QoS: 1}); ack.Code != code {
 				t.Errorf("%s: 0x%02x, want 0x%02x", topic, byte(ack.Code), byte(code))

@@ -127,8 +127,8 @@ func Of(topic, raw []byte) (to []byte, r Request, code mqtt.ReasonCode, reason s
 }
 
 // SplitTopic reads a topic of the form $delayed/SECONDS/TOPIC, which clients of EMQX use,
-// and returns the topic to publish to. ok: it has the form of another topic, or is
-// well-formed.
+// and returns the topic to publish to, which is no such topic itself. ok: it has the form of
+// another topic, or is well-formed.
 func SplitTopic(topic []byte) (rest []byte, r Request, ok bool) {
 	rest, found := bytes.CutPrefix(topic, []byte(topicPrefix))
 	if !found {
@@ -136,7 +136,7 @@ func SplitTopic(topic []byte) (rest []byte, r Request, ok bool) {
 	}
 	seconds, rest, found := bytes.Cut(rest, []byte{'/'})
 	ms, ok := milliseconds(seconds)
-	if !ok || !found || len(rest) == 0 || ms > math.MaxInt64/1000 {
+	if !ok || !found || len(rest) == 0 || bytes.HasPrefix(rest, []byte(topicPrefix)) || ms > math.MaxInt64/1000 {
 		return topic, r, false
 	}
 	return rest, Request{Asked: true, Relative: true, Ms: ms * 1000}, true
