@@ -44,6 +44,8 @@ const (
 	maxAttributes = 128      // of an answer
 	maxAnswer     = 64 << 10 // bytes of an answer
 	maxName       = 65535    // bytes of a user name, as in MQTT
+
+	maxExpires = 253402300799 // the end of the year 9999, in seconds since 1970
 )
 
 // WithDefaults puts its default in place of each zero field but URL.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
@@ -76,8 +78,12 @@ func parse(text []byte, checkRules func(*access.Rules) error) (*Answer, error) {
 		return nil, fmt.Errorf("the answer's result is %q: want %s, %s or %s", cut(a.Result), Allowed, Denied, Ignored)
 	case a.Expires < 0:
 		return nil, errors.New("the answer's expires is below 0")
+	case a.Expires > maxExpires:
+		return nil, errors.New("the answer's expires is after the year 9999: want seconds since 1970, not milliseconds, and 0 or no expires for never")
 	case len(a.Username) > maxName:
 		return nil, fmt.Errorf("the answer's username has more than %d bytes", maxName)
+	case strings.ContainsFunc(a.Username, unicode.IsControl):
+		return nil, errors.New("the answer's username has a control character")
 	case len(a.Attributes) > maxAttributes:
 		return nil, fmt.Errorf("the answer has %d attributes, more than %d", len(a.Attributes), maxAttributes)
 	case a.Rules.Len() > MaxRules:

@@ -226,6 +226,9 @@ func TestFailures(t *testing.T) {
 		{"two answers", "goes on behind", text(`{"result":"allow"}{"result":"deny"}`)},
 		{"an unknown result", `the answer's result is "yes"`, text(`{"result":"yes"}`)},
 		{"a negative time", "expires is below 0", text(`{"result":"allow","expires":-1}`)},
+		{"a time in milliseconds", "want seconds since 1970", text(`{"result":"allow","expires":1798761600000}`)},
+		{"a time beyond the calendar", "want seconds since 1970", text(`{"result":"allow","expires":253402300800}`)},
+		{"a user name that MQTT cannot carry", "control character", text(`{"result":"allow","username":"a\u0000b"}`)},
 		{"a longer answer than may be", "more than 64 KiB", text(`{"result":"allow"}` + strings.Repeat(" ", maxAnswer-len(`{"result":"allow"}`)+1))},
 		{"an endless answer", "more than 64 KiB", func(w http.ResponseWriter, r *http.Request) {
 			for {
@@ -250,6 +253,10 @@ func TestFailures(t *testing.T) {
 	}
 	s.says(`{"result":"allow"}` + strings.Repeat(" ", maxAnswer-len(`{"result":"allow"}`))) // as long as may be
 	if got := s.ask("a"); got != Allowed {
+		t.Error(got)
+	}
+	s.says(fmt.Sprintf(`{"result":"allow","expires":%d}`, maxExpires)) // the latest that may be
+	if got := s.ask("latest"); got != Allowed {
 		t.Error(got)
 	}
 	if s.Figures().Failing {
