@@ -25,13 +25,14 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // MagicSize is how many bytes say what a connection is about.
 const MagicSize = 16
 
 const (
-	maxStrangers     = 64 // connections that have not yet said what they are about
+	maxStrangers     = 64 // connections that have not yet said what they are about; beyond, the oldest of the address that has most is ended
 	handshakeTimeout = 5 * time.Second
 	acceptPause      = 20 * time.Millisecond
 )
@@ -40,6 +41,8 @@ const (
 var ErrNeedsTLS = errors.New("nodes must prove themselves by certificates, unless they all run on one machine: give a certificate, its key and the CA of the nodes, or use loopback addresses")
 
 // errEarly: this node is still starting, and does not take the connection yet.
+var errRoom = fmt.Errorf("it had not said what it is about when more than %d connections were in that state, and was the oldest of its address", maxStrangers)
+
 var errEarly = errors.New("this node is still starting")
 
 // Options of Listen.
@@ -61,7 +64,7 @@ type Port struct {
 	patience  time.Duration // with strangers
 	handlers  sync.Map      // func(net.Conn) by magic
 	forFronts sync.Map      // the magics with which fronts may connect
-	strangers chan struct{}
+	strangers *sockets.Handshakes
 	complete  atomic.Bool // every handler is there
 	ending    context.Context
 	end       context.CancelFunc
@@ -81,7 +84,7 @@ func Listen(o Options) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Port{o: o, listener: l, patience: handshakeTimeout, strangers: make(chan struct{}, maxStrangers)}
+	p := &Port{o: o, listener: l, patience: handshakeTimeout, strangers: sockets.NewHandshakes(maxStrangers)}
 	p.ending, p.end = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -149,18 +152,16 @@ func (p *Port) accept() {
 			}
 			continue
 		}
-		select {
-		case p.strangers <- struct{}{}:
-		default:
-			_ = conn.Close()
-			continue
-		}
+		stranger := p.strangers.Begin(conn)
 		p.running.Go(func() {
 			defer failstop.End(p.o.Logger, "a connection of a node")
 			stop := context.AfterFunc(p.ending, func() { _ = conn.Close() })
 			defer stop()
 			h, secured, err := p.greet(conn)
-			<-p.strangers
+			stranger.End()
+			if errors.Is(err, net.ErrClosed) {
+				err = errRoom
+			}
 			if err != nil {
 				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) {
 					p.o.Logger.Warn("a connection to the cluster's port was closed", "address", conn.RemoteAddr().String(), "error", err)

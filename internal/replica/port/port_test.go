@@ -54,34 +54,46 @@ func TestConnectionsAreToldApart(t *testing.T) {
 	}
 }
 
-// Connections that say nothing take a bounded number of places.
+// Connections that say nothing take a bounded number of places, and no node has to wait for one
+// of them: the oldest ends.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	p := listen(t)
 	p.patience = time.Hour
+	p.Handle("holdfast test on", func(c net.Conn) { _ = c.Close() })
 	p.Serve()
-	var conns []net.Conn
+	var strangers []net.Conn
 	for range maxStrangers {
 		c, err := net.Dial("tcp", p.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		conns = append(conns, c)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		strangers = append(strangers, c)
 	}
-	for end := time.Now().Add(patience); len(p.strangers) < maxStrangers; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); p.strangers.Under() < maxStrangers; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d places are taken of %d", len(p.strangers), len(conns))
+			t.Fatalf("%d places are taken of %d", p.strangers.Under(), maxStrangers)
 		}
 	}
-	c, err := net.Dial("tcp", p.Addr().String())
+	if ended := p.strangers.Ended(); ended != 0 {
+		t.Fatalf("%d connections were ended, and there is a place for each", ended)
+	}
+	node, err := p.Dial(context.Background(), p.Addr().String(), "holdfast test on")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("one connection more: %d bytes, %v", n, err)
+	defer node.Close()
+	_ = node.SetDeadline(time.Now().Add(patience))
+	if _, err := node.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a node: %v, want that its handler has closed the connection", err)
+	}
+	if _, err := strangers[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest connection that has said nothing: %v, want that it was ended", err)
+	}
+	if ended := p.strangers.Ended(); ended != 1 {
+		t.Errorf("%d connections were ended, want 1", ended)
 	}
 }
 
