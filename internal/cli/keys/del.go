@@ -240,7 +240,7 @@ func deleteAll(ctx context.Context, c *connect.Flags, cl *client.Client, keys it
 		}()
 		return done, nil
 	}
-	return pipeline.Run(ctx, deleteWindow, keys, nil, begin, func(d deleted) error {
+	return pipeline.Run(ctx, pipeline.Window[string]{Items: deleteWindow}, keys, nil, begin, func(d deleted) error {
 		if d.err != nil {
 			return d.err
 		}

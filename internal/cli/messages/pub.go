@@ -230,7 +230,7 @@ func (p *publication) publishAll(ctx context.Context, c *connect.Flags, l *link,
 		}
 		return l.publish(ctx, m, c.Timeout)
 	}
-	err = pipeline.Run(ctx, pubWindow, messages, l.ended, begin, func(err error) error {
+	err = pipeline.Run(ctx, pipeline.Window[[]byte]{Items: pubWindow}, messages, l.ended, begin, func(err error) error {
 		if err == nil {
 			acknowledged++
 		}

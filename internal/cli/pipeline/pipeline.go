@@ -10,23 +10,34 @@ import (
 
 var ErrInterrupted = errors.New("interrupted")
 
-// Run begins work on items, up to window at a time, and reports the outcomes in the
+// Window bounds what is under way at a time.
+type Window[T any] struct {
+	Items int
+	// Bytes and SizeBytes bound items by their size as well: no further one is begun while those
+	// under way have Bytes or more. Two more are in memory meanwhile: one that waits to be begun,
+	// and one that is being read. SizeBytes nil: no such bound.
+	Bytes     int
+	SizeBytes func(T) int
+}
+
+// Run begins work on items, up to a window at a time, and reports the outcomes in the
 // order of the items. After an error, of the items, of begin or of report, or one that
 // comes over broken (nil: none does), or an end of ctx, it begins nothing more, waits for
 // what is under way, and returns the first.
-func Run[T, R any](ctx context.Context, window int, items iter.Seq2[T, error], broken <-chan error, begin func(T) (<-chan R, error), report func(R) error) error {
+func Run[T, R any](ctx context.Context, window Window[T], items iter.Seq2[T, error], broken <-chan error, begin func(T) (<-chan R, error), report func(R) error) error {
 	given, stop := give(ctx, items)
 	defer stop()
-	var underWay []<-chan R // oldest first
+	var underWay []begun[R] // oldest first
+	bytes := 0              // of what is under way
 	var first error
 	for interrupted := ctx.Done(); ; {
 		next := given
-		if first != nil || len(underWay) == window {
+		if first != nil || len(underWay) == window.Items || window.SizeBytes != nil && bytes >= window.Bytes {
 			next = nil
 		}
 		var oldest <-chan R
 		if len(underWay) > 0 {
-			oldest = underWay[0]
+			oldest = underWay[0].outcome
 		}
 		if next == nil && oldest == nil {
 			return first
@@ -42,10 +53,16 @@ func Run[T, R any](ctx context.Context, window int, items iter.Seq2[T, error], b
 				err = it.err
 			default:
 				if outcome, err = begin(it.value); err == nil {
-					underWay = append(underWay, outcome)
+					b := begun[R]{outcome: outcome}
+					if window.SizeBytes != nil {
+						b.bytes = window.SizeBytes(it.value)
+						bytes += b.bytes
+					}
+					underWay = append(underWay, b)
 				}
 			}
 		case outcome := <-oldest:
+			bytes -= underWay[0].bytes
 			underWay = underWay[1:]
 			err = report(outcome)
 		case <-interrupted:
@@ -57,6 +74,12 @@ func Run[T, R any](ctx context.Context, window int, items iter.Seq2[T, error], b
 			first = err
 		}
 	}
+}
+
+// begun is an item that is under way.
+type begun[R any] struct {
+	outcome <-chan R
+	bytes   int
 }
 
 type item[T any] struct {

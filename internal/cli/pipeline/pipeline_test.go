@@ -40,12 +40,61 @@ func TestOutcomesComeInOrder(t *testing.T) {
 		return c, nil
 	}
 	var got []int
-	err := Run(t.Context(), window, upTo(3*window, nil), nil, began, func(i int) error {
+	err := Run(t.Context(), Window[int]{Items: window}, upTo(3*window, nil), nil, began, func(i int) error {
 		got = append(got, i)
 		return nil
 	})
 	if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+}
+
+// While what is under way has as many bytes as the window, nothing further is begun; an item
+// that is larger than the window is under way alone, or with those that were begun before it.
+func TestTheWindowIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	sizes := []int{40, 59, 1, 7, 500, 1, 99, 1, 1} // bytes, in a window of 100
+	underWay, most := 0, []int(nil)
+	items := func(yield func(int, error) bool) {
+		for _, size := range sizes {
+			if !yield(size, nil) {
+				return
+			}
+		}
+	}
+	// Given work that is done only when nothing further can begin,
+	began := make(map[chan int]int)
+	var order []chan int
+	finish := func() {
+		most = append(most, underWay)
+		for _, c := range order {
+			underWay -= began[c]
+			c <- began[c]
+		}
+		order = nil
+	}
+	left := len(sizes)
+	begin := func(size int) (<-chan int, error) {
+		if underWay >= 100 {
+			t.Errorf("an item of %d bytes begins while %d are under way", size, underWay)
+		}
+		c := make(chan int, 1)
+		began[c], order = size, append(order, c)
+		underWay += size
+		if left--; underWay >= 100 || left == 0 {
+			finish()
+		}
+		return c, nil
+	}
+	// when it is run,
+	var got []int
+	err := Run(t.Context(), Window[int]{Items: len(sizes), Bytes: 100, SizeBytes: func(size int) int { return size }}, items, nil, begin, func(size int) error {
+		got = append(got, size)
+		return nil
+	})
+	// then exactly 100 bytes fill the window, and so does what passes it.
+	if want := []int{100, 507, 100, 2}; err != nil || !slices.Equal(got, sizes) || !slices.Equal(most, want) {
+		t.Errorf("got %v, %v, with %v bytes under way; want %v", got, err, most, want)
 	}
 }
 
@@ -79,7 +128,7 @@ func TestTheFirstErrorEndsIt(t *testing.T) {
 		"of the others": {t.Context(), never, broken, done, func(int) error { return nil }, failure},
 		"interrupted":   {interrupted, never, nil, done, func(int) error { return nil }, ErrInterrupted},
 	} {
-		if err := Run(test.ctx, 3, test.items, test.broken, test.begin, test.report); !errors.Is(err, test.want) {
+		if err := Run(test.ctx, Window[int]{Items: 3}, test.items, test.broken, test.begin, test.report); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
 	}

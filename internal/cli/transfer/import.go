@@ -24,8 +24,11 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
 )
 
-// importWindow is how many keys, or blocks of messages, are being written at a time.
-const importWindow = 256
+// Bounds of what is being written at a time.
+const (
+	importWindow = 1024     // keys, or blocks of messages: as many requests as a server takes by default
+	importBytes  = 16 << 20 // of keys, values and lines of messages
+)
 
 // importFlags are those of the command import.
 type importFlags struct {
@@ -111,7 +114,8 @@ func (f *importFlags) run(cmd *cobra.Command, c *connect.Flags, name string) (er
 		return err
 	}
 	i.timeout, i.progress = c.Timeout, output.NewProgress(cmd.ErrOrStderr())
-	err = pipeline.Run(cmd.Context(), importWindow, i.blocks(in), nil, i.start(cmd.Context()), i.report)
+	window := pipeline.Window[block]{Items: importWindow, Bytes: importBytes, SizeBytes: block.sizeBytes}
+	err = pipeline.Run(cmd.Context(), window, i.blocks(in), nil, i.start(cmd.Context()), i.report)
 	i.progress.End()
 	if err = i.state.end(err); err != nil {
 		return err

@@ -145,6 +145,14 @@ const (
 // last is the last line of the block.
 func (b block) last() int64 { return b[len(b)-1].line }
 
+// sizeBytes is what the block holds of the file.
+func (b block) sizeBytes() (n int) {
+	for i := range b {
+		n += len(b[i].key) + len(b[i].value) + len(b[i].bytes)
+	}
+	return n
+}
+
 // blocks puts entries behind the first n lines together. The same lines make the same blocks.
 func blocks(entries iter.Seq2[entry, error], n int64) iter.Seq2[block, error] {
 	return func(yield func(block, error) bool) {

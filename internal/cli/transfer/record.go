@@ -122,6 +122,16 @@ const likeThis = `want an object such as {"key":"k","value":"v"} or {"topic":"t"
 
 // readRecord reads a line. The error says what is wrong with it.
 func readRecord(line []byte) (e entry, err error) {
+	if k, ok := readKeyLine(line); ok {
+		if e, ok := k.entry(); ok {
+			return e, nil
+		}
+	}
+	return decodeRecord(line)
+}
+
+// decodeRecord reads any line.
+func decodeRecord(line []byte) (e entry, err error) {
 	var r record
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
