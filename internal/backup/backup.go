@@ -19,8 +19,9 @@ var ErrUnderWay = errors.New("another backup of this server is under way (it goe
 // underWay has the sources of which a backup is being made.
 var underWay sync.Map
 
-// Progress is how far a backup, a restore or a check has come.
+// Progress is how far a backup, a restore, a check or a salvage has come.
 type Progress struct {
+	Rows           int64 // read: by a check after its files, by a salvage
 	Files, OfFiles int
 	Bytes, OfBytes int64
 }

@@ -274,7 +274,7 @@ func TestOneCopyAtATime(t *testing.T) {
 			if !errors.Is(err, datadir.ErrLocked) {
 				t.Errorf("a restore during a %s: %v", first, err)
 			}
-			_, err = Salvage(journal.Options{Dir: "data", FS: mem}, "new", func(*journal.Journal) error { return nil }, func(string) error { return nil })
+			_, err = Salvage(journal.Options{Dir: "data", FS: mem}, "new", nil, func(*journal.Journal) error { return nil }, func(string) error { return nil })
 			if !errors.Is(err, datadir.ErrLocked) {
 				t.Errorf("a salvage during a %s: %v", first, err)
 			}
@@ -284,7 +284,7 @@ func TestOneCopyAtATime(t *testing.T) {
 		if first == "restore" {
 			_, err = Restore(mem, "copy", "new", nil, intrude)
 		} else {
-			_, err = Salvage(journal.Options{Dir: "data", FS: mem}, "new", func(*journal.Journal) error { return nil }, intrude)
+			_, err = Salvage(journal.Options{Dir: "data", FS: mem}, "new", nil, func(*journal.Journal) error { return nil }, intrude)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", first, err)

@@ -17,7 +17,7 @@ import (
 // owners of the rows to look at them; nil if the damage is such that it cannot be. An error
 // means that the directory could not be checked: it is in use (journal.ErrLocked), not ours
 // (journal.ErrForeign), or newer than this program (journal.ErrNewerFormat). progress, if
-// not nil, is called after each table.
+// not nil, is called after each table, and then as rows of the journal are read.
 func Check(o journal.Options, progress func(Progress)) (*journal.Journal, []datadir.Damage, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -28,6 +28,13 @@ func Check(o journal.Options, progress func(Progress)) (*journal.Journal, []data
 		}
 		return nil, nil, fmt.Errorf("data directory %s cannot be read: %w", o.Dir, err)
 	}
+	var p Progress
+	if progress != nil {
+		o.Progress = func(rows int64) {
+			p.Rows = rows
+			progress(p)
+		}
+	}
 	j, damage, err := journal.OpenDamaged(o)
 	if err != nil {
 		return nil, nil, err
@@ -36,7 +43,6 @@ func Check(o journal.Options, progress func(Progress)) (*journal.Journal, []data
 	if j == nil {
 		return nil, damage, nil
 	}
-	var p Progress
 	p.OfFiles, p.OfBytes = j.TableSize()
 	return j, append(damage, j.CheckTables(func(bytes int64) {
 		p.Files++

@@ -49,8 +49,9 @@ type Salvaged struct {
 // Salvage copies what can be read in the directory that o says into the directory dest,
 // which must not exist, be empty, or hold what a salvage left that was cut off. repair is
 // given the copy to take out rows that make no sense, and verify asked about it when it is
-// closed, as with Restore. The directory itself is left as it is.
-func Salvage(o journal.Options, dest string, repair func(*journal.Journal) error, verify func(dir string) error) (found Salvaged, err error) {
+// closed, as with Restore. progress, if not nil, is called as rows are copied. The directory
+// itself is left as it is.
+func Salvage(o journal.Options, dest string, progress func(Progress), repair func(*journal.Journal) error, verify func(dir string) error) (found Salvaged, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -64,7 +65,7 @@ func Salvage(o journal.Options, dest string, repair func(*journal.Journal) error
 	if err != nil {
 		return found, err
 	}
-	s := &salvage{o: o, lock: l, meta: map[string][]byte{}}
+	s := &salvage{o: o, lock: l, progress: progress, meta: map[string][]byte{}}
 	err = errors.Join(s.run(dest, repair, verify), l.Close())
 	return s.found, err
 }
@@ -73,8 +74,11 @@ type salvage struct {
 	o     journal.Options // of what is salvaged
 	lock  *datadir.Lock
 	found Salvaged
+	rows  int64 // copied
 	to    *journal.Journal
 	meta  map[string][]byte // the journal's own rows
+
+	progress func(Progress) // nil: none
 
 	tables  []*table
 	removed spans // by deletions of ranges
@@ -267,4 +271,12 @@ func (s *salvage) set(key, value []byte) {
 	a := s.to.Begin()
 	a.Set(key, value)
 	a.End(nil)
+	s.copied()
+}
+
+// copied counts a row.
+func (s *salvage) copied() {
+	if s.rows++; s.rows%journal.ProgressRows == 0 && s.progress != nil {
+		s.progress(Progress{Rows: s.rows})
+	}
 }

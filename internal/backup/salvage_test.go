@@ -23,7 +23,7 @@ func salvageTree(t testing.TB, files journaltest.Tree) (rows map[string]string, 
 	fs := files.Plant(t)
 	quiet := slog.New(slog.DiscardHandler)
 	before := journaltest.ReadTree(t, fs)
-	found, err := Salvage(journal.Options{Dir: "data", FS: fs, Logger: quiet}, "new", func(*journal.Journal) error { return nil }, func(dir string) error {
+	found, err := Salvage(journal.Options{Dir: "data", FS: fs, Logger: quiet}, "new", nil, func(*journal.Journal) error { return nil }, func(dir string) error {
 		return checkSound(t, fs, dir)
 	})
 	if err != nil {

@@ -71,6 +71,7 @@ func (s *salvage) replayFrame(f wal.Frame) error {
 		default:
 			a.Set(key, value)
 		}
+		s.copied()
 	}
 }
 

@@ -69,7 +69,7 @@ func TestBackupOfAnyNode(t *testing.T) {
 		cfg := server.Default()
 		cfg.Listen, cfg.DataDir = []string{address(t)}, filepath.Join(t.TempDir(), "restored")
 		cfg.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("at", "restored of "+name)
-		report, _, err := server.Restore(filepath.Join(to, name), cfg.DataDir, func(backup.Progress) {})
+		report, _, err := server.Restore(filepath.Join(to, name), cfg.DataDir, func(backup.Progress) {}, nil)
 		if err != nil || int64(report.Store.Keys) < before[name] || report.Broker.Queued != 1 {
 			t.Fatalf("restored of %s: %+v, %v", name, report, err)
 		}

@@ -71,6 +71,9 @@ type Options struct {
 	// Row gives a row that the database has to keep with AppliedKey, for the number that it
 	// says; its value is appended to dst. nil: there is none.
 	Row func(dst []byte, number uint64) (key, value []byte, err error)
+	// Progress, if not nil, is called by Iterate each time it has read another ProgressRows rows,
+	// with how many it has read since Open. It may be called by several goroutines at a time.
+	Progress func(rows int64)
 	// ReadOnly opens an existing directory for Get, Iterate and Meta only;
 	// Begin panics.
 	ReadOnly bool
@@ -102,6 +105,7 @@ type Journal struct {
 	backgroundSaid atomic.Int64          // when that was logged, by uptime.Monotonic, ns; 0: never
 	corrupt        sync.Map              // files that were said to be damaged, by path
 	syncing        uptime.Task           // an fsync at the interval
+	rowsRead       atomic.Int64          // by Iterate, in steps of ProgressRows
 
 	mu             lockrank.Mutex[lockrank.Journal]
 	work           sync.Cond // on mu: the committer has something to do

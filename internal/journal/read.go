@@ -8,6 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// ProgressRows is after how many rows Options.Progress is called.
+const ProgressRows = 1024
+
 // Iterate calls fn with every row lower <= key < upper in order, of a view
 // that does not change meanwhile; nil bounds are open. key and value are valid
 // during the call only. It sees what is durable (see WaitDurable). fn may call the journal.
@@ -20,6 +23,7 @@ func (j *Journal) Iterate(lower, upper []byte, fn func(key, value []byte) (more 
 	if err != nil {
 		return fmt.Errorf("journal %s: %w", j.o.Dir, err)
 	}
+	rows := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -27,6 +31,9 @@ func (j *Journal) Iterate(lower, upper []byte, fn func(key, value []byte) (more 
 		}
 		if !fn(it.Key(), value) {
 			break
+		}
+		if rows++; rows%ProgressRows == 0 && j.o.Progress != nil {
+			j.o.Progress(j.rowsRead.Add(ProgressRows))
 		}
 	}
 	if err := it.Close(); err != nil {

@@ -55,7 +55,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 
 	// then what was acknowledged before is in it, and restoring gives a server that has it.
-	report, _, err := Restore(copied, restored, noProgress)
+	report, _, err := Restore(copied, restored, noProgress, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestBackupRefuses(t *testing.T) {
 	if _, err := Backup(context.Background(), data, full, false, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("into a full directory: %v", err)
 	}
-	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress); !errors.Is(err, journal.ErrLocked) {
+	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress, nil); !errors.Is(err, journal.ErrLocked) {
 		t.Errorf("restoring a running server's directory: %v", err)
 	}
 	copied := filepath.Join(dir, "copied")
@@ -102,13 +102,13 @@ func TestBackupRefuses(t *testing.T) {
 		t.Errorf("starting on a backup: %v", err)
 	}
 	stop(t, s)
-	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress); err == nil || !strings.Contains(err.Error(), "not a backup") {
+	if _, _, err := Restore(data, filepath.Join(dir, "new"), noProgress, nil); err == nil || !strings.Contains(err.Error(), "not a backup") {
 		t.Errorf("restoring a stopped server's directory: %v", err)
 	}
-	if _, _, err := Restore(copied, full, noProgress); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, _, err := Restore(copied, full, noProgress, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("restoring into a full directory: %v", err)
 	}
-	if _, _, err := Restore(full, filepath.Join(dir, "new"), noProgress); err == nil || !strings.Contains(err.Error(), "not a backup") {
+	if _, _, err := Restore(full, filepath.Join(dir, "new"), noProgress, nil); err == nil || !strings.Contains(err.Error(), "not a backup") {
 		t.Errorf("restoring what is no backup: %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 	if err := os.WriteFile(tables[0], content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = Restore(copied, restored, noProgress)
+	_, _, err = Restore(copied, restored, noProgress, nil)
 	if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(tables[0]), ".sst")) || !strings.Contains(err.Error(), "nothing was restored") {
 		t.Errorf("Restore: %v", err)
 	}

@@ -44,6 +44,10 @@ type Config struct {
 
 	ClientEvents int // events of clients on $SYS that are published in a second at most (package broker/events); 0: none
 
+	// Progress, if not nil, is called while Start reads the data, and now and then later, with how
+	// many rows have been read. It may be called by several goroutines at a time.
+	Progress func(rows int64)
+
 	Admin string // HOST:PORT for health and metrics over HTTP, beyond loopback over HTTPS (package admin); empty: none
 
 	Spans spans.Options // of requests to the store, for a collector of OpenTelemetry; Version, Node and Logger are the server's

@@ -153,11 +153,12 @@ func (s *Server) connected(clientID string) bool {
 }
 
 // Restore copies a backup into a data directory that doesn't exist yet, or is
-// empty, after verifying the copy.
-func Restore(from, dataDir string, progress func(backup.Progress)) (*Report, backup.Progress, error) {
+// empty, after verifying the copy. copied, if not nil, is called as files are copied, checked as
+// the copy is verified.
+func Restore(from, dataDir string, copied, checked func(backup.Progress)) (*Report, backup.Progress, error) {
 	var report *Report
-	done, err := backup.Restore(nil, from, dataDir, progress, func(dir string) (err error) {
-		if report, err = Check(Config{DataDir: dir}, nil); err != nil {
+	done, err := backup.Restore(nil, from, dataDir, copied, func(dir string) (err error) {
+		if report, err = Check(Config{DataDir: dir}, checked); err != nil {
 			return err
 		}
 		if !report.Sound() {

@@ -26,7 +26,7 @@ func TestClusterDataIsRefused(t *testing.T) {
 	}
 	_, started := Start(cfg)
 	_, checked := Check(cfg, nil)
-	_, salvaged := Salvage(cfg, filepath.Join(t.TempDir(), "new"))
+	_, salvaged := Salvage(cfg, filepath.Join(t.TempDir(), "new"), nil, nil)
 	for what, err := range map[string]error{"start": started, "check": checked, "salvage": salvaged} {
 		if !errors.Is(err, errClusterData) {
 			t.Errorf("%s: %v, want %v", what, err, errClusterData)

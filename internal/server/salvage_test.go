@@ -27,7 +27,7 @@ func TestSalvage(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report, err := Salvage(Config{DataDir: "data", FS: fs}, "saved")
+	report, err := Salvage(Config{DataDir: "data", FS: fs}, "saved", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		}
 	}
 	options := journal.Options{
-		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables,
+		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables, Progress: cfg.Progress,
 	}
 	if err := s.replicate(&options); err != nil {
 		return err

@@ -25,7 +25,7 @@ before it is moved to NEW. Then start a server with --data NEW.`,
 		Args: flags.Args("backup"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bar := output.NewProgress(cmd.ErrOrStderr())
-			report, _, err := server.Restore(args[0], data, shower(bar, "copied"))
+			report, _, err := server.Restore(args[0], data, shower(bar, "copied"), shower(bar, "verified"))
 			bar.End()
 			if err != nil {
 				return err

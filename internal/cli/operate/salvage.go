@@ -37,7 +37,9 @@ standard output), 2 nothing was salvaged.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.DataDir = args[0]
 			cfg.Logger = slog.New(slog.DiscardHandler) // the report has what it would log
-			report, err := server.Salvage(cfg, data)
+			bar := output.NewProgress(cmd.ErrOrStderr())
+			report, err := server.Salvage(cfg, data, shower(bar, "copied"), shower(bar, "verified"))
+			bar.End()
 			if err != nil {
 				return err
 			}

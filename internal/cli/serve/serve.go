@@ -49,13 +49,14 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 			if err := set.load(os.Environ()); err != nil {
 				return err
 			}
-			logger, flush := set.log.open(cmd.ErrOrStderr())
+			bar := output.NewProgress(cmd.ErrOrStderr())
+			logger, flush := set.log.open(bar.Beside(cmd.ErrOrStderr()))
 			defer flush()
 			set.cfg.Logger = logger
 			for _, name := range set.loaded.Unknown {
 				logger.Warn("a variable of the environment sets nothing: no setting has its name", "variable", name)
 			}
-			return serve(cmd.Context(), set, cmd.ErrOrStderr())
+			return serve(cmd.Context(), set, cmd.ErrOrStderr(), bar)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -63,15 +64,18 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 	return cmd
 }
 
-// serve runs a server until ctx ends.
-func serve(ctx context.Context, set *settings, out io.Writer) error {
+// serve runs a server until ctx ends. The line shows how much of its data has been read; a node of a
+// cluster reads it when it becomes the leader, long after that line.
+func serve(ctx context.Context, set *settings, out io.Writer, line *output.Progress) error {
 	cfg := set.cfg
 	if cfg.Cluster.InCluster() {
 		return serveNode(ctx, set, out)
 	}
 	manager := newNotifier()
 	manager.status("reading the data in " + cfg.DataDir)
+	cfg.Progress = func(rows int64) { line.Show("reading the data in %s: %d rows", cfg.DataDir, rows) }
 	s, err := server.StartContext(ctx, cfg)
+	line.End()
 	if err != nil {
 		return err
 	}

@@ -412,7 +412,7 @@ func (i *importing) explain(e *entry, err error) error {
 
 // say prints a line beside the progress.
 func (i *importing) say(line string) {
-	i.progress.End()
+	i.progress.Erase()
 	fmt.Fprintln(i.messages, output.OneLine(line))
 }
 
