@@ -141,6 +141,9 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	if err := s.replicate(&options); err != nil {
 		return err
 	}
+	if err := s.openSpans(); err != nil {
+		return err
+	}
 	s.startReloading()
 	if s.journal, err = journal.Open(options); err != nil {
 		return err
@@ -168,9 +171,6 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 	}
 	s.setPhase("sessions are being read")
 	s.engine.FollowClock() // which may have been set while it was waited for
-	if err := s.openSpans(); err != nil {
-		return err
-	}
 	s.service = service.New(service.Options{Engine: s.engine, Wire: wire, NodeID: nodeID, MaxKey: cfg.MaxKeySize, MaxTxn: cfg.MaxTxnOperations, May: cfg.May, Logger: s.log, Tracer: &s.tracer, Spans: s.spans, Await: s.journal.Await})
 	rewrites, err := rewrite.Parse(cfg.TopicRewrites)
 	if err != nil {

@@ -14,7 +14,9 @@ const spansGrace = 2 * time.Second
 func (s *Server) openSpans() (err error) {
 	o := s.config.Spans
 	o.Version, o.Node, o.Logger = s.config.Version, s.config.Cluster.Node, s.log
-	s.spans, err = spans.New(o)
+	if s.spans, err = spans.New(o); err == nil && o.Endpoint != "" && o.HeaderFile != "" {
+		s.addReloader(Reloader{Name: "headers for the collector of spans", Files: func() []string { return []string{o.HeaderFile} }, Reload: s.spans.Reload})
+	}
 	return err
 }
 

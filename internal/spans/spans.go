@@ -44,13 +44,16 @@ const (
 
 // Options configures an Exporter.
 type Options struct {
-	Endpoint string  // base URL of the collector; empty: there are no spans
-	Ratio    float64 // of the requests without a valid traceparent that have a span, 0 to 1
-	Queue    int     // spans that wait; 0: DefaultQueue
-	Keys     string  // NoKey, HashedKey or PlainKey; empty: HashedKey
-	Version  string  // of the program
-	Node     string  // that identifies the server among others
-	Logger   *slog.Logger
+	Endpoint string // base URL of the collector; empty: there are no spans
+	// Headers go with each request, as NAME=VALUE; HeaderFile has further ones, one on each line; empty: none.
+	Headers    []string
+	HeaderFile string
+	Ratio      float64 // of the requests without a valid traceparent that have a span, 0 to 1
+	Queue      int     // spans that wait; 0: DefaultQueue
+	Keys       string  // NoKey, HashedKey or PlainKey; empty: HashedKey
+	Version    string  // of the program
+	Node       string  // that identifies the server among others
+	Logger     *slog.Logger
 }
 
 // Check says what is wrong with the options.
@@ -59,9 +62,15 @@ func (o *Options) Check() error {
 		if o.Ratio != 0 {
 			return errors.New("--otlp-sample has no meaning without --otlp-endpoint")
 		}
+		if len(o.Headers) > 0 || o.HeaderFile != "" {
+			return errors.New("--otlp-header and --otlp-header-file have no meaning without --otlp-endpoint")
+		}
 		return nil
 	}
 	if _, err := o.target(); err != nil {
+		return err
+	}
+	if _, err := o.headers(); err != nil {
 		return err
 	}
 	if math.IsNaN(o.Ratio) || o.Ratio < 0 || o.Ratio > 1 {
@@ -98,6 +107,8 @@ type Exporter struct {
 	ended  chan struct{}
 	down   bool // the sender's: the last batch was not taken
 
+	headers atomic.Pointer[http.Header] // of each request; not changed
+
 	sent, dropped, failed atomic.Int64
 }
 
@@ -124,6 +135,10 @@ func New(o Options) (*Exporter, error) {
 	}
 	e := &Exporter{o: o, target: target, queue: make(chan *Span, o.Queue), stop: make(chan struct{}), ended: make(chan struct{})}
 	e.client.Timeout = 10 * time.Second
+	e.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // headers are for this collector
+	if err := e.Reload(); err != nil {
+		return nil, err
+	}
 	go func() {
 		defer failstop.End(o.Logger, "sending spans")
 		e.run()
@@ -311,7 +326,13 @@ func (e *Exporter) stopping(pause time.Duration) bool {
 
 // post makes one request. After an error again says whether another try may help.
 func (e *Exporter) post(body []byte) (rejected int64, again bool, err error) {
-	answer, err := e.client.Post(e.target, "application/json", bytes.NewReader(body))
+	request, err := http.NewRequest(http.MethodPost, e.target, bytes.NewReader(body))
+	if err != nil {
+		return 0, false, err
+	}
+	request.Header = e.headers.Load().Clone()
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := e.client.Do(request)
 	if err != nil {
 		return 0, true, err
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/header"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
 )
 
@@ -121,8 +122,8 @@ func (w *Webhook) dial() (*line, error) {
 			return nil, fmt.Errorf("--webhook-header-file: %w", err)
 		}
 		first, _, _ := strings.Cut(string(text), "\n")
-		name, value, found := strings.Cut(strings.TrimSpace(first), ":")
-		if value = strings.TrimSpace(value); !found || value == "" || !validHeader(name, value) {
+		name, value, ok := header.Parse(first)
+		if !ok {
 			return nil, fmt.Errorf("%s:1: want a header, for example Authorization: Bearer SECRET", file)
 		}
 		l.name, l.value = name, value
@@ -154,18 +155,6 @@ func (w *Webhook) dial() (*line, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return l, nil
-}
-
-// validHeader says whether a header may be sent: its name is a token (RFC 9110, section
-// 5.6.2), and there is no control character in its value.
-func validHeader(name, value string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return name != "" && strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7F }) < 0
 }
 
 // IgnoresFailures says whether a question that fails counts as answered with Ignored.
