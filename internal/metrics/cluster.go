@@ -96,6 +96,11 @@ var ofNode = []family{
 	{name: "holdfast_cluster_lease_seconds", kind: gauge, help: "for how much longer this node, as the leader, may answer reads from memory; 0: it may not",
 		values: func(m *moment, emit func(float64, ...string)) { emit(m.cluster.status.Lease.Seconds()) }},
 	{name: "holdfast_cluster_committed_entries", kind: gauge, help: "index of the last entry that this node knows to be committed", values: single(func(c *clusterMoment) int64 { return int64(c.status.Committed) })},
+	{name: "holdfast_cluster_format_level", kind: gauge, labels: []string{"of"}, help: "format level of the cluster, and the highest that this node's program knows: the former rises when all nodes know more",
+		values: whole(func(c *clusterMoment, emit func(int64, ...string)) {
+			emit(int64(c.status.InForce), "cluster")
+			emit(int64(c.status.Level), "program")
+		})},
 	{name: "holdfast_cluster_disk_full", kind: gauge, help: "1 while this node takes no entries of a leader, for lack of free space", values: single(func(c *clusterMoment) int64 { return asNumber(c.status.DiskFull) })},
 	{name: "holdfast_cluster_log_bytes", kind: gauge, help: "bytes on disk of the entries in the log of a node of a cluster (--cluster-log-keep)", values: single(func(c *clusterMoment) int64 { return c.figures.LogBytes })},
 	{name: "holdfast_cluster_log_memory_bytes", kind: gauge, help: "bytes of these entries that are in memory, too", values: single(func(c *clusterMoment) int64 { return c.figures.LogMemoryBytes })},

@@ -6,6 +6,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -39,8 +40,11 @@ func newStatusCommand() *cobra.Command {
 		Short: "Say which nodes answer, which one leads, and how far the others are behind",
 		Long: `Print a line for each node: its name, its address for other nodes, its role (leader,
 follower, learner while it has no vote because it was just added, receiving while it
-gets all data, candidate while it knows no leader, or unreachable), its term and how many entries of the log it
-lacks.
+gets all data, candidate while it knows no leader, or unreachable), its term, how many entries of the
+log it lacks, and the format level of the cluster; in parentheses that which the node's
+program knows, if that is a higher one. Nodes write what the cluster's level says, so
+that they can be given a new version one after the other: the level rises when all
+nodes run a program that knows the next one.
 
 Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
 error), 2 no node can be reached.`,
@@ -56,11 +60,14 @@ error), 2 no node can be reached.`,
 				err = json.NewEncoder(out).Encode(report)
 			} else {
 				table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG")
+				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG\tLEVEL")
 				for _, n := range report.Nodes {
-					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", n.Name, n.Address, roleOf(n), n.Term, n.Lag)
+					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", n.Name, n.Address, roleOf(n), n.Term, n.Lag, levelOf(n, report.Level))
 				}
 				err = table.Flush()
+				if upgrade := report.Upgrade(); upgrade != "" {
+					fmt.Fprintln(out, upgrade)
+				}
 			}
 			if why := report.Explain(); err == nil && why != "" {
 				return exit.Negative(why)
@@ -78,6 +85,17 @@ func roleOf(n control.Line) string {
 		return fmt.Sprintf("%s (%d %%)", n.Role, 100*n.Received/n.ReceiveBytes)
 	}
 	return n.Role
+}
+
+// levelOf is the cluster's format level, and what a node's program knows if that is another one.
+func levelOf(n control.Line, inForce int) string {
+	switch n.Level {
+	case 0:
+		return "?"
+	case inForce:
+		return strconv.Itoa(inForce)
+	}
+	return fmt.Sprintf("%d (%d)", inForce, n.Level)
 }
 
 func newTransferCommand() *cobra.Command {

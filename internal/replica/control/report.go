@@ -37,7 +37,8 @@ const (
 type Report struct {
 	Node   string `json:"node"` // the one that was asked
 	Leader string `json:"leader,omitempty"`
-	Nodes  []Line `json:"nodes"` // by name
+	Nodes  []Line `json:"nodes"`           // by name
+	Level  int    `json:"level,omitempty"` // format level of the cluster; 0: no node has said it
 	// Quorum says whether as many nodes answer as the cluster needs. Missing are those that
 	// do not.
 	Quorum  bool     `json:"quorum"`
@@ -56,7 +57,7 @@ type Line struct {
 	Received     int64  `json:"received,omitempty"`
 	ReceiveBytes int64  `json:"receive_bytes,omitempty"`
 	Learner      bool   `json:"learner,omitempty"` // the node has no vote yet
-	Level        int    `json:"level,omitempty"`   // format level that its program knows
+	Level        int    `json:"level,omitempty"`   // highest format level that its program knows
 	Error        string `json:"error,omitempty"`
 	Admin        string `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
 }
@@ -313,6 +314,7 @@ func report(own *node.Status, all []answered) Report {
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
 			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level, Admin: a.status.Admin,
 		}
+		out.Level = max(out.Level, a.status.InForce)
 		if a.err != nil {
 			line.Role, line.Error = Unreachable, a.err.Error()
 			out.Missing = append(out.Missing, line.Name)
@@ -345,6 +347,27 @@ func (r *Report) votes() (voters, answer int) {
 		}
 	}
 	return voters, answer
+}
+
+// Upgrade says which nodes keep the cluster at its format level; empty: none has a program that knows a
+// higher one.
+func (r *Report) Upgrade() string {
+	newest, behind := 0, []string(nil)
+	for _, n := range r.Nodes {
+		newest = max(newest, n.Level)
+	}
+	for _, n := range r.Nodes {
+		if n.Level < newest {
+			behind = append(behind, n.Name)
+		}
+	}
+	switch {
+	case r.Level == 0 || newest <= r.Level:
+		return ""
+	case len(behind) == 0:
+		return fmt.Sprintf("The cluster has format level %d, and goes to %d now.", r.Level, newest)
+	}
+	return fmt.Sprintf("The cluster has format level %d. It goes to %d when all nodes run a program that knows it; not yet: %s.", r.Level, newest, strings.Join(behind, ", "))
 }
 
 // Explain is what an operator should know besides the lines; empty: all is well.

@@ -20,6 +20,32 @@ func said(name, role string, id node.ID, term uint64, members ...node.Member) an
 	return a
 }
 
+// The status says what an upgrade waits for.
+func TestUpgradeInReport(t *testing.T) {
+	t.Parallel()
+	at := func(name string, id node.ID, inForce, knows int) answered {
+		a := said(name, node.Follower, id, 4)
+		a.status.InForce, a.status.Level = inForce, knows
+		return a
+	}
+	for what, test := range map[string]struct {
+		all  []answered
+		want string // a part of it; empty: there is nothing to say
+	}{
+		"one version":                      {[]answered{at("a", 1, 2, 2), at("b", 2, 2, 2)}, ""},
+		"one has the former version":       {[]answered{at("a", 1, 1, 2), at("b", 2, 1, 1)}, "format level 1. It goes to 2 when all nodes run a program that knows it; not yet: b."},
+		"one is away":                      {[]answered{at("a", 1, 1, 2), said("b", "", 2, 0)}, "not yet: b."},
+		"the level is about to rise":       {[]answered{at("a", 1, 1, 2), at("b", 2, 1, 2)}, "goes to 2 now"},
+		"one has yet to hear of the level": {[]answered{at("a", 1, 2, 2), at("b", 2, 1, 2)}, ""},
+		"no node says a level":             {[]answered{said("a", "", 1, 0), said("b", "", 2, 0)}, ""},
+	} {
+		r := report(&node.Status{Name: "a"}, test.all)
+		if got := r.Upgrade(); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: it says %q, want %q", what, got, test.want)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
 	t.Parallel()
 	lags := []node.Member{{Name: "a", ID: 1}, {Name: "b", ID: 2, Lag: 3}, {Name: "c", ID: 3, Lag: 500}}

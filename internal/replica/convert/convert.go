@@ -89,6 +89,7 @@ func (o *Options) bootstrap(dir string) error {
 	if err == nil {
 		self.Members = []members.Member{{Name: o.Name, ID: self.ID, Address: o.Address}}
 		self.Cluster = members.NewID()
+		self.Level = members.Level // a server by itself writes the newest formats
 		err = begin(o.FS, dir, self, at)
 	}
 	if err == nil {

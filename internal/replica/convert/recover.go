@@ -34,7 +34,8 @@ type Survivor struct {
 	logger  *slog.Logger
 	self    *identity.Identity
 	log     *raftlog.Log
-	list    *members.List
+	list    *members.List // as of the database's last entry
+	level   int           // the format level as of the last entry
 	applied raftlog.Position
 	lock    *datadir.Lock
 }
@@ -95,7 +96,8 @@ func (s *Survivor) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.Others = others(last, s.self.ID)
+	s.level = last.Level
+	s.Others = others(last.Members, s.self.ID)
 	if len(others(known, s.self.ID)) == 0 && !s.self.Recovering {
 		return fmt.Errorf("%w, and needs no others: start node %s", ErrAlone, s.Name)
 	}
@@ -104,7 +106,7 @@ func (s *Survivor) open() (err error) {
 
 // members are those as of the last entry that is known to be committed, and as of the last one: the
 // database has those as of its last row.
-func (s *Survivor) members() (known, last []members.Member, err error) {
+func (s *Survivor) members() (known []members.Member, last *members.List, err error) {
 	list := s.list
 	known = list.Members
 	for next := s.applied.Index + 1; next <= s.Last; {
@@ -132,7 +134,7 @@ func (s *Survivor) members() (known, last []members.Member, err error) {
 			}
 		}
 	}
-	return known, list.Members, nil
+	return known, list, nil
 }
 
 // Close closes what Open has opened.
@@ -161,7 +163,7 @@ func (s *Survivor) Recover() error {
 	at := raftlog.Position{Index: s.Last, Term: max(s.Term, s.log.State().Term) + 1}
 	next.Recovering = false
 	next.Former = append(append([]members.ID(nil), s.self.Former...), s.Cluster)
-	next.ID, next.Cluster = members.NewID(), members.NewID()
+	next.ID, next.Cluster, next.Level = members.NewID(), members.NewID(), s.level
 	next.Members = []members.Member{{Name: s.Name, ID: next.ID}}
 	for _, m := range append(s.list.Members, s.self.Members...) {
 		if m.ID == s.self.ID && m.Address != "" {

@@ -44,7 +44,11 @@ const (
 type Answer struct {
 	identity.Identity
 	Peers []string `json:"peers"` // names, sorted
-	Level int      `json:"level"` // that its program knows
+	// Level and Lowest are the format levels that its program knows, InForce the cluster's; 0: the program
+	// does not say.
+	Level   int `json:"level"`
+	Lowest  int `json:"lowest_level,omitempty"`
+	InForce int `json:"level_in_force,omitempty"`
 	// Now are the members, with their addresses, and Removed those that were; of a node that
 	// belongs to a cluster.
 	Now     []members.Member `json:"now,omitempty"`
@@ -102,10 +106,10 @@ func (s *Start) Begin(ctx context.Context) (*identity.Identity, error) {
 		return nil, err
 	}
 	at := identity.Founded
-	self.Members, self.Cluster = founders, identity.ClusterOf(founders)
+	self.Members, self.Cluster, self.Level = founders, identity.ClusterOf(founders), members.Lowest
 	if joined != nil {
 		at = raftlog.Position{}
-		self.Members, self.Cluster, self.Base = joined.Now, joined.Cluster, &identity.Base{}
+		self.Members, self.Cluster, self.Base, self.Level = joined.Now, joined.Cluster, &identity.Base{}, joined.InForce
 	}
 	// A log that is there was made by a start that did not get to its end.
 	raft := self.LogDir(s.FS, s.NodeDir)
@@ -211,6 +215,8 @@ func (s *Start) agrees(p Peer, a Answer) (belongs bool, err error) {
 		return false, Removed(self, "node "+a.Name)
 	case a.Cluster == 0 && !slices.Equal(a.Peers, names):
 		return false, fmt.Errorf("%w: node %s at %s has the peers %v, and this node has %v: give all nodes the same list", errOtherPeers, p.Name, p.Address, a.Peers, names)
+	case a.Cluster == 0 && max(a.Lowest, 1) != members.Lowest:
+		return false, fmt.Errorf("node %s at %s would begin the cluster with the format level %d, and this node with %d: found it with one version", p.Name, p.Address, max(a.Lowest, 1), members.Lowest)
 	case a.Cluster == 0:
 		return false, nil
 	case identity.Has(a.Now, self.Name, self.ID) && !identity.Has(a.Members, self.Name, self.ID):

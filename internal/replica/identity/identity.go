@@ -40,6 +40,8 @@ type Identity struct {
 	Name    string     `json:"name"`
 	ID      members.ID `json:"id"`
 	Cluster members.ID `json:"cluster"` // 0: the node does not belong to one yet
+	// Level is the cluster's format level when the node became one of its nodes; 0: 1.
+	Level int `json:"level,omitempty"`
 	// Members are the nodes when this one became one of them, with the addresses at which this
 	// node reaches them. Which nodes there are now is in the database (members.List).
 	Members []members.Member `json:"members"`
@@ -91,7 +93,7 @@ func (i *Identity) Founders() *members.List {
 			founders = append(founders, members.Member{Name: m.Name, ID: m.ID})
 		}
 	}
-	return members.New(i.Cluster, founders)
+	return members.New(i.Cluster, max(i.Level, 1), founders)
 }
 
 const (
@@ -120,7 +122,7 @@ func Read(fsys vfs.FS, dir string) (*Identity, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s cannot be read: %w", path, err)
 	case i.Format < 1 || i.Format > format:
-		return nil, fmt.Errorf("%w: %s has format %d, and this program knows %d", members.ErrNewer, path, i.Format, format)
+		return nil, fmt.Errorf("%w: %s has format %d, and this program knows %d: use the version that the other nodes run", members.ErrLevel, path, i.Format, format)
 	case i.ID == 0:
 		return nil, fmt.Errorf("%s does not say which node this is", path)
 	}

@@ -52,9 +52,6 @@ const (
 	Max = 9
 	// maxRemoved bounds the nodes that a List knows as removed: the last ones.
 	maxRemoved = 256
-	// Level is the format of what this program writes to the log and the database, beyond what
-	// is said in each of them. A cluster has the level of its List.
-	Level = 1
 )
 
 // Member is a node of a cluster.
@@ -71,14 +68,14 @@ type Member struct {
 // List is which nodes a cluster has. It is not changed: Apply makes another one.
 type List struct {
 	Cluster ID       `json:"cluster"` // 0: the program that wrote it did not say
-	Level   int      `json:"level"`
+	Level   int      `json:"level"`   // format level, see level.go
 	Members []Member `json:"members"` // by name
 	Removed []ID     `json:"removed,omitempty"`
 }
 
 // New makes the List with which a cluster begins.
-func New(cluster ID, founders []Member) *List {
-	l := &List{Cluster: cluster, Level: Level, Members: slices.Clone(founders)}
+func New(cluster ID, level int, founders []Member) *List {
+	l := &List{Cluster: cluster, Level: level, Members: slices.Clone(founders)}
 	l.sort()
 	return l
 }
@@ -147,8 +144,11 @@ func Change(what raftpb.ConfChangeType, m Member) (*raftpb.ConfChange, error) {
 	return &raftpb.ConfChange{Type: &what, NodeId: &id, Context: b}, err
 }
 
-// Apply makes the List after a change.
+// Apply makes the List after a change. It fails with ErrLevel, or with what is wrong with the entry.
 func (l *List) Apply(change *raftpb.ConfChange) (*List, error) {
+	if change.GetType() == raftpb.ConfChangeUpdateNode {
+		return l.raise(change.GetContext())
+	}
 	next := *l
 	id := ID(change.GetNodeId())
 	next.Members = slices.DeleteFunc(slices.Clone(l.Members), func(m Member) bool { return m.ID == id })
@@ -175,9 +175,6 @@ func (l *List) Apply(change *raftpb.ConfChange) (*List, error) {
 	return &next, nil
 }
 
-// ErrNewer: a newer program has written the List.
-var ErrNewer = errors.New("the cluster's format is newer than this program: use the version that the other nodes run")
-
 // rowFormat follows the term in a row that has a List. In rows of earlier programs the encoded
 // ConfState follows, which never begins with this byte.
 const rowFormat = 0
@@ -190,7 +187,7 @@ func AppendRow(dst []byte, term uint64, l *List) ([]byte, error) {
 }
 
 // ReadRow reads what AppendRow has written. In the List of an earlier program members have no
-// names. It fails with ErrNewer.
+// names. It fails with ErrLevel.
 func ReadRow(row []byte) (term uint64, l *List, err error) {
 	if len(row) < 8 {
 		return 0, nil, errors.New("the row of the members is too short")
@@ -211,8 +208,8 @@ func ReadRow(row []byte) (term uint64, l *List, err error) {
 	if err := json.Unmarshal(row[1:], l); err != nil {
 		return 0, nil, fmt.Errorf("the row of the members cannot be read: %w", err)
 	}
-	if l.Level > Level {
-		return 0, nil, fmt.Errorf("%w: it has format level %d, and this program knows %d", ErrNewer, l.Level, Level)
+	if err := CheckLevel(l.Level); err != nil {
+		return 0, nil, err
 	}
 	return term, l, nil
 }

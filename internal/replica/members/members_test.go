@@ -13,7 +13,7 @@ import (
 
 // three are the founders of a cluster.
 func three() *List {
-	return New(9, []Member{{Name: "c", ID: 3}, {Name: "a", ID: 1}, {Name: "b", ID: 2}})
+	return New(9, Level, []Member{{Name: "c", ID: 3}, {Name: "a", ID: 1}, {Name: "b", ID: 2}})
 }
 
 func (l *List) must(t *testing.T, what raftpb.ConfChangeType, m Member) *List {
@@ -51,7 +51,7 @@ func TestAddedPromotedRemoved(t *testing.T) {
 	if len(first.Members) != 3 || len(first.Removed) != 0 {
 		t.Errorf("the first list has changed: %+v", first)
 	}
-	if _, err := l.Apply(&raftpb.ConfChange{Type: raftpb.ConfChangeUpdateNode.Enum()}); err == nil {
+	if _, err := l.Apply(&raftpb.ConfChange{Type: raftpb.ConfChangeType(9).Enum()}); err == nil {
 		t.Error("a change of an unknown kind was taken")
 	}
 }
@@ -97,7 +97,7 @@ func TestRowHasTheList(t *testing.T) {
 	if row, err = AppendRow(nil, 7, &newer); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadRow(row); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "use the version") {
+	if _, _, err := ReadRow(row); !errors.Is(err, ErrLevel) || !strings.Contains(err.Error(), "use the version") {
 		t.Errorf("a row of a newer program: %v", err)
 	}
 	for _, bad := range [][]byte{nil, {1, 2, 3}, append(row[:9:9], "{"...), append(row[:8:8], 255, 255)} {
@@ -140,8 +140,8 @@ func TestChecks(t *testing.T) {
 	for i := 4; len(full.Members) < Max; i++ {
 		full.Members = append(full.Members, Member{Name: fmt.Sprint("n", i), ID: ID(i)})
 	}
-	one := New(9, []Member{{Name: "a", ID: 1}})
-	two := New(9, []Member{{Name: "a", ID: 1}, {Name: "b", ID: 2}})
+	one := New(9, Level, []Member{{Name: "a", ID: 1}})
+	two := New(9, Level, []Member{{Name: "a", ID: 1}, {Name: "b", ID: 2}})
 	add := func(l *List, name, address string, down ...ID) error {
 		return l.CheckNew(name, address, but(down), func(m Member) string { return fmt.Sprint("host:", uint64(m.ID)) })
 	}

@@ -56,6 +56,10 @@ func (n *Node) noteMembers(entries []*raftpb.Entry, conf *raftpb.ConfState) erro
 		n.mu.Lock()
 		n.history.Add(e.GetIndex(), list)
 		n.mu.Unlock()
+		if change.GetType() == raftpb.ConfChangeUpdateNode {
+			n.o.Logger.Info("the cluster has a new format level: programs that do not know it are kept out", "node", n.o.Name, "level", list.Level)
+			continue
+		}
 		n.o.Logger.Info("the nodes of the cluster have changed", "node", n.o.Name, "change", change.GetType().String(), "of", ID(change.GetNodeId()), "nodes", list.Names())
 	}
 	if got := list.ConfState(); !proto.Equal(got, &raftpb.ConfState{Voters: conf.GetVoters(), Learners: conf.GetLearners()}) {
@@ -172,8 +176,9 @@ func (n *Node) greet(ctx context.Context, name, address string) (ID, error) {
 		return refuse("node %s was removed from the cluster: start it with a new data directory", name)
 	case a.Cluster != 0:
 		return refuse("the data directory of node %s is one of the cluster %v, and this cluster is %v: start it with a new data directory", name, a.Cluster, self.Cluster)
-	case a.Level < r.list.Level:
-		return refuse("node %s knows the format level %d, and the cluster has level %d: use the version that the other nodes run", name, a.Level, r.list.Level)
+	}
+	if lack := (members.Levels{Lowest: max(a.Lowest, 1), Highest: a.Level}).Lack(r.list.Level); lack != "" {
+		return refuse("node %s %s", name, lack)
 	}
 	return a.ID, nil
 }
@@ -260,6 +265,34 @@ func (n *Node) beginChange() (release func(), err error) {
 		return func() { <-n.changing }, nil
 	default:
 		return nil, ErrChanging
+	}
+}
+
+// raiseLevel has the cluster go to the highest format level that all members know, if each of them is connected
+// and answers. The loop calls it at each tick of a leader.
+func (n *Node) raiseLevel() {
+	list := n.roster.Load().list
+	if list.Level >= members.Level || n.change != nil || !n.core.Office().Ready {
+		return
+	}
+	progress := n.core.Progress()
+	next := list.NextLevel(func(id ID) (members.Levels, bool) {
+		if id == n.ID() {
+			return members.Own, true
+		}
+		announced := n.levels[id]
+		if announced == nil || !progress[uint64(id)].Active {
+			return members.Levels{}, false
+		}
+		return *announced, true
+	})
+	if next == list.Level {
+		return
+	}
+	c, err := members.Raise(next)
+	if err == nil {
+		// It fails if this node gives the leadership away: then the next leader does it.
+		_ = n.proposeChange(c, &proposal{done: make(chan error, 2)}, func(*members.List, func(ID) bool) error { return nil })
 	}
 }
 

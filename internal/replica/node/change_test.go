@@ -269,10 +269,16 @@ func TestNodeOfAnOlderProgram(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("added: %v, want %q", err, want)
 	}
-	if err := a.admit(7, at, members.Level); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := a.admit(7, at, members.Own.Announce()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("connected: %v, want %q", err, want)
 	}
-	if err := a.admit(7, at, members.Level+1); err != nil {
+	newer := members.Levels{Lowest: 1, Highest: members.Level + 1}
+	if _, err := a.admit(7, at, newer.Announce()); err != nil {
 		t.Errorf("of a program that knows the format: %v", err)
+	}
+	newer.Lowest = newer.Highest + 1
+	newer.Highest = newer.Lowest
+	if _, err := a.admit(7, at, newer.Announce()); err == nil || !strings.Contains(err.Error(), "first use a version on all nodes that knows both") {
+		t.Errorf("of a program that has ceased to know the format: %v", err)
 	}
 }

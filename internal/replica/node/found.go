@@ -19,8 +19,9 @@ var (
 
 // tell answers a node that asks who this one is.
 func (n *Node) tell(conn net.Conn) {
-	a := founding.Answer{Identity: *n.self.Load(), Peers: founding.Names(n.o.Peers), Level: members.Level}
+	a := founding.Answer{Identity: *n.self.Load(), Peers: founding.Names(n.o.Peers), Level: members.Own.Highest, Lowest: members.Own.Lowest}
 	if r := n.roster.Load(); r != nil {
+		a.InForce = r.list.Level
 		a.Now = slices.Clone(r.list.Members)
 		for i := range a.Now {
 			a.Now[i].Address = r.addresses[uint64(a.Now[i].ID)]
@@ -34,7 +35,8 @@ func (n *Node) tell(conn net.Conn) {
 // member.
 const removalPause = 2 * time.Second
 
-// watchRemoval ends the node when another one says that it is no member any more.
+// watchRemoval ends the node when another one says that it is no member any more, or that the cluster
+// has a format level that this program does not know.
 func (n *Node) watchRemoval() {
 	defer n.guard("the watcher of the node's membership")
 	tick := time.NewTicker(removalPause)
@@ -58,7 +60,7 @@ func (n *Node) watchRemoval() {
 	}
 }
 
-// askWhetherRemoved asks all nodes that are known; nil: none says that this one was removed.
+// askWhetherRemoved asks all nodes that are known; nil: none says why this one cannot go on.
 func (n *Node) askWhetherRemoved() error {
 	self := n.self.Load()
 	for id, address := range n.roster.Load().addresses {
@@ -70,6 +72,8 @@ func (n *Node) askWhetherRemoved() error {
 		case err != nil:
 		case a.Cluster == self.Cluster && slices.Contains(a.Removed, self.ID):
 			return founding.Removed(self, "node "+a.Name)
+		case a.Cluster == self.Cluster && a.InForce > 0 && members.Own.Lack(a.InForce) != "":
+			return members.CheckLevel(a.InForce)
 		case slices.Contains(a.Former, self.Cluster):
 			return fmt.Errorf("%w: node %s at %s has survived a cluster's loss of its quorum, and is of a new cluster, %v, while this node's data are of the former one. Start this node with a new data directory, and run \"holdfast cluster add %s=HOST:PORT\"",
 				founding.ErrOtherCluster, a.Name, address, a.Cluster, self.Name)

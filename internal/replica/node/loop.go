@@ -25,6 +25,7 @@ func (n *Node) run() {
 			n.lookAtDisk()
 			n.lookAtFollowers()
 			n.promoteLearner()
+			n.raiseLevel()
 		case m := <-n.received:
 			n.behind.Heard(m)
 			if n.hasRoomFor(m) {

@@ -118,11 +118,12 @@ type Node struct {
 	generous atomic.Bool   // a node gets a snapshot, or has just got one; the loop writes it
 
 	// The loop's.
-	proposed *proposal     // under way; nil: none
-	change   *proposal     // of the members, under way; nil: none
-	saidVote time.Duration // when the log may say next that a learner gets no vote, by now
-	asking   *question     // a round of AskQuorum; nil: none is under way
-	wants    *question     // readers that wait for the next one; nil: none do
+	proposed *proposal              // under way; nil: none
+	change   *proposal              // of the members, under way; nil: none
+	saidVote time.Duration          // when the log may say next that a learner gets no vote, by now
+	levels   map[ID]*members.Levels // announced by nodes, of which each has a connection to this one
+	asking   *question              // a round of AskQuorum; nil: none is under way
+	wants    *question              // readers that wait for the next one; nil: none do
 
 	storing   storing
 	snapshots snapshots
@@ -155,7 +156,7 @@ var ErrStopped = errors.New("the node is being stopped")
 
 // Open starts a node. The first start of a cluster waits for all of its nodes, that of a node
 // which joins one until it was added there, or until ctx ends. It fails with port.ErrNeedsTLS,
-// ErrOtherCluster, ErrRemoved, ErrNotOurs, members.ErrNewer, raftlog.ErrDamaged or datadir.ErrLocked, or with
+// ErrOtherCluster, ErrRemoved, ErrNotOurs, members.ErrLevel, raftlog.ErrDamaged or datadir.ErrLocked, or with
 // what is wrong in words.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	if err := o.check(); err != nil {
@@ -164,7 +165,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	n := &Node{
 		o: o, began: time.Now(), fsyncs: histogram.New(1000), changing: make(chan struct{}, 1),
 		received: make(chan *raftpb.Message, 256), stored: make(chan *raftpb.Message, 64), calls: make(chan func()),
-		ended: make(chan struct{}), changed: make(chan struct{}),
+		ended: make(chan struct{}), changed: make(chan struct{}), levels: map[ID]*members.Levels{},
 	}
 	n.moved.L = &n.mu
 	n.storing.wake = make(chan struct{}, 1)
@@ -270,6 +271,9 @@ func (n *Node) openLog() error {
 	if list.WasRemoved(self.ID) {
 		return founding.Removed(self, "its log")
 	}
+	if err := members.CheckLevel(list.Level); err != nil {
+		return err
+	}
 	n.committed = applied.Index
 	n.history.Reset(applied.Index, list)
 	n.setRoster(list)
@@ -311,7 +315,7 @@ func (n *Node) start() (err error) {
 	}
 	n.transport, err = transport.New(transport.Options{
 		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.roster.Load().addresses, Port: n.port, Logger: n.o.Logger,
-		Address: cmp.Or(n.roster.Load().addresses[uint64(self.ID)], n.o.peerAddress(n.o.Name)), Level: members.Level, Admit: n.admit,
+		Address: cmp.Or(n.roster.Load().addresses[uint64(self.ID)], n.o.peerAddress(n.o.Name)), Level: members.Own.Announce(), Admit: n.admit,
 		Receive: func(m *raftpb.Message) {
 			if n.roster.Load().list.WasRemoved(ID(m.GetFrom())) {
 				return

@@ -97,17 +97,32 @@ func (n *Node) meet(id uint64, address string) {
 	n.useRoster(next, nil)
 }
 
-// admit says why a node that connects is refused. A goroutine of the transport calls it.
-func (n *Node) admit(id uint64, address string, level uint32) error {
-	list := n.roster.Load().list
-	switch {
-	case list.WasRemoved(ID(id)):
-		return fmt.Errorf("node %v was removed from the cluster: it can come back with a new data directory, as a new node", ID(id))
-	case int64(level) < int64(list.Level):
-		return fmt.Errorf("node %s knows the format level %d, and the cluster has level %d: use the version that the other nodes run", n.name(id), level, list.Level)
+// admit says why a node that connects is refused, and notes what it announces until left is called.
+// A goroutine of the transport calls it.
+func (n *Node) admit(id uint64, address string, level uint32) (left func(), err error) {
+	levels := members.Announced(level)
+	if !n.do(func() {
+		list := n.roster.Load().list
+		if list.WasRemoved(ID(id)) {
+			err = fmt.Errorf("node %v was removed from the cluster: it can come back with a new data directory, as a new node", ID(id))
+			return
+		}
+		if lack := levels.Lack(list.Level); lack != "" {
+			err = fmt.Errorf("node %s %s", n.name(id), lack)
+			return
+		}
+		n.meet(id, address)
+		n.levels[ID(id)] = &levels
+	}) {
+		err = ErrStopped
 	}
-	n.do(func() { n.meet(id, address) })
-	return nil
+	return func() {
+		n.do(func() {
+			if n.levels[ID(id)] == &levels { // or it has connected again
+				delete(n.levels, ID(id))
+			}
+		})
+	}, err
 }
 
 // name is the name of a member; its ID if this node does not know it.

@@ -344,6 +344,9 @@ func (n *Node) passSnapshot(dir string, h snapshot.Header) error {
 	}
 	meta := m.GetSnapshot().GetMetadata()
 	at, list, err := identity.ReadDatabase(n.o.FS, dir)
+	if errors.Is(err, members.ErrLevel) {
+		n.fail(err)
+	}
 	if err == nil {
 		err = checkTables(n.o.FS, dir)
 	}

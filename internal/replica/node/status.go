@@ -22,7 +22,9 @@ type Status struct {
 	Name    string `json:"name"`
 	ID      ID     `json:"id"`
 	Cluster ID     `json:"cluster"`
-	Level   int    `json:"level"` // format level that its program knows
+	// Level is the highest format level that this node's program knows, and InForce the cluster's.
+	Level   int    `json:"level"`
+	InForce int    `json:"level_in_force"`
 	Role    string `json:"role"`
 	Term    uint64 `json:"term"`
 	Leader  ID     `json:"leader"` // 0: none is known
@@ -62,7 +64,7 @@ type Member struct {
 // Status gives it. A node that is being closed gives its name only.
 func (n *Node) Status() (s Status) {
 	self := n.self.Load()
-	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Level: members.Level, Role: Candidate, Admin: n.o.Admin}
+	s = Status{Name: self.Name, ID: self.ID, Cluster: self.Cluster, Level: members.Own.Highest, InForce: n.roster.Load().list.Level, Role: Candidate, Admin: n.o.Admin}
 	n.do(func() {
 		view := n.core.Office()
 		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready

@@ -29,7 +29,7 @@ const (
 // hello is what a connection begins with, behind magic.
 type hello struct {
 	cluster, from, to uint64
-	level             uint32
+	level             uint32 // Options.Level
 	address           string // of the node that connects, at most maxAddress bytes
 }
 
@@ -146,9 +146,11 @@ func (t *Transport) receive(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.knows(h); err != nil {
+	left, err := t.knows(h)
+	if err != nil {
 		return err
 	}
+	defer left()
 	if p := t.peer(h.from); p != nil {
 		stop := context.AfterFunc(p.gone, func() { _ = conn.Close() })
 		defer stop()
@@ -170,21 +172,21 @@ func (t *Transport) receive(conn net.Conn) error {
 	}
 }
 
-// knows says why a node is none of this cluster; nil: it is one.
-func (t *Transport) knows(h hello) error {
+// knows says why a node is none of this cluster; nil: it is one, and left is called when its connection has ended.
+func (t *Transport) knows(h hello) (left func(), err error) {
 	switch {
 	case h.cluster != t.o.Cluster:
-		return fmt.Errorf("node %x is of the cluster %x, and this node of %x: is its data directory, or its list of peers, another cluster's?", h.from, h.cluster, t.o.Cluster)
+		return nil, fmt.Errorf("node %x is of the cluster %x, and this node of %x: is its data directory, or its list of peers, another cluster's?", h.from, h.cluster, t.o.Cluster)
 	case h.to != t.o.ID:
-		return fmt.Errorf("node %x wants node %x, and this is node %x: are two addresses in its list of peers the same?", h.from, h.to, t.o.ID)
+		return nil, fmt.Errorf("node %x wants node %x, and this is node %x: are two addresses in its list of peers the same?", h.from, h.to, t.o.ID)
 	case h.from == t.o.ID:
-		return fmt.Errorf("the other node has this node's ID, %x: was the data directory copied?", h.from)
+		return nil, fmt.Errorf("the other node has this node's ID, %x: was the data directory copied?", h.from)
 	case t.o.Admit != nil:
 		return t.o.Admit(h.from, h.address, h.level)
 	case t.peer(h.from) == nil:
-		return fmt.Errorf("node %x is not a member of the cluster", h.from)
+		return nil, fmt.Errorf("node %x is not a member of the cluster", h.from)
 	}
-	return nil
+	return func() {}, nil
 }
 
 // readMessage reads a message; io.EOF: there are no more.

@@ -34,13 +34,13 @@ type Options struct {
 	Cluster uint64            // ID of the cluster
 	ID      uint64            // of this node
 	Address string            // where the others reach this node; they are told
-	Level   uint32            // format level that this node's program knows; the others are told
+	Level   uint32            // format levels that this node's program knows, for the others' Admit
 	Peers   map[uint64]string // the other nodes' addresses
 	// Admit is called when a node connects that says that it is of the cluster, with its address
-	// and its level. An error refuses it. A node that is not among the peers is admitted as well:
+	// and its Level. An error refuses it; otherwise left is called when the connection has ended. A node that is not among the peers is admitted as well:
 	// the one that leads may have become a member by entries that this node has yet to get. nil:
 	// only peers are admitted. It is called by one goroutine for each connection.
-	Admit func(id uint64, address string, level uint32) error
+	Admit func(id uint64, address string, level uint32) (left func(), err error)
 	// Port is where the others connect, and how this node connects to them.
 	Port *port.Port
 	// Receive is called with each message that arrives, by one goroutine for each
