@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster partition faults simulate abuse soak timers fuzz transfer bench compare lint release site
+.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster grow upgrade partition faults simulate abuse soak timers fuzz transfer bench compare lint release site
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -33,6 +33,12 @@ crash: ## hundreds of kill -9, with real clients on real sockets (docs/reliabili
 
 crash-cluster: ## three nodes, whose leaders are killed ROUNDS (500) times, with followers, pauses and transfers between (docs/cluster.md)
 	go run ./internal/crashtest/crash -cluster -rounds $(or $(ROUNDS),500)
+
+grow: ## a cluster that grows from one node to three and five and shrinks again, CYCLES (10) times, under load (docs/cluster.md)
+	go run ./internal/crashtest/crash -grow $(or $(CYCLES),10)
+
+upgrade: ## three nodes of the former program FROM, a path, that get this one, one after the other, under load (docs/cluster.md)
+	go run ./internal/crashtest/crash -from $(FROM)
 
 partition: ## three nodes, between which links are cut ROUNDS (200) times; needs root, and iproute2 (docs/cluster.md)
 	go test -count=1 ./internal/crashtest/partition

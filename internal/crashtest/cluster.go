@@ -66,6 +66,9 @@ type ClusterCounts struct {
 	Cut       int           `json:"followers_paused"` // both at once
 	Transfers int           `json:"transfers"`
 	Cuts      int           `json:"cuts"`
+	Upgraded  int           `json:"nodes_upgraded"`
+	Added     int           `json:"nodes_added"`
+	Removed   int           `json:"nodes_removed"`
 	Unasked   int           `json:"connections_lost_without_a_fault"` // lives that ended so: on a busy machine nodes elect a leader by themselves
 	ByFault   map[Fault]int `json:"lives_by_fault"`
 	// MedianGap and LongestGap are how long it took from the death of a leader, or from when it was cut off,
@@ -77,16 +80,19 @@ type ClusterCounts struct {
 }
 
 func (c *ClusterCounts) String() string {
-	var cuts strings.Builder
+	var also strings.Builder
 	if c.Cuts > 0 {
-		fmt.Fprintf(&cuts, "%d partitions (", c.Cuts)
+		fmt.Fprintf(&also, "%d partitions (", c.Cuts)
 		for _, f := range c.byFault() {
-			fmt.Fprintf(&cuts, " %s %d", f, c.ByFault[f])
+			fmt.Fprintf(&also, " %s %d", f, c.ByFault[f])
 		}
-		cuts.WriteString(" ), ")
+		also.WriteString(" ), ")
+	}
+	if c.Upgraded+c.Added+c.Removed > 0 {
+		fmt.Fprintf(&also, "%d nodes upgraded, %d added, %d removed, ", c.Upgraded, c.Added, c.Removed)
 	}
 	return fmt.Sprintf("%s%d leaders and %d followers killed, %d nodes while starting, %d leaders and %d pairs of followers paused, %d transfers, %d lives that ended by an election without a fault; from a leader's end to the next write %v (median), %v (longest)",
-		cuts.String(), c.Leaders, c.Followers, c.Starting, c.Paused, c.Cut, c.Transfers, c.Unasked, c.MedianGap.Round(time.Millisecond), c.LongestGap.Round(time.Millisecond))
+		also.String(), c.Leaders, c.Followers, c.Starting, c.Paused, c.Cut, c.Transfers, c.Unasked, c.MedianGap.Round(time.Millisecond), c.LongestGap.Round(time.Millisecond))
 }
 
 func (c *ClusterCounts) gap(d time.Duration) {
@@ -287,6 +293,10 @@ func (a *act) apply(f Fault) error {
 		return a.cutLinks(f, leader, follower)
 	}
 	switch f {
+	case Upgrade:
+		return a.upgrade(leader)
+	case Resize:
+		return a.resize(leader)
 	case KillFollower:
 		doors.Fell(follower.Name)
 		a.end(follower)

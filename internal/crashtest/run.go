@@ -27,6 +27,8 @@ type Options struct {
 	Cluster *nodes.Cluster     // run this instead of Program; nil: one broker
 	Network *partition.Cluster // run this instead, and cut its links; nil: Cluster's cannot be cut
 	Faults  []Fault            // what happens to Cluster or Network; nil: all
+	Next    string             // the program that Upgrade gives the nodes of Cluster
+	Sizes   []int              // how many nodes Resize gives Cluster, one size after the other
 	Dir     string             // for the broker's data and drawn histories; it must exist
 	Seed    uint64
 	Rounds  int           // number of kills, in a cluster of leaders, with Network of cuts; 0: as many as fit into For
@@ -116,7 +118,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	r := &run{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
 	r.sum = Summary{Summary: harness.Summary{Broker: o.Program.Name, Seed: o.Seed}}
 	if r.Cluster != nil {
-		r.sum.Broker, r.sum.Cluster = "holdfast, three nodes", &ClusterCounts{}
+		r.sum.Broker, r.sum.Cluster = fmt.Sprintf("holdfast, a cluster of %d", len(r.Cluster.Nodes())), &ClusterCounts{}
 	}
 	addr, err := process.FreeAddress(r.rng.IntN)
 	if err != nil {

@@ -4,7 +4,8 @@
 //
 // runs the whole harness against this project's broker, and with -cluster against three nodes of a
 // cluster, whose leaders it kills, among other things, and with -partition against three whose links it
-// cuts;
+// cuts, with -grow against one node to which others are added, which then are removed again, and with
+// -from against three of a former program, which it upgrades;
 //
 //	go run ./internal/crashtest/crash -broker mosquitto -rounds 100
 //	go run ./internal/crashtest/crash -command 'mybroker --port {port} --dir {dir}' -ready 'listening'
@@ -39,7 +40,8 @@ type flags struct {
 	autosave            int
 	only, json, keep    string
 	cluster, partition  bool
-	faults              string
+	faults, from        string
+	grow                int
 }
 
 func parse() *flags {
@@ -48,6 +50,8 @@ func parse() *flags {
 	flag.BoolVar(&f.cluster, "cluster", false, "run three nodes of a cluster")
 	flag.BoolVar(&f.partition, "partition", false, "run three nodes of a cluster in network namespaces, and cut links between them; needs root and iproute2")
 	flag.StringVar(&f.faults, "faults", "", "with -cluster or -partition: what happens, with commas; empty: "+crashtest.FaultNames(false)+", with -partition "+crashtest.FaultNames(true))
+	flag.StringVar(&f.from, "from", "", "run three nodes of a cluster that begin with the program at this path, and get -binary in its place one after the other; nothing else happens")
+	flag.IntVar(&f.grow, "grow", 0, "run a cluster that grows from one node to three and five and shrinks again, so many times")
 	flag.DurationVar(&f.options.For, "for", 0, "longest time to run; 0: until all rounds are done")
 	flag.Uint64Var(&f.options.Seed, "seed", 0, "seed; 0: one of the clock")
 	flag.StringVar(&f.only, "only", "store,sessions,messages", "parts to run, with commas")
@@ -90,7 +94,7 @@ func (f *flags) run() (*crashtest.Summary, error) {
 	if o.Program, err = f.program(tmp); err != nil {
 		return nil, err
 	}
-	if f.cluster || f.partition {
+	if f.cluster || f.partition || f.grow > 0 || f.from != "" {
 		if err := f.planCluster(); err != nil {
 			return nil, err
 		}
@@ -123,8 +127,28 @@ func (f *flags) planCluster() (err error) {
 		o.Network, err = partition.New(f.binary, o.Dir, partition.Names("a", "b", "c"), strings.Fields(f.ext)...)
 		return err
 	}
-	o.Cluster, err = nodes.New(f.binary, o.Dir, []string{"a", "b", "c"}, strings.Fields(f.ext)...)
+	names := []string{"a", "b", "c"}
+	if f.grow > 0 {
+		names = names[:1]
+		f.growAndShrink()
+	}
+	program := f.binary
+	if f.from != "" {
+		program, o.Next, o.Faults, o.Rounds = f.from, f.binary, []crashtest.Fault{crashtest.Upgrade}, 1
+		o.Enough = func(s *crashtest.Summary) bool { return s.Cluster.Upgraded == len(names) }
+	}
+	o.Cluster, err = nodes.New(program, o.Dir, names, strings.Fields(f.ext)...)
 	return err
+}
+
+// growAndShrink plans -grow.
+func (f *flags) growAndShrink() {
+	o := &f.options
+	o.Faults, o.Rounds = []crashtest.Fault{crashtest.Resize}, 1
+	for range f.grow {
+		o.Sizes = append(o.Sizes, 3, 5, 3, 1)
+	}
+	o.Enough = func(s *crashtest.Summary) bool { return s.Cluster.Removed == 4*f.grow }
 }
 
 func (f *flags) parts() error {

@@ -24,9 +24,8 @@ import (
 // Cluster is the nodes of a cluster. Its methods are safe for concurrent use; those that start,
 // end, pause or continue a node may be called for one node by one goroutine at a time.
 type Cluster struct {
-	nodes []*Node
-
-	mu sync.Mutex
+	mu    sync.Mutex
+	nodes []*Node // guarded by mu; Join and Leave replace the slice
 }
 
 // Node is one of them.
@@ -36,6 +35,7 @@ type Node struct {
 	Data string
 
 	args    []string
+	flags   []string // those of args that all nodes have
 	env     []string
 	host    Host
 	cluster *Cluster
@@ -102,19 +102,28 @@ func At(binary string, places []Place, flags ...string) *Cluster {
 		peers = append(peers, p.Name+"="+p.Between)
 	}
 	for _, p := range places {
-		n := &Node{Name: p.Name, Addr: p.Clients, Data: p.Data, cluster: c, host: p.Host, env: p.Env}
+		n := &Node{Name: p.Name, Addr: p.Clients, Data: p.Data, cluster: c, host: p.Host, env: p.Env, flags: flags}
 		if n.host == nil {
 			n.host = local{}
 		}
-		n.args = append([]string{binary, "serve", "--node", n.Name, "--listen", n.Addr, "--data", n.Data, "--cluster-peers", strings.Join(peers, ",")}, flags...)
+		n.args = append(append([]string{binary}, n.own(strings.Join(peers, ","))...), flags...)
 		n.args = append(n.args, p.Flags...)
 		c.nodes = append(c.nodes, n)
 	}
 	return c
 }
 
-// Nodes are all nodes, in the order of their names in New.
-func (c *Cluster) Nodes() []*Node { return c.nodes }
+// own are the arguments of a node that no other one has.
+func (n *Node) own(peers string) []string {
+	return []string{"serve", "--node", n.Name, "--listen", n.Addr, "--data", n.Data, "--cluster-peers", peers}
+}
+
+// Nodes are all nodes, in the order of their names in New; those that have joined are the last.
+func (c *Cluster) Nodes() []*Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes
+}
 
 // Start starts nodes at once and waits until they listen for clients. The first start of a
 // cluster needs all of them.
@@ -220,7 +229,7 @@ func (n *Node) Output() string {
 // Output is that of all nodes.
 func (c *Cluster) Output() string {
 	var b strings.Builder
-	for _, n := range c.nodes {
+	for _, n := range c.Nodes() {
 		fmt.Fprintf(&b, "node %s:\n%s\n", n.Name, n.Output())
 	}
 	return b.String()
@@ -228,7 +237,7 @@ func (c *Cluster) Output() string {
 
 // Working are the nodes that run and are not paused.
 func (c *Cluster) Working() (nodes []*Node) {
-	for _, n := range c.nodes {
+	for _, n := range c.Nodes() {
 		if n.Works() {
 			nodes = append(nodes, n)
 		}
@@ -238,7 +247,7 @@ func (c *Cluster) Working() (nodes []*Node) {
 
 // Dead are the nodes that do not run.
 func (c *Cluster) Dead() (nodes []*Node) {
-	for _, n := range c.nodes {
+	for _, n := range c.Nodes() {
 		if !n.Running() {
 			nodes = append(nodes, n)
 		}
@@ -278,7 +287,7 @@ func (c *Cluster) LookFrom(ctx context.Context, nodes ...*Node) (v View) {
 }
 
 func (c *Cluster) node(name string) *Node {
-	for _, n := range c.nodes {
+	for _, n := range c.Nodes() {
 		if n.Name == name {
 			return n
 		}

@@ -28,10 +28,10 @@ const Patience = time.Minute
 // Holdfast is the main package of the server.
 const Holdfast = "github.com/holdfast-mqtt/holdfast/cmd/holdfast"
 
-// Build compiles a main package of this module into dir.
-func Build(dir, pkg string) (binary string, err error) {
+// Build compiles a main package of this module into dir, with flags for go build.
+func Build(dir, pkg string, flags ...string) (binary string, err error) {
 	binary = filepath.Join(dir, filepath.Base(pkg))
-	if out, err := exec.Command("go", "build", "-o", binary, pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", append(append([]string{"build"}, flags...), "-o", binary, pkg)...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s (run it inside the module): %w\n%s", pkg, err, out)
 	}
 	return binary, nil
