@@ -29,9 +29,23 @@ type cluster struct {
 
 var nodeNames = []string{"a", "b", "c"}
 
-// ownCluster starts three nodes that only this test uses. On a machine that is busy with other tests they must
-// not elect leaders all the time.
+// ownCluster starts three nodes that only this test uses.
 func ownCluster(t *testing.T) *cluster {
+	t.Helper()
+	c, err := startCluster(t, func(string) string { return t.TempDir() })
+	for _, s := range c.nodes {
+		s.own(t, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.leader(t, 0)
+	return c
+}
+
+// startCluster starts three nodes. On a machine that is busy with other tests they must not elect leaders all
+// the time.
+func startCluster(t *testing.T, dir func(name string) string) (*cluster, error) {
 	t.Helper()
 	var peers []string
 	for _, name := range nodeNames {
@@ -44,7 +58,7 @@ func ownCluster(t *testing.T) *cluster {
 	}
 	all := make(chan started)
 	for _, name := range nodeNames {
-		dir, listen := t.TempDir(), steadyAddress(t)
+		dir, listen := dir(name), steadyAddress(t)
 		go func() {
 			s, err := startServer(dir, listen, "--node", name, "--cluster-peers", strings.Join(peers, ","), "--cluster-election-timeout", "2s")
 			all <- started{name, s, err}
@@ -56,14 +70,10 @@ func ownCluster(t *testing.T) *cluster {
 		n := <-all
 		failed = errors.Join(failed, n.err)
 		if n.err == nil {
-			c.nodes[n.name] = n.s.own(t, nil)
+			c.nodes[n.name] = n.s
 		}
 	}
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	c.leader(t, 0)
-	return c
+	return c, failed
 }
 
 // report is what holdfast cluster status prints.
@@ -79,25 +89,30 @@ type report struct {
 func (c *cluster) leader(t *testing.T, after uint64) (name string, term uint64) {
 	t.Helper()
 	eventually(t, "a node leads", func() bool {
-		for _, ask := range nodeNames {
-			if c.paused[ask] {
-				continue
-			}
-			out, _ := exec.Command(binary, "cluster", "status", "--json", "--data", c.nodes[ask].dir).Output() // status 1: a node is missing
-			var r report
-			if json.Unmarshal(out, &r) != nil || r.Leader == "" || c.paused[r.Leader] {
-				continue
-			}
-			for _, n := range r.Nodes {
-				if n.Name == r.Leader && n.Term > after {
-					name, term = n.Name, n.Term
-					return true
-				}
-			}
-		}
-		return false
+		name, term = c.look(after)
+		return name != ""
 	})
 	return name, term
+}
+
+// look gives the leader if it has a term after one.
+func (c *cluster) look(after uint64) (name string, term uint64) {
+	for _, ask := range nodeNames {
+		if c.paused[ask] {
+			continue
+		}
+		out, _ := exec.Command(binary, "cluster", "status", "--json", "--data", c.nodes[ask].dir).Output() // status 1: a node is missing
+		var r report
+		if json.Unmarshal(out, &r) != nil || r.Leader == "" || c.paused[r.Leader] {
+			continue
+		}
+		for _, n := range r.Nodes {
+			if n.Name == r.Leader && n.Term > after {
+				return n.Name, n.Term
+			}
+		}
+	}
+	return "", 0
 }
 
 // any is the nodes as clients find them.

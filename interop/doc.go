@@ -22,6 +22,11 @@
 //
 //	HOLDFAST_INTEROP=password,policy go test ./...
 //
+// The word failovers has the tests share three nodes of a cluster, whose leader is killed every ten
+// seconds and started again; tests of a cluster, or of one connection's notifications, have no part in it.
+//
+//	HOLDFAST_INTEROP=failovers go test -count=8 -run SDK -skip 'Failovers|ClockAhead|NothingAnswered|APassword|PolicyOfInit' .
+//
 // Most tests share one server; those that kill it or set its clock have their
 // own, and those of failovers have the three nodes of a cluster. To learn whether a generic MQTT test or the server
 // is wrong, run that test against another broker:

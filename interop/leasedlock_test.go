@@ -129,7 +129,7 @@ func TestSDKLeaseRenews(t *testing.T) {
 	a, b := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	name := uniqueKey("renewed")
 	ofA, ofB := newLock(a, name), newLock(b, name)
-	const duration, interval = 3 * time.Second, 100 * time.Millisecond // a busy machine can delay a renewal by a second
+	duration, interval := withFailover(t, 3*time.Second), 100*time.Millisecond // a busy machine can delay a renewal by a second
 
 	if !acquire(t, ofA.Lease, duration, leasedlock.WithRenew(interval)) {
 		t.Fatal("A did not get a free lease")
@@ -336,6 +336,7 @@ func TestSDKLockEdit(t *testing.T) {
 }
 
 func TestSDKLeaseObserve(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	observer, holder := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	name := uniqueKey("observed")

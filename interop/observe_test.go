@@ -12,6 +12,7 @@ import (
 // the topic that they come on.
 
 func TestSDKObserve(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
@@ -69,6 +70,7 @@ func TestSDKObserve(t *testing.T) {
 }
 
 func TestSDKObserveOnlyTheKeysAskedFor(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	name := uniqueKey("asked")
@@ -94,6 +96,7 @@ func TestSDKObserveOnlyTheKeysAskedFor(t *testing.T) {
 // Asking twice for a key gives one notification per change. The SDK counts and
 // sends STOP with the last KeyNotifyStop only.
 func TestSDKObserveStop(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	ctx := deadline(t)
@@ -147,6 +150,7 @@ func TestSDKObserveStop(t *testing.T) {
 // A registration ends with its connection: the SDK asks again after every connect
 // and reports, as if it were a notification, what the key holds by then.
 func TestSDKObserveGoesOnAfterALostConnection(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	watcher, writer := connectSDK(t, shared(t)), connectSDK(t, shared(t))
 	key := uniqueKey("reconnected")
@@ -176,6 +180,7 @@ func TestSDKObserveGoesOnAfterALostConnection(t *testing.T) {
 
 // A notification that was not acknowledged is sent again when the session resumes.
 func TestSDKUnacknowledgedNotificationIsSentAgain(t *testing.T) {
+	needsOneConnection(t)
 	t.Parallel()
 	watcher := connectSDKWith(t, shared(t), sdkOptions{
 		store: []statestore.ClientOption{statestore.WithManualAck(true)},

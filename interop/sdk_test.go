@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,7 @@ func connectSDKWith(t *testing.T, s *server, o sdkOptions) *sdkClient {
 	if o.id == "" {
 		o.id = uniqueName("sdk")
 	}
-	c.session = c.newSession(t, append([]*server{s}, o.others...), o.id, logger, o.session...)
+	c.session = c.newSession(t, slices.Concat([]*server{s}, s.others, o.others), o.id, logger, o.session...)
 	connected, fatal := make(chan struct{}, 64), make(chan error, 1)
 	c.connected, c.fatal = connected, fatal
 	c.session.RegisterConnectEventHandler(func(*mqtt.ConnectEvent) { connected <- struct{}{} })

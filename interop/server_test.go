@@ -50,6 +50,10 @@ func run(m *testing.M) int {
 	}
 
 	code := m.Run()
+	if err := endSharedCluster(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if started := sharedServer.running; started != nil {
 		if err := started.stop(); err != nil {
 			fmt.Fprintf(os.Stderr, "the server that the tests shared did not shut down well: %v\n", err)
@@ -103,8 +107,10 @@ func secure(dir, words string) error {
 			if policy, err = filepath.Abs(filepath.Join("testdata", "policy.yaml")); err != nil {
 				return err
 			}
+		case "failovers":
+			underFailovers = true
 		default:
-			return fmt.Errorf("HOLDFAST_INTEROP=%s: unknown word %q; want tls, password, policy, or several of them with commas", words, word)
+			return fmt.Errorf("HOLDFAST_INTEROP=%s: unknown word %q; want tls, password, policy, failovers, or several of them with commas", words, word)
 		}
 	}
 	for variable, value := range environment {
@@ -135,6 +141,7 @@ type server struct {
 	process *os.Process
 	exited  chan struct{} // closed once waitErr is set
 	waitErr error
+	others  []*server // nodes of the same cluster
 }
 
 var (
@@ -310,6 +317,10 @@ func shared(t *testing.T) *server {
 	t.Helper()
 	if tcp := os.Getenv("HOLDFAST_INTEROP_TCP"); tcp != "" {
 		return &server{tcp: tcp, ws: os.Getenv("HOLDFAST_INTEROP_WS")}
+	}
+	if underFailovers {
+		nodes := sharedNodes(t)
+		return &server{tcp: nodes[0].tcp, logins: nodes[0].logins, others: nodes[1:]}
 	}
 	sharedServer.Lock()
 	defer sharedServer.Unlock()

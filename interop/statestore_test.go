@@ -208,7 +208,7 @@ func TestSDKOnlyOneCreates(t *testing.T) {
 func TestSDKExpiry(t *testing.T) {
 	t.Parallel()
 	c := connectSDK(t, shared(t))
-	const life = 3 * time.Second // in which a busy machine has changed the key again
+	life := withFailover(t, 3*time.Second) // in which a busy machine has changed the key again
 	expired := func(t *testing.T, key string) func() bool {
 		return func() bool {
 			_, version := c.get(t, key)
