@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
@@ -239,6 +240,66 @@ func ExampleSession_Messages() {
 	// Output:
 	// plant/7/temperature 21.5
 	// <nil>
+}
+
+// A part is reserved and an order written in one step, if nothing has changed meanwhile.
+func ExampleClient_Txn() {
+	ctx := context.Background()
+	c := exampleClient()
+	defer c.Close()
+	stock, err := c.Set(ctx, "stock/lid", []byte("3"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, order := range []string{"order/7", "order/8"} {
+		result, err := c.Txn().
+			If(txn.Key("stock/lid").HasVersion(stock.Version), txn.Key(order).Absent()).
+			Then(txn.Key("stock/lid").Set([]byte("2")), txn.Key(order).Set([]byte("reserved"))).
+			Publish(txn.Message{Topic: "orders", Payload: []byte(order)}).
+			Commit(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %v %q\n", order, result.Outcome, result.Failed.Key)
+	}
+	// Output:
+	// order/7: committed ""
+	// order/8: condition failed "stock/lid"
+}
+
+// A message is delivered later, unless it is cancelled before.
+func ExampleMessage_After() {
+	ctx := context.Background()
+	s, err := client.DialSession(ctx, testserver.ForExample())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Subscribe(ctx, "orders/remind"); err != nil {
+		log.Fatal(err)
+	}
+	late := client.Message{Topic: "orders/remind", Payload: []byte("7")}.After(time.Hour).WithTimerID("order/7")
+	soon := client.Message{Topic: "orders/remind", Payload: []byte("8")}.After(10 * time.Millisecond).WithTimerID("order/8")
+	if err := s.Publish(ctx, late, soon); err != nil {
+		log.Fatal(err)
+	}
+	for timer, err := range s.Client().Timers(ctx, "order/7") {
+		fmt.Println("waits:", timer.ID, timer.Topic, err)
+	}
+	waited, err := s.Client().CancelTimer(ctx, "order/7")
+	fmt.Println("cancelled:", waited, err)
+	for d, err := range s.Messages(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("delivered:", string(d.Payload))
+		d.Ack()
+		break
+	}
+	// Output:
+	// waits: order/7 orders/remind <nil>
+	// cancelled: true <nil>
+	// delivered: 8
 }
 
 // A reason code tells why a connection was refused.

@@ -268,7 +268,7 @@ func TestLockErrors(t *testing.T) {
 
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"locks", "command-line", "configuration"} {
+	for _, name := range []string{"locks", "command-line", "configuration", "transactions"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			checkDocument(t, "../../docs/"+name+".md")
@@ -296,6 +296,8 @@ func checkDocument(t *testing.T, file string) {
 		case strings.HasPrefix(line, "```"):
 			inside = line == "```console\n"
 		case inside && strings.HasPrefix(line, "$ "):
+			script.WriteString(line[2:])
+		case inside && strings.HasPrefix(line, "> "): // the command goes on
 			script.WriteString(line[2:])
 		case inside:
 			want.WriteString(line)

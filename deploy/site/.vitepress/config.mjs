@@ -54,7 +54,9 @@ const sidebar = [
   {
     text: 'Write programs',
     items: [
+      { text: 'With the Azure SDKs', link: '/docs/azure-sdks' },
       { text: 'Locks', link: '/docs/locks' },
+      { text: 'Transactions and timers', link: '/docs/transactions' },
       { text: 'Each message once', link: '/docs/consistent-messaging' },
       { text: 'The protocol', link: '/docs/protocol' },
       { text: 'Example: a shooting range', link: '/examples/shootingrange/' },
