@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/root"
 )
 
 // filesOf returns the files of the checkout with this ending, those of the modules
@@ -232,5 +234,40 @@ func TestAttacksNameTheirTests(t *testing.T) {
 	}
 	if rows < 50 {
 		t.Errorf("the table of attacks has %d rows; is this all of it?", rows)
+	}
+}
+
+var inlineCommand = regexp.MustCompile("`holdfast ([^`\n]+)`")
+
+// TestCommandsOfThePages looks up each command that stands in a sentence or a table of a
+// page, with its flags.
+func TestCommandsOfThePages(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, page := range filesOf(t, ".md") {
+		for _, m := range inlineCommand.FindAllStringSubmatch(textOf(t, page), -1) {
+			words, _, _ := strings.Cut(m[1], " -- ") // behind it is another program's command
+			words, _, _ = strings.Cut(words, " | ")
+			if strings.HasPrefix(words, "COMMAND ") { // any command
+				continue
+			}
+			program := root.New("")
+			program.InitDefaultCompletionCmd() // which Execute adds
+			command, rest, err := program.Find(strings.Fields(words))
+			if err != nil || !command.HasParent() {
+				t.Errorf("%s has `holdfast %s`, and there is no such command", page, m[1])
+				continue
+			}
+			found++
+			for _, word := range rest {
+				name, _, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+				if strings.HasPrefix(word, "--") && name != "help" && command.Flags().Lookup(name) == nil {
+					t.Errorf("%s has `holdfast %s`, and the command has no flag --%s", page, m[1], name)
+				}
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("found %d commands, there are more", found)
 	}
 }

@@ -19,7 +19,8 @@ const sidebar = [
       { text: 'Holdfast in one minute', link: '/' },
       { text: 'Why, in two minutes', link: '/docs/why' },
       { text: 'What is supported', link: '/docs/features' },
-      { text: 'What else does that', link: '/docs/comparison' },
+      { text: 'Beside other stores and brokers', link: '/docs/alternatives' },
+      { text: 'Beside Temporal, Kafka and others', link: '/docs/comparison' },
     ],
   },
   {
@@ -68,7 +69,7 @@ const sidebar = [
     items: [
       { text: 'What it keeps, and the proof', link: '/docs/reliability' },
       { text: 'How fast, and why', link: '/docs/performance' },
-      { text: 'Beside other servers', link: '/docs/performance/compare' },
+      { text: 'Measured beside other servers', link: '/docs/performance/compare' },
       { text: 'Where the time goes', link: '/docs/performance/profile' },
       { text: 'Architecture', link: '/docs/architecture' },
       { text: 'Contributing', link: '/CONTRIBUTING' },
