@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/stores"
 )
 
 // Connection is the [Conn] to a server: one connection for the store, and one with a
@@ -59,15 +61,7 @@ func (c *Connection) Load(ctx context.Context, key, messageID string) (client.Lo
 // Store implements Conn. A lost answer is an error; the next Load tells whether the STORE
 // was executed.
 func (c *Connection) Store(ctx context.Context, r StoreRequest) (client.StoreResult, error) {
-	opts := make([]client.StoreOption, 0, 3)
-	opts = append(opts, client.Captured(r.Captured), client.Keep(r.Keep))
-	switch {
-	case r.Delete:
-		opts = append(opts, client.DeleteState())
-	case r.Expiry != 0:
-		opts = append(opts, client.StateExpiry(r.Expiry))
-	}
-	return c.store.Store(ctx, r.Key, r.State, r.MessageID, r.Version, opts...)
+	return stores.Send(ctx, c.store, &r)
 }
 
 // Done implements Conn.
@@ -92,14 +86,7 @@ func (c *Connection) Set(ctx context.Context, key string, value []byte, expiry t
 
 // Usage implements Conn.
 func (c *Connection) Usage(ctx context.Context, prefix string) (keys int, bytes int64, err error) {
-	for e, err := range c.store.ScanValues(ctx, client.LiteralPattern(prefix)+"*") {
-		if err != nil {
-			return 0, 0, err
-		}
-		keys++
-		bytes += int64(len(e.Bytes))
-	}
-	return keys, bytes, nil
+	return letters.Usage(ctx, c.store, prefix)
 }
 
 // ClockAhead implements Conn.

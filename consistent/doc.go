@@ -27,7 +27,8 @@
 // The state-based path ([Replay]) is for outputs that leave the broker, and for handlers that
 // must not depend on transactions. LOAD tells whether a message is new; STORE sets the state and
 // remembers the message, with the state before it, in one commit; then the outputs are published;
-// DONE says that they are, and the message is acknowledged. A duplicate that comes between STORE
+// DONE says that they are, and the message is acknowledged. Messages that wait for one key share a
+// STORE. A duplicate that comes between STORE
 // and DONE is handled again, on the state of the first time, and publishes exact copies of what
 // that has sent (docs/consistent-messaging.md).
 //

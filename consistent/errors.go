@@ -6,6 +6,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/keep"
 )
 
 // Why a message became a dead letter, beside errors of its handler and
@@ -28,13 +30,13 @@ var (
 	ErrStateUndecodable = errors.New("the state in the store cannot be decoded")
 	// ErrTooOld: older than the period for which messages are remembered, so it is not
 	// known whether it has been processed. See [WithLateMessages].
-	ErrTooOld = errors.New("the message is too old to tell whether it has been processed")
+	ErrTooOld = event.ErrTooOld
 	// ErrTimeAhead: its CloudEvents time is further ahead than [WithMaxSkew] allows. Its
 	// age would be judged wrongly, and a duplicate be processed after the message was
 	// forgotten.
-	ErrTimeAhead = errors.New("the message's time is too far ahead; set the sender's clock right")
+	ErrTimeAhead = event.ErrTimeAhead
 	// ErrInvalidOutput: the handler returned a message that can't be published.
-	ErrInvalidOutput = errors.New("the handler returned a message that cannot be published")
+	ErrInvalidOutput = event.ErrInvalidOutput
 )
 
 // ErrUnsupported: the server doesn't have LOAD, STORE and DONE, or it doesn't have TXN and there
@@ -43,7 +45,7 @@ var ErrUnsupported = errors.New("the server does not have the commands that proc
 
 // ErrKeepTooShort: the server does not remember messages as long as [WithKeep] asks for.
 // [Processor.Run] returns it, with both durations in its text.
-var ErrKeepTooShort = errors.New("the server remembers messages for a shorter time than the processor needs")
+var ErrKeepTooShort = keep.ErrTooShort
 
 // CaptureError is an error of a function that was given to [Capture], as it is remembered.
 type CaptureError struct{ Name, Text string }

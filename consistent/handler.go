@@ -92,7 +92,7 @@ type handler struct {
 	messageID                func(*Message) string
 	decode                   func(*Message) (any, error)
 	key                      func(*Message, any) string
-	captures                 atomic.Bool // it has taken values from outside, for which a message is processed alone
+	alone                    atomic.Bool // its messages are processed one by one: see errAlone
 	// run decodes the state, handles, and encodes the new one.
 	run func(c *Context, state []byte, m any) ([]byte, []Message, error)
 }

@@ -247,9 +247,10 @@ func (c *conn) together(r *consistent.TxnRequest, carryOut func() (consistent.Tx
 	}
 	result, err := carryOut()
 	for _, r := range requests(*r) {
-		if r.Open {
+		for range r.Messages {
 			c.count("store")
-		} else {
+		}
+		for range r.Done {
 			c.count("done")
 		}
 	}

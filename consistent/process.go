@@ -1,13 +1,13 @@
 package consistent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
@@ -23,10 +23,15 @@ const conflictsBound = 8
 
 // work works on tasks of one lane. It returns false if they end later.
 func (p *Processor) work(run *lanes.Run[*task]) (ended bool) {
-	if run.Tasks[0].joins() {
+	first := run.Tasks[0]
+	switch {
+	case !first.joins() || first.handler.replay && len(run.Tasks) == 1:
+		run.Outcomes[0] = p.settle(first)
+	case first.handler.replay:
+		p.storeTogether(run)
+	default:
 		return p.startTogether(run)
 	}
-	run.Outcomes[0] = p.settle(run.Tasks[0])
 	return true
 }
 
@@ -144,16 +149,15 @@ func (p *Processor) store(ctx context.Context, f *task) error {
 			p.states.Drop(key)
 		case err != nil:
 			return err
-		case stored.Outcome == client.Stored:
+		case stored.Outcome == txn.Committed:
 			p.count(f, CountProcessed)
 			return p.finish(ctx, f, key, stored.Version, outputs)
-		case stored.Outcome == client.VersionConflict:
-			p.count(f, CountConflict)
-			if !p.rest(&conflict) {
+		case stored.Outcome == txn.ConditionFailed:
+			if !conflict.Rest(p.draining, p.working.Done()) {
 				return errStopped
 			}
 		}
-		// AlreadyStored: an earlier attempt, or another instance, has stored it. The LOAD
+		// AlreadyDone: an earlier attempt, or another instance, has stored it. The LOAD
 		// of the next round returns that attempt's state and captured values.
 	}
 	return conflictError(f)
@@ -166,7 +170,7 @@ func (p *Processor) guessOrLoad(ctx context.Context, f *task, key string) (known
 	f.mustLoad, f.state = true, decoded.Value{}
 	if s, ok := p.states.Get(key); ok && !again && p.tooOld(f.Message) == nil { // else it matters at once whether it is a duplicate
 		f.state = s.Decoded
-		return &client.LoadResult{State: bytes.Clone(s.Value), Version: s.Version}, true, nil
+		return &client.LoadResult{State: s.Value, Version: s.Version}, true, nil
 	}
 	p.count(f, CountLoaded)
 	known, err = p.load(ctx, f, key)
@@ -199,46 +203,47 @@ func (p *Processor) checkGuess(ctx context.Context, f *task, key string, guess h
 
 // commitState handles a new message and stores the result, which is at hand from then on. guessed is
 // false afterwards if the store was asked whether the message is new.
-func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed *bool) (outputs []Message, stored client.StoreResult, err error) {
-	c := p.newContext(ctx, f)
-	c.now, c.version, c.decoded = p.now().UTC().Round(0), f.handler.version, f.state
+func (p *Processor) commitState(ctx context.Context, f *task, key string, known *client.LoadResult, guessed *bool) (outputs []Message, stored TxnResult, err error) {
+	ch := p.begin(f, states.State{Value: known.State, Version: known.Version, Decoded: f.state})
+	var isNew func() error
 	if *guessed {
-		c.isNew = func() error { return p.checkGuess(ctx, f, key, known.Version) }
+		isNew = func() error { return p.checkGuess(ctx, f, key, known.Version) }
 	}
-	state, outputs, err := p.handle(c, f, known.State)
+	c := p.newRun(ctx, f, ch.Decoded, isNew)
+	state, outputs, err := p.handle(c, f, ch.Request.State)
 	*guessed = c.isNew != nil || c.inVain != nil
 	if err == nil {
-		err = c.inVain // which the handler need not have returned
+		err = p.remembers(c, f, &ch, state, outputs)
 	}
 	if err != nil {
 		return nil, stored, err
 	}
-	request := StoreRequest{Key: key, State: state, MessageID: f.MessageID, Version: known.Version,
-		Captured: record.New(c.version, c.now, c.captured, f.digest, outputs).Encode(), Keep: p.remember, Delete: c.end == deleted}
-	if c.end == expires {
-		request.Expiry = c.expiry
-	}
-	if limit := p.conn.MaxPacketSize(); limit > 0 {
-		if n := len(state) + len(request.Captured); n > int(limit) {
-			return nil, stored, fmt.Errorf("state and captured values of key %q: %w: %d bytes, the limit is %d bytes", f.Key, client.ErrTooLarge, n, limit)
-		}
-	}
+	stored, err = p.storeChange(ctx, f, &ch)
+	return outputs, stored, err
+}
+
+// storeChange stores what a message, or several of its key, have led to.
+func (p *Processor) storeChange(ctx context.Context, f *task, ch *commit.Change) (stored TxnResult, err error) {
 	err = p.timed(f, StepStore, func() (err error) {
-		stored, err = p.stores.Store(ctx, request, f.apart)
+		stored, err = p.stores.Store(ctx, ch, f.apart)
 		return err
 	})
-	f.apart = err != nil || stored.Outcome != client.Stored // it would have others refused again
-	switch {
-	case err != nil || stored.Outcome != client.Stored:
-		p.states.Drop(key)
-		return nil, stored, err
-	case c.end == deleted:
-		p.keepState(f, states.State{})
-	default:
-		p.keepState(f, states.State{Value: append([]byte{}, state...), Version: stored.Version, Decoded: c.decoded})
+	p.committed(f, ch, &stored, err)
+	return stored, err
+}
+
+// remembers adds to a STORE what a message has led to.
+func (p *Processor) remembers(c *Context, f *task, ch *commit.Change, state []byte, outputs []Message) error {
+	r := record.New(c.version, c.now, c.captured, f.digest, outputs)
+	if len(ch.Messages) > 0 {
+		r.Before = ch.Request.State // which LOAD does not know
 	}
-	p.checkKeep(stored.Keep)
-	return outputs, stored, nil
+	next := c.next(state)
+	next.Message.Digest = r.Encode()
+	if err := ch.Remember(next, p.conn.MaxPacketSize()); err != nil {
+		return fmt.Errorf("state and captured values of key %q: %w", f.Key, err)
+	}
+	return nil
 }
 
 // replay handles a duplicate on the state and values of the first processing, and checks
@@ -253,7 +258,11 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	}
 	c := p.newContext(ctx, f)
 	c.now, c.version, c.captured, c.replay = first.Now, first.Version, first.Captured, true
-	_, outputs, err := p.handle(c, f, known.State)
+	before := known.State
+	if first.Before != nil {
+		before = first.Before
+	}
+	_, outputs, err := p.handle(c, f, before)
 	var fromHandler *handlerError
 	switch {
 	case c.fault != "":
@@ -286,6 +295,9 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 			return err
 		})
 	})
+	if err == nil {
+		err = c.inVain // which the handler need not have returned
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -321,9 +333,4 @@ func (p *Processor) bounded(ctx context.Context, f *task, s Step, do func(contex
 	ctx, cancel := context.WithTimeout(ctx, p.o.timeout)
 	defer cancel()
 	return p.timed(f, s, func() error { return do(ctx) })
-}
-
-// rest waits for a pause. It returns false if the processor stops.
-func (p *Processor) rest(d *lanes.Pause) bool {
-	return d.Rest(p.draining, p.working.Done())
 }

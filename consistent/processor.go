@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/keep"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
@@ -57,6 +58,7 @@ type Processor struct {
 	group        *commit.Group  // of messages of different keys; nil: they share no transactions. Set by Run
 	stores       *stores.Stores // of the state-based path. Set by Run
 	unregistered []error        // of registrations; Run returns them
+	needs        keep.Needs     // set by Run
 	remember     time.Duration  // for how long the server is to remember messages; set by Run
 	started      atomic.Bool
 	keyless      atomic.Uint64           // numbers the lanes of messages without a key
@@ -110,13 +112,11 @@ func (p *Processor) register(h *handler) error {
 		return errors.New("the processor is running")
 	}
 	for _, other := range append(slices.Clone(p.handlers), h) {
-		switch {
-		case other != h && other.name == h.name && (other.state != h.state || topic.Overlap(other.filter, h.filter)):
+		if other != h && other.name == h.name && (other.state != h.state || topic.Overlap(other.filter, h.filter)) {
 			return fmt.Errorf("there is another handler with the name %q, for %q: name one of them WithName, unless they take different messages to the same state", h.name, other.filter)
-		case topic.Matches(other.filter, []byte(h.deadLetter)):
-			return fmt.Errorf("its dead-letter topic %q is matched by the filter %q: dead letters would be processed", h.deadLetter, other.filter)
-		case topic.Matches(h.filter, []byte(other.deadLetter)):
-			return fmt.Errorf("the filter matches the dead-letter topic %q: dead letters would be processed", other.deadLetter)
+		}
+		if err := event.CheckDeadLetters(h.filter, h.deadLetter, other.filter, other.deadLetter); err != nil {
+			return err
 		}
 	}
 	p.handlers = append(p.handlers, h)
@@ -255,7 +255,7 @@ func (f *task) Same(other *task) bool {
 // identity, decodes it, and finds out its key.
 func (p *Processor) newTask(h *handler, m *Message) *task {
 	f := &task{pause: p.newPause(), digest: record.DigestOf(m.Payload),
-		together: !h.replay && len(p.o.middleware) == 0, Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
+		together: len(p.o.middleware) == 0, Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
 		if f.MessageID = event.ID(m, h.messageID); f.MessageID == "" {
 			return ErrNoIdentity
@@ -298,17 +298,10 @@ func storeKey(h *handler, key string) string { return h.qualified + "/" + key }
 // tooOld tells why a new message can't be processed: a duplicate of it might have been
 // forgotten, or be forgotten before it comes.
 func (p *Processor) tooOld(m *Message) error {
-	t, ok := event.Time(m)
-	if !ok || p.o.acceptLate {
+	if p.o.acceptLate {
 		return nil
 	}
-	switch age := p.now().Sub(t); {
-	case age > p.o.keep:
-		return fmt.Errorf("%w: its CloudEvents time is %v, and messages are remembered for %v", ErrTooOld, t, p.o.keep)
-	case -age > p.o.skew:
-		return fmt.Errorf("%w: its CloudEvents time is %v, which is %v ahead", ErrTimeAhead, t, -age)
-	}
-	return nil
+	return event.CheckAge(m, p.now(), p.o.keep, p.o.skew)
 }
 
 // now is the time, corrected if the connection knows that this machine's clock is ahead.

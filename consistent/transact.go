@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
 )
@@ -36,7 +37,9 @@ import (
 // what became of the messages. A message that is processed alone has a goroutine until its end, so
 // that it can be loaded, and tried again.
 
-// errAlone ends a run of a handler that shares a transaction with others.
+// errAlone ends a run of a handler on a message that shares a transaction with others of its key.
+// The handler takes values from outside, which is for new messages only, or on the state-based path it
+// orders timers: its messages are processed one by one from then on.
 var errAlone = errors.New("the message is to be processed alone")
 
 // partBound is for how much of a packet the messages of a transaction may take: a half.
@@ -44,20 +47,14 @@ const partBound = 2
 
 // extend handles a message on the state that the change leads to so far, and adds what comes of it.
 func (p *Processor) extend(ctx context.Context, ch *commit.Change, f *task, isNew func() error) error {
-	c := p.newContext(ctx, f)
-	c.now, c.version, c.isNew, c.decoded = p.now().UTC().Round(0), f.handler.version, isNew, ch.Decoded
+	c := p.newRun(ctx, f, ch.Decoded, isNew)
 	state, outputs, err := p.handle(c, f, ch.Request.State)
-	if err == nil {
-		err = c.inVain // which the handler need not have returned
-	}
 	if err != nil {
 		return err
 	}
-	next := commit.Next{Message: TxnMessage{ID: f.MessageID, Digest: f.digest.Confirmed()}, State: state, Decoded: c.decoded, Delete: c.end == deleted, Outputs: outputs}
-	if c.end == expires {
-		next.Expiry = c.expiry
-	}
-	if err := ch.Extend(&next, p.conn.MaxPacketSize()); err != nil {
+	next := c.next(state)
+	next.Message.Digest, next.Outputs = f.digest.Confirmed(), outputs
+	if err := ch.Extend(next, p.conn.MaxPacketSize()); err != nil {
 		return fmt.Errorf("state and outputs of key %q: %w", f.Key, err)
 	}
 	for _, a := range p.lanes.Acks(f) {
@@ -96,7 +93,7 @@ func (p *Processor) committed(f *task, ch *commit.Change, result *TxnResult, err
 	key := ch.Request.Key
 	f.apart = err != nil || result.Outcome != txn.Committed // it would have others refused again
 	switch {
-	case err != nil:
+	case err != nil, result.Outcome == txn.AlreadyDone && ch.Open: // perhaps by another instance
 		p.states.Drop(key)
 	case result.Outcome == txn.Committed && ch.Request.Delete:
 		p.keepState(f, states.State{})
@@ -104,8 +101,8 @@ func (p *Processor) committed(f *task, ch *commit.Change, result *TxnResult, err
 		p.keepState(f, states.State{Value: ch.Request.State, Version: result.Version, Decoded: ch.Decoded})
 	case result.Outcome == txn.ConditionFailed:
 		p.count(f, CountConflict)
-		if result.State == nil && !result.Version.IsZero() {
-			p.states.Drop(key) // it is too large for the reply
+		if ch.Open || result.State == nil && !result.Version.IsZero() {
+			p.states.Drop(key) // STORE does not say what the key has, or that is too large for the reply
 			break
 		}
 		p.keepState(f, states.State{Value: result.State, Version: result.Version})
@@ -165,7 +162,7 @@ func (p *Processor) transact(ctx context.Context, f *task) error {
 			mustLoad = true
 		default:
 			mustLoad = false
-			if !p.rest(&conflict) {
+			if !conflict.Rest(p.draining, p.working.Done()) {
 				return errStopped
 			}
 		}
@@ -201,10 +198,7 @@ func (p *Processor) startTogether(run *lanes.Run[*task]) (ended bool) {
 			break // the next one would hardly have room
 		}
 		if err := p.extend(p.working, &ch.Change, f, func() error { return errAlone }); err != nil {
-			f.alone, f.mustLoad = true, true // see transact
-			if errors.Is(err, errAlone) {
-				f.handler.captures.Store(true)
-			}
+			f.leave(err)
 			break
 		}
 		ch.tasks++
@@ -257,10 +251,10 @@ func (ch *change) end(result TxnResult, err error) {
 	}
 }
 
-// Joins implements lanes.Task: messages of one key that go by transactions share one, unless
+// Joins implements lanes.Task: messages of one key and on one path share a transaction, unless
 // middleware is to see each of them.
 func (f *task) Joins(before []*task) bool {
-	if !f.joins() || !before[0].joins() {
+	if !f.joins() || !before[0].joins() || f.handler.replay != before[0].handler.replay {
 		return false
 	}
 	for _, other := range before {
@@ -272,7 +266,31 @@ func (f *task) Joins(before []*task) bool {
 }
 
 func (f *task) joins() bool {
-	return f.together && !f.alone && f.refused == nil && f.calls == 0 && !f.handler.captures.Load()
+	return f.together && !f.alone && !f.mustLoad && f.refused == nil && f.calls == 0 && !f.handler.alone.Load()
+}
+
+// leave has a message processed alone, beginning with LOAD, because of an error.
+func (f *task) leave(err error) {
+	f.alone, f.mustLoad = true, true // see transact
+	if errors.Is(err, errAlone) {
+		f.handler.alone.Store(true)
+	}
+}
+
+// newRun is the context of a first run on a message, which isNew asks the store about; nil: it is new.
+func (p *Processor) newRun(ctx context.Context, f *task, state decoded.Value, isNew func() error) *Context {
+	c := p.newContext(ctx, f)
+	c.now, c.version, c.decoded, c.isNew = p.now().UTC().Round(0), f.handler.version, state, isNew
+	return c
+}
+
+// next is what the message adds to a change, without what is remembered of it, and its outputs.
+func (c *Context) next(state []byte) *commit.Next {
+	n := &commit.Next{Message: TxnMessage{ID: c.id}, State: state, Decoded: c.decoded, Delete: c.end == deleted}
+	if c.end == expires {
+		n.Expiry = c.expiry
+	}
+	return n
 }
 
 func (p *Processor) newContext(ctx context.Context, f *task) *Context {

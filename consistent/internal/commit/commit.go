@@ -30,8 +30,9 @@ type Request struct {
 	Expiry   time.Duration // after which the key expires; 0: never
 	Outputs  []client.Message
 	Cancels  []string // IDs of timers that are cancelled; none of Outputs has one of them
-	// Open has the messages remembered as STORE does: their outputs are published later. Digest of
-	// each is what was captured then, and there are no Outputs, Cancels and Settle.
+	// Open has the messages, of which there may be several, remembered as STORE does: their outputs
+	// are published later. Digest of each is what was captured then, and there are no Outputs, Cancels
+	// and Settle.
 	Open bool
 	// Done are messages of Key whose outputs are published, as DONE says it. Such a request has
 	// nothing else besides Key and Also: no condition, and no write.
@@ -106,7 +107,7 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 		size += n.Outputs[i].SizeBytes()
 	}
 	if all := size + int64(len(n.State)); limit > 0 && all > int64(limit) {
-		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, all, limit)
+		return tooLarge(all, limit)
 	}
 	c.Size = size
 	if c.Messages == nil {
@@ -121,11 +122,32 @@ func (c *Change) Extend(n *Next, limit uint32) error {
 	default:
 		c.Outputs = append(c.Outputs, n.Outputs...)
 	}
+	c.becomes(n)
+	return nil
+}
+
+// Remember is Extend with a message that is stored: its outputs are published later.
+func (c *Change) Remember(n *Next, limit uint32) error {
+	size := c.Size + int64(len(n.Message.Digest))
+	if all := size + int64(len(n.State)); limit > 0 && all > int64(limit) {
+		return tooLarge(all, limit)
+	}
+	c.Size = size
+	c.Messages = append(c.Messages, n.Message)
+	c.becomes(n)
+	return nil
+}
+
+// becomes notes the state that one more message has made.
+func (c *Change) becomes(n *Next) {
 	c.State, c.Decoded, c.Delete, c.Expiry = append([]byte{}, n.State...), n.Decoded, n.Delete, n.Expiry
 	if n.Delete {
 		c.State, c.Decoded = nil, decoded.Value{}
 	}
-	return nil
+}
+
+func tooLarge(bytes int64, limit uint32) error {
+	return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, bytes, limit)
 }
 
 // Operations is how many operations the transaction has.

@@ -52,3 +52,15 @@ func CheckHandler(name, filter, deadLetter string) error {
 	}
 	return nil
 }
+
+// CheckDeadLetters tells whether a handler would get dead letters of its own, or those of another
+// one, as messages; or the other one those of the first.
+func CheckDeadLetters(filter, deadLetter, otherFilter, otherDeadLetter string) error {
+	if topic.Matches(otherFilter, []byte(deadLetter)) {
+		return fmt.Errorf("its dead-letter topic %q is matched by the filter %q: dead letters would be processed", deadLetter, otherFilter)
+	}
+	if topic.Matches(filter, []byte(otherDeadLetter)) {
+		return fmt.Errorf("the filter matches the dead-letter topic %q: dead letters would be processed", otherDeadLetter)
+	}
+	return nil
+}

@@ -71,3 +71,15 @@ func isFinal(err error) bool {
 	return errors.Is(err, client.ErrQuotaExceeded) || errors.Is(err, client.ErrNotAuthorized) || errors.Is(err, client.ErrTooLarge) ||
 		errors.Is(err, client.ErrSyntax) || errors.Is(err, client.ErrTokenRequired)
 }
+
+// Usage counts the keys that begin with prefix, and the bytes of their values.
+func Usage(ctx context.Context, c *client.Client, prefix string) (keys int, bytes int64, err error) {
+	for e, err := range c.ScanValues(ctx, client.LiteralPattern(prefix)+"*") {
+		if err != nil {
+			return 0, 0, err
+		}
+		keys++
+		bytes += int64(len(e.Bytes))
+	}
+	return keys, bytes, nil
+}

@@ -25,6 +25,8 @@ import (
 //	version         uvarint, of the handler
 //	now             varint, ns since 1970
 //	input           8 bytes of the SHA-256 of its payload
+//	before          in the second format only: the state that it was processed on, with its
+//	                length (uvarint) before it
 //	captures        uvarint; each: name, value, with their lengths (uvarint) before them,
 //	                and 1 byte: 0 a value, 1 the text of an error, 2 that of a Terminal one
 //	outputs         uvarint; each: size of the payload (uvarint), and 8 bytes each of the
@@ -33,12 +35,13 @@ type Record struct {
 	Version  uint32
 	Now      time.Time
 	Input    Digest
+	Before   []byte // the state that it was processed on; nil: it is that which LOAD returns
 	Captured []Capture
 	outputs  []outputDigest
 }
 
-// Format is the first byte of a record.
-const Format = 2
+// Format is the first byte of a record, and FormatBefore that of one with the state before.
+const Format, FormatBefore = 2, 3
 
 // Digest is the beginning of a SHA-256.
 type Digest [8]byte
@@ -123,10 +126,15 @@ func New(version uint32, now time.Time, captured []Capture, input Digest, output
 
 // Encode makes the CTX of STORE.
 func (r *Record) Encode() []byte {
-	b := []byte{Format}
+	b := append(make([]byte, 0, 64+len(r.Before)+32*len(r.outputs)), Format)
 	b = binary.AppendUvarint(b, uint64(r.Version))
 	b = binary.AppendVarint(b, r.Now.UnixNano())
 	b = append(b, r.Input[:]...)
+	if r.Before != nil {
+		b[0] = FormatBefore
+		b = binary.AppendUvarint(b, uint64(len(r.Before)))
+		b = append(b, r.Before...)
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.Captured)))
 	for _, c := range r.Captured {
 		b = binary.AppendUvarint(b, uint64(len(c.Name)))
@@ -150,13 +158,17 @@ var errNotARecord = errors.New("what is remembered with the message was not writ
 // Decode reads what Encode wrote. It allocates no more than b holds.
 func Decode(b []byte) (*Record, error) {
 	d := decoder{b: b, ok: true}
-	if format := d.take(1); !d.ok || format[0] != Format {
+	format := d.take(1)
+	if !d.ok || format[0] != Format && format[0] != FormatBefore {
 		return nil, errNotARecord
 	}
 	r := &Record{}
 	version := d.uvarint()
 	r.Now = time.Unix(0, d.varint()).UTC()
 	copy(r.Input[:], d.take(8))
+	if format[0] == FormatBefore {
+		r.Before = append([]byte{}, d.take(d.uvarint())...)
+	}
 	for n := d.uvarint(); n > 0 && d.ok; n-- {
 		name := d.take(d.uvarint())
 		c := Capture{Name: string(name), Value: d.take(d.uvarint())}

@@ -18,7 +18,22 @@ func exampleRecord() *Record {
 
 func TestRecordRoundTrip(t *testing.T) {
 	t.Parallel()
-	r := exampleRecord()
+	testRoundTrip(t, exampleRecord())
+}
+
+// A record of a message that was not the first one of its STORE has the state before it, also if that
+// is empty.
+func TestRecordWithTheStateBefore(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"", "state"} {
+		r := exampleRecord()
+		r.Before = []byte(before)
+		testRoundTrip(t, r)
+	}
+}
+
+func testRoundTrip(t *testing.T, r *Record) {
+	t.Helper()
 	got, err := Decode(r.Encode())
 	if err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("decoded %+v, %v\nwant    %+v", got, err, r)
@@ -42,11 +57,20 @@ func TestExampleOfTheDocuments(t *testing.T) {
 	}
 	_, after, _ := strings.Cut(string(text), "The example that the tests check")
 	_, after, _ = strings.Cut(after, "```")
-	example, _, _ := strings.Cut(after, "```")
+	example, after, _ := strings.Cut(after, "```")
 	r := New(7, time.Unix(1, 2), []Capture{{"price", []byte("1.5"), Taken}}, DigestOf([]byte("in")), []client.Message{{Topic: "out", Payload: []byte("x")}})
-	if got, want := hex.EncodeToString(r.Encode()), strings.Join(strings.Fields(example), ""); got != want {
-		t.Errorf("the context is\n%s, the documents have\n%s", got, want)
+	check := func(example string) {
+		t.Helper()
+		if got, want := hex.EncodeToString(r.Encode()), strings.Join(strings.Fields(example), ""); got != want {
+			t.Errorf("the context is\n%s, the documents have\n%s", got, want)
+		}
 	}
+	check(example)
+	_, after, _ = strings.Cut(after, "With the state `s` before:")
+	_, after, _ = strings.Cut(after, "```")
+	example, _, _ = strings.Cut(after, "```")
+	r.Before = []byte("s")
+	check(example)
 }
 
 // A trace context changes no digest, and any other property does.
@@ -65,6 +89,7 @@ func TestTraceContextIsInNoDigest(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(exampleRecord().Encode())
+	f.Add([]byte{FormatBefore, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 's', 0, 0})
 	f.Add([]byte{Format, 0, 0, 255, 255, 255, 255, 15})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(b)

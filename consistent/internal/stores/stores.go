@@ -20,7 +20,8 @@ import (
 //
 // A message takes a STORE before its outputs are published and a DONE afterwards. What messages of
 // different keys need at one time goes in one transaction (commit.Group): the condition, the open
-// ONCE and the write of each STORE, and the DONEs of messages that were stored earlier.
+// ONCE and the write of each STORE, and the DONEs of messages that were stored earlier. A STORE may
+// be of several messages of its key: then it has an open ONCE for each of them.
 //
 //	key a:  Store ─┐             ┌─ publish, Done ─┐
 //	key b:  Store ─┴─► one TXN ──┴─ publish, Done ─┤
@@ -42,6 +43,19 @@ type StoreRequest struct {
 	Keep      time.Duration // for how long the message is remembered
 	Delete    bool          // the key is deleted, and State does not count
 	Expiry    time.Duration // after which the key expires; 0: never
+}
+
+// Send carries a request out as the command STORE.
+func Send(ctx context.Context, c *client.Client, r *StoreRequest) (client.StoreResult, error) {
+	opts := make([]client.StoreOption, 0, 3)
+	opts = append(opts, client.Captured(r.Captured), client.Keep(r.Keep))
+	switch {
+	case r.Delete:
+		opts = append(opts, client.DeleteState())
+	case r.Expiry != 0:
+		opts = append(opts, client.StateExpiry(r.Expiry))
+	}
+	return c.Store(ctx, r.Key, r.State, r.MessageID, r.Version, opts...)
 }
 
 // DoneRequest asks for a DONE.
@@ -101,33 +115,23 @@ func (s *Stores) together() bool {
 	return s.o.Together && (s.lacking.Load() == 0 || s.lacking.Add(-1) <= 0)
 }
 
+// Shares tells whether STOREs can share transactions, as far as is known: then a STORE may have
+// several messages.
+func (s *Stores) Shares() bool { return s.o.Together && s.lacking.Load() <= 0 }
+
 // Store stores what a message has made of its state, in a transaction that it may share unless it
-// is to be apart. A key has one at a time. After an error it may have been carried out.
-func (s *Stores) Store(ctx context.Context, r StoreRequest, apart bool) (client.StoreResult, error) {
+// is to be apart; or what several have made of it, one after the other, if it Shares and none
+// IsConfirming: all of that or nothing. A key has one at a time. After an error it may have been
+// carried out.
+func (s *Stores) Store(ctx context.Context, c *commit.Change, apart bool) (commit.Result, error) {
+	c.Open = true
 	// The deletion of a key that does not exist makes no version in a transaction.
-	if apart || r.Delete && r.Version.IsZero() || s.isConfirming(message{r.Key, r.MessageID}) || !s.together() {
+	if len(c.Messages) == 1 && (apart || c.Delete && c.Version.IsZero() || s.IsConfirming(c.Key, c.Messages[0].ID) || !s.together()) {
 		ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 		defer cancel()
-		return s.o.Conn.Store(ctx, r)
+		return s.command(ctx, &c.Request)
 	}
-	result, err := s.group.Commit(ctx, &commit.Change{
-		Request: commit.Request{Key: r.Key, Version: r.Version, Messages: []commit.Message{{ID: r.MessageID, Digest: r.Captured}},
-			Keep: r.Keep, State: r.State, Delete: r.Delete, Expiry: r.Expiry, Open: true},
-		Size: int64(len(r.Captured)),
-	})
-	if err != nil {
-		return client.StoreResult{}, err
-	}
-	stored := client.StoreResult{Version: result.Version, Keep: result.Keep}
-	switch result.Outcome {
-	case txn.Committed:
-		stored.Outcome = client.Stored
-	case txn.AlreadyDone:
-		stored.Outcome = client.AlreadyStored
-	default:
-		stored.Outcome = client.VersionConflict
-	}
-	return stored, nil
+	return s.group.Commit(ctx, c)
 }
 
 // Done says that all outputs of a message are published. It does not wait for the server, only as
@@ -165,12 +169,12 @@ func (s *Stores) begin(m message) bool {
 	return true
 }
 
-// isConfirming tells whether a DONE of a message is in the group. A transaction must not name a
+// IsConfirming tells whether a DONE of a message is in the group. A transaction must not name a
 // message twice.
-func (s *Stores) isConfirming(m message) bool {
+func (s *Stores) IsConfirming(key, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, is := s.confirming[m]
+	_, is := s.confirming[message{key, id}]
 	return is
 }
 
@@ -201,7 +205,7 @@ func (d *confirmation) end(err error) {
 
 // transact carries out what the group has put together.
 func (s *Stores) transact(ctx context.Context, r commit.Request) (commit.Result, error) {
-	if len(r.Also) == 0 {
+	if len(r.Also) == 0 && len(r.Messages) <= 1 {
 		return s.command(ctx, &r)
 	}
 	result, err := s.o.Conn.Transact(ctx, r)

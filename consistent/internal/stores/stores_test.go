@@ -151,8 +151,17 @@ func newStores(t *testing.T, s *server, together bool) *Stores {
 
 // outcome is what Store has returned.
 type outcome struct {
-	result client.StoreResult
+	result commit.Result
 	err    error
+}
+
+// change is a STORE of messages of a key.
+func change(key string, ids ...string) *commit.Change {
+	c := &commit.Change{Request: commit.Request{Key: key, State: []byte("state"), Keep: time.Hour}}
+	for _, id := range ids {
+		c.Messages = append(c.Messages, commit.Message{ID: id})
+	}
+	return c
 }
 
 // awaitRequests waits until the server has had n more requests.
@@ -176,7 +185,7 @@ func collect(t *testing.T, s *server, st *Stores, begin func(store func(key, id 
 	var all sync.WaitGroup
 	store := func(key, id string) {
 		all.Go(func() {
-			r, err := st.Store(t.Context(), StoreRequest{Key: key, MessageID: id, State: []byte("state"), Keep: time.Hour}, false)
+			r, err := st.Store(t.Context(), change(key, id), false)
 			mu.Lock()
 			defer mu.Unlock()
 			got[key] = outcome{r, err}
@@ -227,7 +236,7 @@ func TestKeysShareATransaction(t *testing.T) {
 		}
 	})
 	for key, o := range got {
-		if o.err != nil || o.result.Outcome != client.Stored || o.result.Version != version || s.stored[key] != 1 {
+		if o.err != nil || o.result.Outcome != txn.Committed || o.result.Version != version || s.stored[key] != 1 {
 			t.Errorf("%s: %+v, stored %d times", key, o, s.stored[key])
 		}
 	}
@@ -248,12 +257,12 @@ func TestOneOfManyIsRefused(t *testing.T) {
 	denied := &txn.OperationError{Operation: "DONE", Err: client.ErrNotAuthorized}
 	for name, c := range map[string]struct {
 		refused commit.Result
-		want    client.StoreOutcome
+		want    txn.Outcome
 		deny    error
 	}{
-		"a state was changed":     {commit.Result{Outcome: txn.ConditionFailed}, client.VersionConflict, nil},
-		"a message is remembered": {commit.Result{Outcome: txn.AlreadyDone}, client.AlreadyStored, nil},
-		"a DONE is denied":        {commit.Result{}, client.Stored, denied},
+		"a state was changed":     {commit.Result{Outcome: txn.ConditionFailed}, txn.ConditionFailed, nil},
+		"a message is remembered": {commit.Result{Outcome: txn.AlreadyDone}, txn.AlreadyDone, nil},
+		"a DONE is denied":        {commit.Result{}, txn.Committed, denied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -274,7 +283,7 @@ func TestOneOfManyIsRefused(t *testing.T) {
 				}
 			})
 			for _, key := range keys(10) {
-				want, done := client.Stored, 1
+				want, done := txn.Committed, 1
 				if key == "key-3" {
 					if want = c.want; c.deny != nil {
 						done = 0
@@ -306,7 +315,7 @@ func TestOlderServer(t *testing.T) {
 		}
 	})
 	for _, key := range keys(10) {
-		if o := got[key]; o.err != nil || o.result.Outcome != client.Stored || s.stored[key] != 1 || s.done[key+" m1"] != 1 {
+		if o := got[key]; o.err != nil || o.result.Outcome != txn.Committed || s.stored[key] != 1 || s.done[key+" m1"] != 1 {
 			t.Errorf("%s: %+v, stored %d times, done %d times", key, o, s.stored[key], s.done[key+" m1"])
 		}
 	}
@@ -333,6 +342,32 @@ func TestOlderServer(t *testing.T) {
 	}
 }
 
+// Messages of one key share a STORE, also one that has no other key beside it.
+func TestMessagesOfAKeyShareAStore(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	close(s.release)
+	st := newStores(t, s, true)
+	for _, ids := range [][]string{{"a", "b", "c"}, {"d"}} {
+		if stored, err := st.Store(t.Context(), change("key", ids...), false); err != nil || stored.Outcome != txn.Committed || stored.Version != version {
+			t.Errorf("%q: %+v, %v", ids, stored, err)
+		}
+	}
+	if got, want := s.requests(), []string{"TXN STORE key", "STORE key"}; !slices.Equal(got, want) {
+		t.Errorf("requests %q, want %q", got, want)
+	}
+	if got, want := s.events["key"], []string{"store a", "store b", "store c", "store d"}; !slices.Equal(got, want) {
+		t.Errorf("stored %q, want %q", got, want)
+	}
+	if !st.Shares() || newStores(t, s, false).Shares() {
+		t.Error("a connection is taken for another kind")
+	}
+	s.old = true
+	if _, err := st.Store(t.Context(), change("key", "e", "f"), false); !errors.Is(err, client.ErrUnknownOperation) || st.Shares() {
+		t.Errorf("at a server that lacks the operations: %v, shares %v", err, st.Shares())
+	}
+}
+
 // What must not share a transaction is a request of its own: a connection that takes one key at a
 // time, a STORE that was refused before, the deletion of what is not there, a message whose DONE
 // is not carried out yet, and another DONE of that.
@@ -341,19 +376,21 @@ func TestAlone(t *testing.T) {
 	s := newServer()
 	st := newStores(t, s, true)
 	lone := newStores(t, s, false)
-	store := func(st *Stores, r StoreRequest, apart bool) {
+	store := func(st *Stores, c *commit.Change, apart bool) {
 		t.Helper()
-		if stored, err := st.Store(t.Context(), r, apart); err != nil || stored.Outcome != client.Stored {
-			t.Errorf("%+v: %+v, %v", r, stored, err)
+		if stored, err := st.Store(t.Context(), c, apart); err != nil || stored.Outcome != txn.Committed {
+			t.Errorf("%+v: %+v, %v", c, stored, err)
 		}
 	}
+	deletion := change("c", "m")
+	deletion.Delete = true
 	collect(t, s, st, func(func(key, id string)) {
 		st.Done(DoneRequest{Key: "a", MessageID: "m", Version: version}, unexpected(t))
 		awaitWaiting(t, st, 1)
-		store(st, StoreRequest{Key: "a", MessageID: "m"}, false)
-		store(st, StoreRequest{Key: "b", MessageID: "m"}, true)
-		store(st, StoreRequest{Key: "c", MessageID: "m", Delete: true}, false)
-		store(lone, StoreRequest{Key: "d", MessageID: "m"}, false)
+		store(st, change("a", "m"), false)
+		store(st, change("b", "m"), true)
+		store(st, deletion, false)
+		store(lone, change("d", "m"), false)
 		st.Done(DoneRequest{Key: "a", MessageID: "m", Version: version}, unexpected(t))
 		lone.Done(DoneRequest{Key: "d", MessageID: "m", Version: version}, unexpected(t))
 		lone.Wait()
@@ -410,8 +447,8 @@ func TestOrderOfEachKey(t *testing.T) {
 		all.Go(func() {
 			for i := range messages {
 				id := fmt.Sprint("m", i)
-				stored, err := st.Store(t.Context(), StoreRequest{Key: key, MessageID: id, Version: version}, false)
-				if err != nil || stored.Outcome != client.Stored {
+				stored, err := st.Store(t.Context(), change(key, id), false)
+				if err != nil || stored.Outcome != txn.Committed {
 					t.Errorf("%s: %+v, %v", id, stored, err)
 				}
 				s.mu.Lock()
