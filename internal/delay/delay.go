@@ -94,7 +94,7 @@ func date(text []byte) (ms int64, ok bool) {
 		return 0, false
 	}
 	at, err := time.Parse(time.RFC3339, string(text))
-	return at.UnixMilli(), err == nil
+	return at.Add(time.Millisecond - 1).UnixMilli(), err == nil // not before a fraction of a millisecond
 }
 
 // AppendProps appends a block of properties without those that Parse obeys: they say when the

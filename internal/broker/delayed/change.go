@@ -219,10 +219,15 @@ func (t *Timer) row(s *Store) []byte {
 func (t *Timer) place(s *Store, it *item) *rows.TimerID {
 	now := s.clock()
 	r := &rows.TimerID{Number: s.numbers.Add(1), Interval: -1, At: t.Ms, Client: t.Message.Publisher, Topic: string(t.Message.Topic)}
+	early := int64(clockAheadMs)
 	if t.Relative {
 		r.Interval, r.At = t.Ms, now+t.Ms
+		early += clockBehindMs
 	}
-	r.Due = max(now, r.At) // not before the timers that were looked at, or the deleted rows of those would be read again
+	r.Due = now // not before the timers that were looked at, or the deleted rows of those would be read again
+	if r.At > now {
+		r.Due = r.At + early
+	}
 	r.Size = sizeOf(it.row, []byte(it.key), r.Client, t.Message.Topic)
 	return r
 }

@@ -49,7 +49,7 @@ type due struct {
 // Serve publishes timers when they are due, until stop is closed.
 func (s *Store) Serve(stop <-chan struct{}) {
 	for {
-		timer := time.NewTimer(max(tick, s.Round(stop)))
+		timer := time.NewTimer(s.look(stop))
 		select {
 		case <-timer.C:
 		case <-s.wake:
@@ -62,6 +62,10 @@ func (s *Store) Serve(stop <-chan struct{}) {
 		timer.Stop()
 	}
 }
+
+// look publishes a page of the timers that are due, and says after which time to look again, unless a
+// timer that is set meanwhile is due before that: then it is tick.
+func (s *Store) look(stop <-chan struct{}) time.Duration { return max(tick, s.Round(stop)) }
 
 func sleep(d time.Duration, stop <-chan struct{}) bool {
 	select {

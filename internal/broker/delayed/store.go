@@ -25,6 +25,7 @@ type Store struct {
 	seed    maphash.Seed
 	wake    chan struct{} // a timer is due earlier than the next one
 
+	elapsed func() int64  // Env.Now, unless a test moves the time
 	numbers atomic.Uint64 // number given last
 
 	mu       lockrank.Mutex[lockrank.Delayed]
@@ -89,10 +90,15 @@ const rowOverhead = 64
 // New is a store without timers.
 func New(env *session.Env, o Options) *Store {
 	return &Store{
-		Env: env, o: o, seed: maphash.MakeSeed(), wake: make(chan struct{}, 1), accounts: map[string]*account{},
+		Env: env, o: o, elapsed: env.Now, seed: maphash.MakeSeed(), wake: make(chan struct{}, 1), accounts: map[string]*account{},
 		overlay: map[string]change{}, next: math.MaxInt64, removed: map[uint64]struct{}{}, from: rows.TimersFrom(0),
 	}
 }
+
+// clockAheadMs and clockBehindMs are by how much the Store's clock may differ from the latest time
+// that the wall clock has claimed, as both are counted in whole milliseconds. A timer is due so much
+// later, so that its message does not come before its time.
+const clockAheadMs, clockBehindMs = 1, 1
 
 // clock is the latest time that the wall clock has claimed, in ms; s.mu is held.
 func (s *Store) clock() int64 {
@@ -102,7 +108,7 @@ func (s *Store) clock() int64 {
 }
 
 // runClock is the wall clock of the start and the time since, in ms: no step moves it.
-func (s *Store) runClock() int64 { return s.Epoch + s.Now() }
+func (s *Store) runClock() int64 { return s.Epoch + s.elapsed() }
 
 // Load counts the timers that are on disk, while the server starts.
 func (s *Store) Load() error {

@@ -35,9 +35,18 @@ const hour = int64(time.Hour / time.Millisecond)
 // begin runs a Store that begins with the wall clock off by so many ms.
 func begin(t *testing.T, j *journal.Journal, off int64, l limits.Limits) *run {
 	t.Helper()
-	r := &run{t: t, stepped: new(atomic.Int64)}
-	r.stepped.Store(off)
-	env := session.NewEnv(j, memory.NewPool(1<<30), l.WithDefaults(), slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixMilli() + r.stepped.Load() })
+	stepped := new(atomic.Int64)
+	stepped.Store(off)
+	r := beginAt(t, j, l, func() int64 { return time.Now().UnixMilli() + stepped.Load() })
+	r.stepped = stepped
+	return r
+}
+
+// beginAt runs a Store with this wall clock.
+func beginAt(t *testing.T, j *journal.Journal, l limits.Limits, wallMs func() int64) *run {
+	t.Helper()
+	r := &run{t: t}
+	env := session.NewEnv(j, memory.NewPool(1<<30), l.WithDefaults(), slog.New(slog.DiscardHandler), wallMs)
 	r.Store = New(env, Options{Publish: func(_ *session.Turn, o *message.Outgoing, keys [2][]byte) (Outcome, journal.Seq) {
 		if r.outcome != Published {
 			return r.outcome, 0
@@ -337,5 +346,62 @@ func TestNearTheBound(t *testing.T) {
 	}
 	if why := r.set("one more", -hour); why != TooManyOfClient {
 		t.Errorf("one more: %v", why)
+	}
+}
+
+// A timer is published within 100 ms of its time and not before, whenever it is set and however far
+// off it is, if looking at the timers takes no time. The clocks are the test's: it moves them as long
+// as Serve would sleep. What Serve sees is the wall clock, and the time since the start, both cut to
+// whole milliseconds.
+func TestPrecision(t *testing.T) {
+	t.Parallel()
+	const precision = 100 * time.Millisecond
+	for name, first := range map[string]time.Duration{"": 0, "behind a later timer": -time.Hour, "behind a close one": -30 * time.Millisecond} {
+		for _, in := range []time.Duration{1, 20, 21, 100, 1001, 3_600_000} {
+			in *= time.Millisecond
+			for us := 0; us < 1000; us += 400 { // of the wall clock, behind that of the time since the start
+				for _, relative := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s/%v/%v/%d", name, in, relative, us), func(t *testing.T) {
+						t.Parallel()
+						start := time.UnixMilli(1_800_000_000_000).Add(time.Duration(us) * time.Microsecond)
+						now := start.Add(444 * time.Microsecond)
+						r := beginAt(t, openJournal(t, vfs.NewMem()), limits.Limits{}, func() int64 { return now.UnixMilli() })
+						began := now
+						r.Epoch = now.UnixMilli()
+						r.elapsed = func() int64 { return now.Sub(began.Add(-777 * time.Microsecond)).Milliseconds() }
+						if first != 0 {
+							r.set("first", first.Milliseconds())
+						}
+						pause := r.look(nil)
+						slept := pause/2 + 300*time.Microsecond
+						now = now.Add(slept)
+						set := now
+						due := set.Add(in)
+						if relative {
+							r.set("it", -in.Milliseconds())
+						} else {
+							r.set("it", due.Truncate(time.Millisecond).UnixMilli())
+							due = due.Truncate(time.Millisecond)
+						}
+						select {
+						case <-r.wake:
+							now = now.Add(tick)
+						default:
+							now = now.Add(pause - slept)
+						}
+						for !slices.Contains(r.published, "it") {
+							if now.After(due.Add(precision)) {
+								t.Fatalf("not published at %v, due at %v", now, due)
+							}
+							at := now
+							now = now.Add(r.look(nil))
+							if slices.Contains(r.published, "it") && at.Before(due) {
+								t.Fatalf("published at %v, %v before its time", at, due.Sub(at))
+							}
+						}
+					})
+				}
+			}
+		}
 	}
 }
