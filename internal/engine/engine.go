@@ -29,6 +29,8 @@ type Engine interface {
 	// Watching gives the origins of the sessions that watch a key for which is says
 	// true. It is asked with locks held.
 	Watching(is func(o *Origin, key []byte) bool) []*Origin
+	// Watchers gives the origins of up to most sessions that watch the key, and how many do.
+	Watchers(key []byte, most int) (some []*Origin, all int)
 }
 
 // Origin is who sends a session's commands.

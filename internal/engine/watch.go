@@ -117,6 +117,21 @@ func (w *watch) end() {
 	}
 }
 
+// Watchers implements Engine.
+func (e *Local) Watchers(key []byte, most int) (some []*Origin, all int) {
+	sh, _ := e.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ws := sh.watching(key)
+	if ws == nil {
+		return nil, 0
+	}
+	for _, w := range ws.All[:min(max(most, 0), len(ws.All))] {
+		some = append(some, &w.session.origin)
+	}
+	return some, len(ws.All)
+}
+
 // Watching implements Engine.
 func (e *Local) Watching(is func(o *Origin, key []byte) bool) (found []*Origin) {
 	for i := range e.shards {

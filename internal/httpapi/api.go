@@ -43,7 +43,7 @@ const (
 )
 
 // Options of New. All but May, Audit, Policy and Cluster are needed; for an API of a node alone,
-// of which OfNode says the paths, Sessions and Reserved are not.
+// of which OfNode says the paths, Sessions, Reserved and Watchers are not.
 type Options struct {
 	Sessions *registry.Registry
 	Reserved reserved.Topics       // to which no administrator publishes
@@ -51,6 +51,7 @@ type Options struct {
 	Audit    *audit.Log            // nil: none
 	Policy   func() *policy.Policy // the file that is in force; nil: there is none
 	Cluster  Reporter              // of the node; nil: the server is by itself
+	Watchers func(key []byte, most int) (clients []string, all int)
 	Log      *slog.Logger
 }
 
@@ -78,6 +79,7 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/subscriptions", query: []string{"client", "topic", "limit", "after"}, do: (*API).listSubscriptions},
 	{method: "POST", path: "/api/v1/publish", body: true, do: (*API).publish},
 	{method: "GET", path: "/api/v1/policy", query: []string{"client", "username", "attributes", "topic", "key"}, do: (*API).explain},
+	{method: "GET", path: "/api/v1/watchers", query: []string{"key", "keysHex", "limit"}, do: (*API).listWatchers},
 	{method: "GET", path: clusterPath, do: (*API).clusterStatus},
 	{method: "POST", path: clusterPath + "/transfer", body: true, do: (*API).transfer},
 	{method: "GET", path: "/api/v1/retained", query: []string{"filter", "payload", "limit", "after"}, do: (*API).listRetained},

@@ -105,6 +105,17 @@ func (sv *Service) Recheck() {
 	}
 }
 
+// Watchers gives the client IDs of up to most clients that watch a key, and how many do.
+func (sv *Service) Watchers(key []byte, most int) (clients []string, all int) {
+	some, all := sv.engine.Watchers(key, most)
+	for _, o := range some {
+		if ep, ok := o.Sink.(*endpoint); ok {
+			clients = append(clients, ep.conn.Client)
+		}
+	}
+	return clients, all
+}
+
 // MayReceive says whether a response or a notification that was queued for a client, on
 // this topic, may still be sent to it.
 func (sv *Service) MayReceive(c *broker.Conn, topic []byte) bool {

@@ -6,6 +6,7 @@ import { clock, diff, dump, hex, label, seconds, size, start, text, toAddress, u
 import { request, watch } from './connection.js';
 import { one } from './scan.js';
 import { Confirm, Name, Problem, useConnection, useNow } from './ui.js';
+import { useWatchers, Watchers } from './watchers.js';
 
 const mostShown = 64 << 10; // bytes of a value as text
 const mostDumped = 4 << 10; // bytes of a value in hexadecimal
@@ -168,14 +169,16 @@ export function NewKey() {
   return html`<div><h1>New key</h1><${Editor} name=${null} base=${null} current=${null} onBase=${() => {}} onDone=${(key) => { location.hash = key ? `#/key/${toAddress(key)}` : '#/keys'; }} /></div>`;
 }
 
-function Facts({ found }) {
+function Facts({ name, found }) {
   const now = useNow(250);
+  const [known, problem] = useWatchers([name]);
   const expires = found.expires === undefined ? 'not known: the key is too long' : found.expires === null ? 'never' : found.expires <= now ? 'now' : `in ${seconds((found.expires - now) / 1000)}`;
   return html`<dl class="facts">
     <div><dt>Changed</dt><dd>${clock(versionTime(found.version))}</dd></div>
     <div><dt>Version</dt><dd><code>${found.version}</code></dd></div>
     <div><dt>Expires</dt><dd>${expires}</dd></div>
     <div><dt>Fencing token</dt><dd>${found.token ? html`<code>${found.token}</code>` : 'none'}</dd></div>
+    <div><dt>Watched by</dt><dd><${Watchers} known=${known} name=${name} problem=${problem} /></dd></div>
   </dl>`;
 }
 
@@ -256,7 +259,7 @@ export function Key({ name }) {
     ${found === undefined && !problem && html`<p class="muted">Reading …</p>`}
     ${found === null && html`<p class="lone">There is no such key, or none that you may read. It appears here when it is written.</p>`}
     ${found && html`
-      <${Facts} found=${found} />
+      <${Facts} name=${name} found=${found} />
       <div class="row actions">
         ${edited === undefined && html`<button type="button" disabled=${!small} onClick=${() => setEdited(found)}>Change</button>`}
         <button type="button" onClick=${download}>Save as a file</button>

@@ -5,6 +5,7 @@ import { clock, preview, seconds, size, toAddress, versionTime } from './bytes.j
 import { watch } from './connection.js';
 import { one, page, patternOf } from './scan.js';
 import { Name, Problem, useConnection, useNow } from './ui.js';
+import { useWatchers, Watchers } from './watchers.js';
 
 const want = 50; // rows of a page
 const repaint = 150; // ms between two renderings for changes of keys
@@ -57,14 +58,16 @@ function Rows({ rows, leases }) {
   const [, render] = useState(0);
   useLive(rows, () => render((n) => n + 1));
   const left = (row) => (row.expires === null ? '' : row.expires <= now ? 'expired' : seconds((row.expires - now) / 1000));
+  const [known, problem] = useWatchers(leases ? rows.map((row) => row.key) : []);
   return html`<table class="keys">
-    <thead><tr><th scope="col">Key</th><th scope="col">${leases ? 'Holder (value)' : 'Value'}</th><th scope="col" class="num">Size</th><th scope="col">${leases ? 'Taken or renewed' : 'Changed'}</th><th scope="col">Expires in</th></tr></thead>
+    <thead><tr><th scope="col">Key</th><th scope="col">${leases ? 'Holder (value)' : 'Value'}</th><th scope="col" class="num">Size</th><th scope="col">${leases ? 'Taken or renewed' : 'Changed'}</th><th scope="col">Expires in</th>${leases && html`<th scope="col">Watched by</th>`}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${toAddress(row.key)} class=${`${row.gone ? 'gone' : ''} ${row.changes ? `flash-${row.changes % 2}` : ''}`} data-changes=${row.changes}>
       <td class="key"><a href=${`#/key/${toAddress(row.key)}`}><${Name} bytes=${row.key} size=${100} /></a>${row.token && html` <span class="tag" title=${row.token}>fencing token</span>`}</td>
       <td class="value"><bdi>${row.gone ? 'deleted' : row.preview}</bdi></td>
       <td class="num">${row.gone || row.size === null ? '' : size(row.size)}</td>
       <td class="when">${clock(versionTime(row.version)).slice(0, 19)}</td>
       <td class="left">${row.gone ? '' : left(row)}</td>
+      ${leases && html`<td class="watched"><span class="narrow">watched by </span><${Watchers} known=${known} name=${row.key} problem=${problem} /></td>`}
     </tr>`)}</tbody>
   </table>`;
 }
@@ -136,6 +139,6 @@ export const Keys = ({ typed }) => html`<div>
 
 export const Locks = ({ typed }) => html`<div>
   <h1>Locks</h1>
-  <p class="muted">Keys that expire: leases, and whatever else has an expiry. The value of a lock names its holder; guarded keys carry a fencing token.</p>
+  <p class="muted">Keys that expire: leases, and whatever else has an expiry. The value of a lock names its holder; guarded keys carry a fencing token. A client that waits for a lock watches it.</p>
   <${KeyList} typed=${typed} base="#/locks" leases fits=${(row) => row.expires !== null} none="No key that you may read expires." />
 </div>`;
