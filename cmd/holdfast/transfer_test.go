@@ -117,7 +117,11 @@ func TestImportOfEtcd(t *testing.T) {
 		`{"key":"K","key_base64":"S0VZ"}`:               "want one of key and key_base64",
 		`{"key":"K","value":"v","value_base64":"dg=="}`: "want one of value and value_base64",
 		`{"key":"K","value":"v"} {}`:                    "something follows",
-		`{"key":"K","fencing_token":"x"}`:               "fencing_token: ",
+		`{"key":"K"}`:                                   "want one of value and value_base64",
+		"{\"key\":\"K\xff\",\"value\":\"v\"}":           "not UTF-8 at byte 10: bytes that are no text are in base 64",
+		`{"key":"K","value":"\ud83d"}`:                  "half of a surrogate pair",
+		"{\"topic\":\"t\",\"payload\":\"\xff\"}":        "not UTF-8",
+		`{"key":"K","value":"v","fencing_token":"x"}`:   "fencing_token: ",
 		`{"key":"K","expires":"tomorrow"}`:              "not a line of an export",
 		strings.ReplaceAll(`{"key":"P","value":"`+strings.Repeat("v", 5<<20)+`"}`, "P", prefix): "line 1, key ",
 	} {

@@ -334,13 +334,14 @@ func TestPublishRefusals(t *testing.T) {
 		code   mqtt.ReasonCode
 		text   string
 	}{
-		``:                       {400, 0, "not what /api/v1/openapi.json describes"},
-		`{"topic":"a"} {}`:       {400, 0, "more than one JSON value"},
-		`{"topic":"a","qoS2":1}`: {400, 0, "unknown field"},
-		`{"topic":7}`:            {400, 0, "cannot unmarshal"},
-		"{\"topic\":\"a\xff\"}":  {400, 0, "not UTF-8"},
-		`{"topic":"a","qos":3}`:  {400, 0, "want 0, 1 or 2"},
-		`{"topic":"a","qos":-1}`: {400, 0, "want 0, 1 or 2"},
+		``:                                 {400, 0, "not what /api/v1/openapi.json describes"},
+		`{"topic":"a"} {}`:                 {400, 0, "more than one JSON value"},
+		`{"topic":"a","qoS2":1}`:           {400, 0, "unknown field"},
+		`{"topic":7}`:                      {400, 0, "cannot unmarshal"},
+		"{\"topic\":\"a\xff\"}":            {400, 0, "not UTF-8"},
+		`{"topic":"a","payload":"\udc00"}`: {400, 0, "half of a surrogate pair"},
+		`{"topic":"a","qos":3}`:            {400, 0, "want 0, 1 or 2"},
+		`{"topic":"a","qos":-1}`:           {400, 0, "want 0, 1 or 2"},
 		`{"topic":"a","payload":"x","payloadBase64":"eA=="}`:      {400, 0, "give one of them"},
 		`{"topic":"a","payloadBase64":"?"}`:                       {400, 0, "no base 64"},
 		`{"topic":"a","properties":{"payloadFormatIndicator":2}}`: {400, 0, "want 0 or 1"},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/delayed"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/session"
 	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
+	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
@@ -256,8 +256,8 @@ func decode(body []byte, into any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return failed(http.StatusBadRequest, "the body has more than one JSON value")
 	}
-	if !utf8.Valid(body) {
-		return failed(http.StatusBadRequest, "the body is not UTF-8: give payloadBase64 for a payload that is no text")
+	if err := jsontext.Check(body); err != nil {
+		return failed(http.StatusBadRequest, "the body is no text: %v: give payloadBase64 for a payload that is none", err)
 	}
 	return nil
 }

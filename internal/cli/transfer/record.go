@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
@@ -141,6 +142,9 @@ func decodeRecord(line []byte) (e entry, err error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return e, errors.New("something follows the object; " + likeThis)
 	}
+	if err := jsontext.Check(line); err != nil {
+		return e, fmt.Errorf("%w: bytes that are no text are in base 64, as key_base64, value_base64 or payload_base64", err)
+	}
 	if r.Expires != nil {
 		e.expires = *r.Expires
 	}
@@ -158,7 +162,7 @@ func (r *record) key(e *entry) (err error) {
 		return errors.New("a message without topic; " + likeThis)
 	case r.Key != nil && r.KeyBase64 != nil, r.Key == nil && r.KeyBase64 == nil:
 		return errors.New("want one of key and key_base64")
-	case r.Value != nil && r.ValueBase64 != nil:
+	case r.Value != nil && r.ValueBase64 != nil, r.Value == nil && r.ValueBase64 == nil:
 		return errors.New("want one of value and value_base64")
 	case r.Key != nil:
 		e.key = *r.Key

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
@@ -186,6 +187,9 @@ func strictly(data []byte, to any) error {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more than one transaction")
+	}
+	if err := jsontext.Check(data); err != nil {
+		return fmt.Errorf("%w: give bytes that are no text in base 64, as key_base64 or value_base64", err)
 	}
 	return nil
 }

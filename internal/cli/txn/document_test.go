@@ -34,6 +34,9 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		`{"once": {"key": "k", "message_id": "m", "keep": "forever"}}`:                      `keep "forever"`,
 		`{"once": {"key": "k", "message_id": "m", "digest": "d", "digest_base64": "ZA=="}}`: "digest and digest_base64 exclude each other",
 
+		"{\"then\": [{\"set\": \"k\xff\", \"value\": \"v\"}]}": "not UTF-8 at byte 21",
+		`{"then": [{"set": "k", "value": "\ud800"}]}`:          "is half of a surrogate pair",
+
 		"{\n \"if\": [,]}":                 "line 2, column 9: invalid character ','",
 		`{"if": {}}`:                       "if must not be a JSON object",
 		`{"if": [5]}`:                      "if, item 1: a JSON number",
