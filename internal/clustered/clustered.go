@@ -91,12 +91,8 @@ func Start(ctx context.Context, cfg server.Config) (*Node, error) {
 }
 
 func (n *Node) open(ctx context.Context, s settings.Settings) error {
-	warnings, err := s.Check(n.config.Durability == journal.Durability{})
-	if err != nil {
+	if err := s.Check(n.config.Durability == journal.Durability{}); err != nil {
 		return err
-	}
-	for _, w := range warnings {
-		n.log.Warn(w)
 	}
 	added := &settings.Hosts{}
 	certificates, err := s.Certificates(added)
@@ -149,6 +145,9 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		return err
 	}
 	n.opened.Store(n.node)
+	for _, w := range settings.Advice(len(n.node.Status().Members)) {
+		n.log.Warn(w)
+	}
 	n.clients.Follow(n.node)
 	if n.stop, err = control.Serve(n.config.DataDir, n.node, control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)

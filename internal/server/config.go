@@ -123,7 +123,7 @@ func (c *Config) Check() error {
 	if c.Remember < 0 || longest < 0 || c.Remember > longest {
 		return fmt.Errorf("messages cannot be remembered for %v when %v is the maximum: raise the maximum", c.Remember, longest)
 	}
-	if _, err := c.Cluster.Check(c.Durability == journal.Durability{}); err != nil {
+	if err := c.Cluster.Check(c.Durability == journal.Durability{}); err != nil {
 		return err
 	}
 	if c.MaxTxnOperations < 0 || c.MaxTxnOperations > protocol.MostTxnOperations {

@@ -49,6 +49,8 @@ type Answer struct {
 	Level   int `json:"level"`
 	Lowest  int `json:"lowest_level,omitempty"`
 	InForce int `json:"level_in_force,omitempty"`
+	// Instance is a random number of each start of a node; 0: the program does not say it.
+	Instance members.ID `json:"instance,omitempty"`
 	// Now are the members, with their addresses, and Removed those that were; of a node that
 	// belongs to a cluster.
 	Now     []members.Member `json:"now,omitempty"`

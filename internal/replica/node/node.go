@@ -95,6 +95,7 @@ type Options struct {
 type Node struct {
 	o         Options
 	began     time.Time
+	instance  ID // of this start
 	lock      *datadir.Lock
 	port      *port.Port
 	transport *transport.Transport
@@ -163,7 +164,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		o: o, began: time.Now(), fsyncs: histogram.New(1000), changing: make(chan struct{}, 1),
+		o: o, began: time.Now(), instance: members.NewID(), fsyncs: histogram.New(1000), changing: make(chan struct{}, 1),
 		received: make(chan *raftpb.Message, 256), stored: make(chan *raftpb.Message, 64), calls: make(chan func()),
 		ended: make(chan struct{}), changed: make(chan struct{}), levels: map[ID]*members.Levels{},
 	}

@@ -40,7 +40,7 @@ type cluster struct {
 	net   *network // nil: nodes reach each other without one
 	fs    map[string]journal.FS
 
-	removable bool       // nodes may end because they were removed
+	removable bool       // nodes may end because they are no part of the cluster
 	fatal     chan error // what they end with; capacity 10
 }
 
@@ -61,7 +61,7 @@ func (c *cluster) options(name string) Options {
 	}
 	o.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("node", name)
 	o.Fatal = func(err error) {
-		if c.removable && errors.Is(err, ErrRemoved) {
+		if c.removable && (errors.Is(err, ErrRemoved) || errors.Is(err, ErrTwice) || errors.Is(err, ErrOtherCluster)) {
 			c.fatal <- err
 			return
 		}

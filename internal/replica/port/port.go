@@ -66,6 +66,7 @@ type Port struct {
 	forFronts sync.Map      // the magics with which fronts may connect
 	strangers *sockets.Handshakes
 	complete  atomic.Bool // every handler is there
+	said      complaints
 	ending    context.Context
 	end       context.CancelFunc
 	running   sync.WaitGroup
@@ -84,7 +85,7 @@ func Listen(o Options) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Port{o: o, listener: l, patience: handshakeTimeout, strangers: sockets.NewHandshakes(maxStrangers)}
+	p := &Port{o: o, listener: l, patience: handshakeTimeout, strangers: sockets.NewHandshakes(maxStrangers), said: newComplaints()}
 	p.ending, p.end = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -163,7 +164,7 @@ func (p *Port) accept() {
 				err = errRoom
 			}
 			if err != nil {
-				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) {
+				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) && p.said.due(conn.RemoteAddr().String(), err, time.Now()) {
 					p.o.Logger.Warn("a connection to the cluster's port was closed", "address", conn.RemoteAddr().String(), "error", err)
 				}
 				_ = conn.Close()

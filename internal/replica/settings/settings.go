@@ -101,20 +101,20 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// Check says what is wrong with the settings, and what an operator should know of those that
-// are not wrong. syncs says whether each write is acknowledged after an fsync only.
-func (s *Settings) Check(syncs bool) (warnings []string, err error) {
+// Check says what is wrong with the settings. syncs says whether each write is acknowledged after an fsync
+// only.
+func (s *Settings) Check(syncs bool) error {
 	if !s.InCluster() {
 		for flag, given := range map[string]bool{"cluster-listen": s.Listen != "", "cluster-cert": s.Cert != "", "cluster-key": s.Key != "", "cluster-ca": s.CA != "", "cluster-bootstrap": s.Bootstrap} {
 			if given {
-				return nil, fmt.Errorf("--%s is for a node of a cluster: name it and the nodes, with --node and --cluster-peers, or leave it out", flag)
+				return fmt.Errorf("--%s is for a node of a cluster: name it and the nodes, with --node and --cluster-peers, or leave it out", flag)
 			}
 		}
-		return nil, nil
+		return nil
 	}
 	peers, err := s.ParsePeers()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	own := ""
 	for _, p := range peers {
@@ -124,25 +124,22 @@ func (s *Settings) Check(syncs bool) (warnings []string, err error) {
 	}
 	switch {
 	case s.Node == "":
-		return nil, errors.New("--cluster-peers: say which of the nodes this is: --node NAME")
+		return errors.New("--cluster-peers: say which of the nodes this is: --node NAME")
 	case len(peers) == 0:
-		return nil, fmt.Errorf("--node %s: say which nodes the cluster has, this one included: --cluster-peers %s=HOST:PORT,…", s.Node, s.Node)
+		return fmt.Errorf("--node %s: say which nodes the cluster has, this one included: --cluster-peers %s=HOST:PORT,…", s.Node, s.Node)
 	case own == "":
-		return nil, fmt.Errorf("--node %s: no node in --cluster-peers has this name: the list names all nodes, this one included", s.Node)
+		return fmt.Errorf("--node %s: no node in --cluster-peers has this name: the list names all nodes, this one included", s.Node)
 	case !syncs:
-		return nil, errors.New("--durability: in a cluster it must be sync: a node that has lost what it acknowledged could lose it for all")
+		return errors.New("--durability: in a cluster it must be sync: a node that has lost what it acknowledged could lose it for all")
 	case s.Reads != "" && s.Reads != Lease && s.Reads != Quorum:
-		return nil, fmt.Errorf("--cluster-reads %q: want %s or %s", s.Reads, Lease, Quorum)
+		return fmt.Errorf("--cluster-reads %q: want %s or %s", s.Reads, Lease, Quorum)
 	}
 	if s.Listen != "" {
 		if _, _, err := net.SplitHostPort(s.Listen); err != nil {
-			return nil, fmt.Errorf("--cluster-listen %q: want HOST:PORT: %w", s.Listen, err)
+			return fmt.Errorf("--cluster-listen %q: want HOST:PORT: %w", s.Listen, err)
 		}
 	}
-	if err := s.checkFiles(peers); err != nil {
-		return nil, err
-	}
-	return advice(len(peers)), nil
+	return s.checkFiles(peers)
 }
 
 // checkFiles says whether nodes prove themselves where they must.
@@ -180,8 +177,8 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// advice says what so many nodes survive, if that is less than one would think.
-func advice(nodes int) []string {
+// Advice says what so many nodes survive, if that is less than one would think.
+func Advice(nodes int) []string {
 	switch {
 	case nodes == 1:
 		return []string{"a cluster of one node does not survive its loss: use 3 nodes"}

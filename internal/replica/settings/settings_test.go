@@ -26,25 +26,30 @@ func peers(all ...string) func(*Settings) { return func(s *Settings) { s.Peers =
 
 func TestGoodSettings(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		settings Settings
-		warns    string // empty: nothing
-	}{
-		"no cluster":      {Settings{}, ""},
-		"three nodes":     {three(), ""},
-		"IPv6":            {three(peers("a=[::1]:1", "b=localhost:2", "c=127.9.9.9:65535")), ""},
-		"five nodes":      {three(peers("a=127.0.0.1:1", "b=127.0.0.1:2", "c=127.0.0.1:3", "d=127.0.0.1:4", "e=127.0.0.1:5")), ""},
-		"one node":        {three(peers("a=127.0.0.1:1")), "does not survive its loss"},
-		"two nodes":       {three(peers("a=127.0.0.1:1", "b=127.0.0.1:2")), "less available than one node"},
-		"four nodes":      {three(peers("a=127.0.0.1:1", "b=127.0.0.1:2", "c=127.0.0.1:3", "d=127.0.0.1:4")), "4 nodes survives the loss of 1, as one of 3 does"},
-		"a listener":      {three(func(s *Settings) { s.Listen = "127.0.0.1:7001" }), ""},
-		"quorum":          {three(func(s *Settings) { s.Reads = Quorum }), ""},
-		"with files":      {three(peers("a=h1:1", "b=h2:2", "c=h3:3"), func(s *Settings) { s.Cert, s.Key, s.CA = "cert", "key", "ca" }), ""},
-		"a spacious list": {three(peers("a=127.0.0.1:1", " b = 127.0.0.1:2", "c=127.0.0.1:3 ")), ""},
+	for name, settings := range map[string]Settings{
+		"no cluster":      {},
+		"three nodes":     three(),
+		"IPv6":            three(peers("a=[::1]:1", "b=localhost:2", "c=127.9.9.9:65535")),
+		"one node":        three(peers("a=127.0.0.1:1")),
+		"a listener":      three(func(s *Settings) { s.Listen = "127.0.0.1:7001" }),
+		"quorum":          three(func(s *Settings) { s.Reads = Quorum }),
+		"with files":      three(peers("a=h1:1", "b=h2:2", "c=h3:3"), func(s *Settings) { s.Cert, s.Key, s.CA = "cert", "key", "ca" }),
+		"a spacious list": three(peers("a=127.0.0.1:1", " b = 127.0.0.1:2", "c=127.0.0.1:3 ")),
 	} {
-		warnings, err := test.settings.Check(true)
-		if err != nil || len(warnings) > 0 != (test.warns != "") || test.warns != "" && !strings.Contains(warnings[0], test.warns) {
-			t.Errorf("%s: %q, %v", name, warnings, err)
+		if err := settings.Check(true); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for nodes, want := range map[int]string{
+		1: "does not survive its loss", 2: "less available than one node", 3: "", 4: "4 nodes survives the loss of 1, as one of 3 does", 5: "",
+	} {
+		got := strings.Join(Advice(nodes), "; ")
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%d nodes: %q, want %q", nodes, got, want)
 		}
 	}
 }
@@ -80,12 +85,12 @@ func TestBadSettings(t *testing.T) {
 		"no key":              {three(func(s *Settings) { s.Cert, s.CA = "cert", "ca" }), "--cluster-key is missing"},
 		"a key alone":         {three(func(s *Settings) { s.Key = "key" }), "--cluster-cert is missing"},
 	} {
-		if _, err := test.settings.Check(true); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := test.settings.Check(true); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 	s := three()
-	if _, err := s.Check(false); err == nil || !strings.HasPrefix(err.Error(), "--durability") {
+	if err := s.Check(false); err == nil || !strings.HasPrefix(err.Error(), "--durability") {
 		t.Errorf("another durability: %v", err)
 	}
 }

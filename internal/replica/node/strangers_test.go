@@ -1,0 +1,72 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ends waits until a node has ended with an error.
+func (c *cluster) ends(want error, says string) {
+	c.t.Helper()
+	select {
+	case err := <-c.fatal:
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
+			c.t.Errorf("it ended with %v; want %v, and %q", err, want, says)
+		}
+	case <-time.After(patience):
+		c.t.Fatalf("no node ends:\n%v", c.log)
+	}
+}
+
+// A copy of a node's data directory, started at another address, ends: the node whose ID it has runs. That one goes on.
+func TestNodeWithACopiedDirectory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	c.removable = true
+	nodes := c.start("a", "b", "c")
+	l := c.leader(nodes)
+	of := "a"
+	if of == l.name {
+		of = "b"
+	}
+	nodes[of].end()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(c.dirs[of])); err != nil {
+		t.Fatal(err)
+	}
+	nodes[of] = c.start(of)[of]
+
+	elsewhere := *c
+	elsewhere.dirs = map[string]string{of: copied}
+	elsewhere.peers = slices.Clone(c.peers)
+	for i := range elsewhere.peers {
+		if elsewhere.peers[i].Name == of {
+			elsewhere.peers[i].Address = address(t)
+		}
+	}
+	double := elsewhere.start(of)[of]
+	c.ends(ErrTwice, "was the data directory "+copied+" copied?")
+	double.end()
+	l = c.put(nodes, l, "k|1", "v")
+	c.has(nodes, c.lead(nodes, l, of), map[string]string{"k|1": "v"})
+}
+
+// A node that is started with the data directory of another cluster's node ends, and says which clusters they are.
+func TestNodeWithADirectoryOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	c, other := newCluster(t, "a", "b"), newCluster(t, "b")
+	nodes := c.start("a", "b")
+	l := c.leader(nodes)
+	nodes["b"].end()
+	delete(nodes, "b")
+	other.start("b")["b"].end()
+
+	other.removable, other.peers = true, c.peers
+	b := other.start("b")["b"]
+	other.ends(ErrOtherCluster, "node a at "+c.peers[0].Address+", which --cluster-peers names, is of cluster "+l.n.self.Load().Cluster.String())
+	b.end()
+}
