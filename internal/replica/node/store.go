@@ -96,6 +96,7 @@ func (n *Node) store() {
 		if unwritten := n.log.Bytes() - n.log.Droppable(tables); unwritten > n.o.LogKeep/2 && long != nil && (asked != tables+1 || n.now()-askedAt > tablesPause) {
 			asked, askedAt = tables+1, n.now()
 			long()
+			time.AfterFunc(tablesPause+tablesPause/8, n.storing.wakeUp) // a cluster without writes has nothing else that wakes it
 		}
 	}
 }
