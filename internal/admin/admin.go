@@ -26,12 +26,14 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/websocket"
 )
 
 // Bounds of what clients of the listener can make it hold.
 const (
 	MaxConnections = 32       // at once; more are closed
+	MaxWaiting     = 16       // of them, those that have no whole request yet, or wait for the next one; more end the oldest of the address that has most
 	maxHeader      = 16 << 10 // bytes of a request's header
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 10 * time.Second
@@ -100,12 +102,12 @@ func Open(o Options) (*Server, error) {
 	if o.Bound != nil {
 		tcp = o.Bound(tcp)
 	}
-	s.listener = &bounded{Listener: tcp, turned: &s.turned}
+	s.listener = &bounded{Listener: tcp, turned: &s.turned, waiting: sockets.NewHandshakes(MaxWaiting)}
 	if s.certs != nil {
 		s.listener = tls.NewListener(s.listener, s.certs.Config())
 	}
 	s.http = &http.Server{
-		Handler: failstop.Handler(o.Log, s.handler()), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		Handler: failstop.Handler(o.Log, serving(s.handler())), ConnContext: withConn, ConnState: noteIdle, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	return s, nil
@@ -313,40 +315,4 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
-}
-
-// bounded closes connections beyond MaxConnections.
-type bounded struct {
-	net.Listener
-	open   atomic.Int64
-	turned *atomic.Int64
-}
-
-func (l *bounded) Accept() (net.Conn, error) {
-	for {
-		nc, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.open.Add(1) <= MaxConnections {
-			return &counted{Conn: nc, open: &l.open}, nil
-		}
-		l.open.Add(-1)
-		l.turned.Add(1)
-		_ = nc.Close()
-	}
-}
-
-// counted is a connection that has a place.
-type counted struct {
-	net.Conn
-	open *atomic.Int64
-	gone atomic.Bool
-}
-
-func (c *counted) Close() error {
-	if !c.gone.Swap(true) {
-		c.open.Add(-1)
-	}
-	return c.Conn.Close()
 }

@@ -294,8 +294,8 @@ func occupied(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Connections beyond the bound are closed, those within it are served, and a header that is
-// too long is refused.
+// Within the bound of connections that have sent no request none ends; beyond it the one that has
+// waited longest.
 func TestAdminIsBounded(t *testing.T) {
 	t.Parallel()
 	s := start(t, withAdmin)
@@ -308,32 +308,77 @@ func TestAdminIsBounded(t *testing.T) {
 		}
 		return bufio.NewReader(nc).ReadString('\n')
 	}
-	var open []net.Conn
-	for range admin.MaxConnections {
+	dial := func() net.Conn {
+		t.Helper()
 		nc, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
-		if line, err := request(nc, ""); err != nil || line != "HTTP/1.1 200 OK\r\n" {
-			t.Fatalf("connection %d: %q, %v", len(open)+1, line, err)
-		}
-		open = append(open, nc)
+		t.Cleanup(func() { _ = nc.Close() })
+		return nc
 	}
-	above, err := net.Dial("tcp", addr)
+	served := func(what string, nc net.Conn) {
+		t.Helper()
+		if line, err := request(nc, ""); err != nil || line != "HTTP/1.1 200 OK\r\n" {
+			t.Fatalf("%s: %q, %v", what, line, err)
+		}
+	}
+	var silent []net.Conn
+	for range admin.MaxWaiting - 1 {
+		silent = append(silent, dial())
+	}
+	served("the last connection within the bound", dial())
+	if n := s.admin.TurnedAway(); n != 0 {
+		t.Errorf("%d connections were turned away, want none", n)
+	}
+	silent = append(silent, dial(), dial())
+	served("a connection beyond the bound", dial())
+	if line, err := request(silent[0], ""); err == nil {
+		t.Errorf("the connection that has waited longest was answered: %q", line)
+	}
+	if n := s.admin.TurnedAway(); n == 0 {
+		t.Error("no connection was turned away")
+	}
+}
+
+func TestAdminBoundsTheHeaderOfARequest(t *testing.T) {
+	t.Parallel()
+	s := start(t, withAdmin)
+	nc, err := net.Dial("tcp", s.AdminAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer above.Close()
-	if line, err := request(above, ""); err == nil {
-		t.Errorf("a connection above the bound was answered: %q", line)
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(mqtttest.Deadline))
+	if _, err := fmt.Fprintf(nc, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n", strings.Repeat("x", 64<<10)); err != nil {
+		return // it was closed while the header came
 	}
-	if n := s.admin.TurnedAway(); n != 1 {
-		t.Errorf("%d connections were turned away, want 1", n)
-	}
-	line, err := request(open[0], "X: "+strings.Repeat("x", 64<<10)+"\r\n")
-	if err == nil && !strings.Contains(line, "431") {
+	if line, err := bufio.NewReader(nc).ReadString('\n'); err == nil && !strings.Contains(line, "431") {
 		t.Errorf("a header of 64 KiB: %q", line)
+	}
+}
+
+// Connections that never send a whole request keep no probe out.
+func TestAdminAnswersBesideSilentConnections(t *testing.T) {
+	t.Parallel()
+	s := start(t, withAdmin)
+	for range 2 * admin.MaxConnections {
+		nc, err := net.Dial("tcp", s.AdminAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_, _ = io.WriteString(nc, "GET /healthz HTTP/1.1\r\nHost: local")
+	}
+	nc, err := net.Dial("tcp", s.AdminAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(mqtttest.Deadline))
+	_, _ = io.WriteString(nc, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); err != nil || line != "HTTP/1.1 200 OK\r\n" {
+		t.Errorf("a probe: %q, %v", line, err)
 	}
 }
 

@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
+)
+
+// bounded closes connections beyond MaxConnections, and the oldest of those that wait beyond
+// MaxWaiting: connections on which nothing comes keep no probe out.
+type bounded struct {
+	net.Listener
+	open    atomic.Int64
+	turned  *atomic.Int64
+	waiting *sockets.Handshakes // connections without a whole request
+}
+
+func (l *bounded) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &counted{Conn: nc, of: l}
+		ended := l.waiting.Ended()
+		c.wait()
+		l.turned.Add(l.waiting.Ended() - ended)
+		if l.open.Add(1) <= MaxConnections {
+			return c, nil
+		}
+		l.turned.Add(1)
+		_ = c.Close()
+	}
+}
+
+// counted is a connection that has a place.
+type counted struct {
+	net.Conn
+	of      *bounded
+	gone    atomic.Bool
+	waiting atomic.Pointer[sockets.Handshake] // nil: a request is served
+}
+
+// wait says that the connection has no whole request.
+func (c *counted) wait() {
+	c.waiting.Store(c.of.waiting.Begin(c))
+	if c.gone.Load() {
+		c.serve()
+	}
+}
+
+// serve says that it does not wait any more.
+func (c *counted) serve() {
+	if h := c.waiting.Swap(nil); h != nil {
+		h.End()
+	}
+}
+
+func (c *counted) Close() error {
+	if !c.gone.Swap(true) {
+		c.of.open.Add(-1)
+		c.serve()
+	}
+	return c.Conn.Close()
+}
+
+// countedOf finds it below TLS; nil: there is none.
+func countedOf(nc net.Conn) *counted {
+	if secured, is := nc.(interface{ NetConn() net.Conn }); is {
+		nc = secured.NetConn()
+	}
+	c, _ := nc.(*counted)
+	return c
+}
+
+type connKey struct{}
+
+// withConn lets serving find the connection of a request. It is http.Server.ConnContext.
+func withConn(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, countedOf(nc))
+}
+
+// serving notes that the header of a request is there.
+func serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, _ := r.Context().Value(connKey{}).(*counted); c != nil {
+			c.serve()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noteIdle notes that a connection waits for its next request. It is http.Server.ConnState.
+func noteIdle(nc net.Conn, state http.ConnState) {
+	if c := countedOf(nc); c != nil && state == http.StateIdle {
+		c.wait()
+	}
+}
