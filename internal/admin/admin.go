@@ -85,12 +85,13 @@ type Server struct {
 	http     *http.Server
 	certs    *certs.Server // nil: no TLS
 	loopback bool
-	turned   atomic.Int64
+	waiting  *sockets.Handshakes
+	turned   atomic.Int64 // because of MaxConnections
 }
 
 // Open listens, and serves until Close. Connections that cannot be served are closed.
 func Open(o Options) (*Server, error) {
-	s := &Server{o: o}
+	s := &Server{o: o, waiting: sockets.NewHandshakes(MaxWaiting)}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func Open(o Options) (*Server, error) {
 	if o.Bound != nil {
 		tcp = o.Bound(tcp)
 	}
-	s.listener = &bounded{Listener: tcp, turned: &s.turned, waiting: sockets.NewHandshakes(MaxWaiting)}
+	s.listener = &bounded{Listener: tcp, turned: &s.turned, waiting: s.waiting}
 	if s.certs != nil {
 		s.listener = tls.NewListener(s.listener, s.certs.Config())
 	}
@@ -170,8 +171,8 @@ func (s *Server) Certs() *certs.Server { return s.certs }
 // Loopback says whether only programs of this machine reach the listener.
 func (s *Server) Loopback() bool { return s.loopback }
 
-// TurnedAway is how many connections were closed because of MaxConnections.
-func (s *Server) TurnedAway() int64 { return s.turned.Load() }
+// TurnedAway is how many connections were closed because of MaxConnections or MaxWaiting.
+func (s *Server) TurnedAway() int64 { return s.turned.Load() + s.waiting.Ended() }
 
 // Close stops listening, and waits for answers under way until ctx ends.
 func (s *Server) Close(ctx context.Context) error {

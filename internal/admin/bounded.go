@@ -25,9 +25,7 @@ func (l *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &counted{Conn: nc, of: l}
-		ended := l.waiting.Ended()
 		c.wait()
-		l.turned.Add(l.waiting.Ended() - ended)
 		if l.open.Add(1) <= MaxConnections {
 			return c, nil
 		}
