@@ -67,7 +67,7 @@ func sound(t *testing.T) *evidence {
 	published := slices.Concat(shifts.Published("results/k"), shifts.Published("copies/k"), shifts.Published("reminders/k"))
 	ledgers.Send(shifts.Published("results/k")...)
 	for _, timer := range shifts.Broker.Timers() {
-		if !strings.HasPrefix(timer.ID, overdue) { // which the closer has cancelled
+		if !strings.HasPrefix(timer.ID, overdue) { // which the ledger has cancelled
 			e.timers = append(e.timers, timer)
 		}
 	}
@@ -162,7 +162,7 @@ func TestViolationsAreFound(t *testing.T) {
 		}, "8: a timer waits that was due"},
 		"timer not cancelled": {func(e *evidence) {
 			e.timers = append(e.timers, client.Timer{ID: "overdue/a", Topic: "overdue/k"})
-		}, "8: the closer has cancelled the timer of message a, and it waits"},
+		}, "8: the ledger has cancelled the timer of message a, and it waits"},
 		"timer of an earlier message": {func(e *evidence) { e.timers[0].Topic = "idle/k/0" }, `8: the timer of key k has the topic "idle/k/0"`},
 		"timer of a key lost":         {func(e *evidence) { e.timers = nil }, `8: the timer of key k has the topic ""`},
 		"timer of another key": {func(e *evidence) {

@@ -11,12 +11,11 @@ import (
 )
 
 // The handlers under test. The shift uses everything that a handler can use; the ledger
-// processes what the shift publishes, and the closer what the ledger does.
+// processes what the shift publishes.
 
 const (
 	shiftName   = "shift"
 	ledgerName  = "ledger"
-	closerName  = "closer" // a handler of the ledger
 	deadLetters = "dead-letters/faultrun"
 )
 
@@ -119,21 +118,14 @@ func registerShift(p *consistent.Processor, version uint32, disturb func(), nois
 	}, consistent.WithVersion(version))
 }
 
-// registerLedger registers the handler of results, whose messages share STOREs on the state-based
-// path, as it neither captures values nor sets timers; and the one that cancels the timer of what is
-// booked.
+// registerLedger registers the handler of results. It cancels the timer that waits for it.
 func registerLedger(p *consistent.Processor, disturb func()) {
-	key := func(r result) string { return r.Key }
-	_ = consistent.Handle(p, "results/+", key, func(c *consistent.Context, s shift, r result) (shift, []consistent.Message, error) {
+	_ = consistent.Handle(p, "results/+", func(r result) string { return r.Key }, func(c *consistent.Context, s shift, r result) (shift, []consistent.Message, error) {
 		disturb()
 		booked := result{ID: r.ID, Key: r.Key, Which: 2, N: s.N, Chain: s.Chain, Roll: c.Rand().Uint64(), UUID: c.ID()}
 		s.add(r.ID)
-		return s, []consistent.Message{consistent.JSON("booked/"+r.Key, booked)}, nil
+		return s, []consistent.Message{consistent.JSON("booked/"+r.Key, booked), consistent.CancelTimer(overdue + r.ID)}, nil
 	})
-	_ = consistent.Handle(p, "booked/+", key, func(_ *consistent.Context, closed int, r result) (int, []consistent.Message, error) {
-		disturb()
-		return closed + 1, []consistent.Message{consistent.CancelTimer(overdue + r.ID)}, nil
-	}, consistent.WithName(closerName))
 }
 
 func (o order) message() consistent.Message {

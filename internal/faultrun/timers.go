@@ -15,13 +15,13 @@ import (
 // The timers of the shift (protocol, section 14). Each message orders three:
 //
 //   - a reminder, which is delivered soon: one more output;
-//   - one that would say, much later, that the ledger has not booked the message: the closer cancels
+//   - one that would say, much later, that the ledger has not booked the message: the ledger cancels
 //     it;
 //   - one that would say that the key is idle. It takes the place of that of the key's message
 //     before, and its topic says how many those were.
 //
 // So at the end a timer of the last kind waits for each key, and no other. A message that is a
-// dead letter may have set its timers or not, and may lack the closer's cancel.
+// dead letter may have set its timers or not, and may lack the ledger's cancel.
 const (
 	reminders = "reminders/" // begins topics
 	overdue   = "overdue/"   // begins topics and IDs
@@ -74,7 +74,7 @@ func (e *evidence) checkTimers(dead map[string]bool, say func(string, ...any)) {
 	for _, t := range e.timers {
 		if id, is := strings.CutPrefix(t.ID, overdue); is {
 			if !dead[id] {
-				say("8: the closer has cancelled the timer of message %s, and it waits", id)
+				say("8: the ledger has cancelled the timer of message %s, and it waits", id)
 			}
 		} else if key, is := strings.CutPrefix(t.ID, idle); is {
 			last[key] = t.Topic

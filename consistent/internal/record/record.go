@@ -25,7 +25,7 @@ import (
 //	version         uvarint, of the handler
 //	now             varint, ns since 1970
 //	input           8 bytes of the SHA-256 of its payload
-//	before          in the second format only: the state that it was processed on, with its
+//	before          with FormatBefore only: the state that it was processed on, with its
 //	                length (uvarint) before it
 //	captures        uvarint; each: name, value, with their lengths (uvarint) before them,
 //	                and 1 byte: 0 a value, 1 the text of an error, 2 that of a Terminal one
