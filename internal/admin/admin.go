@@ -96,7 +96,7 @@ func Open(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.part.Store(&s.o.Part)
-	tcp, err := net.Listen("tcp", o.Addr)
+	tcp, err := sockets.Listen(o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("--admin: cannot listen on %s: %w", o.Addr, err)
 	}

@@ -154,7 +154,7 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		"a merge key":                  {"<<: {data: x}", "f.yaml:1: unknown setting <<"},
 		"two documents":                {"data: x\n---\ndata: y", "a second document"},
 		"no settings":                  {"- data", "f.yaml:1: the configuration must be settings of the form NAME: VALUE"},
-		"no YAML":                      {"data: x\n\tlisten: y", "f.yaml:2: this is not YAML"},
+		"no YAML":                      {"data: x\n\tlisten: y", "f.yaml:2: this is not YAML: the line is indented with a tab"},
 		"listeners that are no list":   {"listeners: mqtt://127.0.0.1:1", "f.yaml:1: listeners must be a list"},
 		"a listener without URL":       {"listeners:\n- anonymous: true", "f.yaml:2: the listener has no url"},
 		"a listener's unknown setting": {"listeners:\n- url: 127.0.0.1:1\n  tls: x", "f.yaml:3: unknown setting tls of a listener; there are url, "},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/holdfast-mqtt/holdfast/internal/yamlfault"
 )
 
 // maxFile bounds the file, in bytes.
@@ -50,7 +52,7 @@ func (s *Settings) parse(name string, text []byte, flags *pflag.FlagSet, o Optio
 	case errors.Is(err, io.EOF):
 		return nil // nothing but comments
 	case err != nil:
-		return r.syntax(err)
+		return r.syntax(err, text)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: a second document begins after ---: leave one", name)
@@ -71,13 +73,10 @@ func (r *reader) at(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", r.name, n.Line, fmt.Errorf(format, args...))
 }
 
-// syntax puts the place in front of an error of the YAML decoder, which says "yaml: line
-// 3: …".
-func (r *reader) syntax(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	var line int
-	if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 {
-		_, text, _ = strings.Cut(text, ": ")
+// syntax puts the place in front of an error of the YAML decoder.
+func (r *reader) syntax(err error, content []byte) error {
+	line, text := yamlfault.Explain(err, content)
+	if line > 0 {
 		return fmt.Errorf("%s:%d: this is not YAML: %s", r.name, line, text)
 	}
 	return fmt.Errorf("%s: this is not YAML: %s", r.name, text)

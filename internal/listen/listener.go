@@ -90,7 +90,7 @@ type Listener struct {
 // Open listens. Close it when done.
 func Open(c Config, o Options) (*Listener, error) {
 	return open(c, o, false, func() (net.Listener, error) {
-		tcp, err := net.Listen("tcp", c.URL.Host)
+		tcp, err := sockets.Listen(c.URL.Host)
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s: %w", c.URL, err)
 		}

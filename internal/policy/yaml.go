@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/holdfast-mqtt/holdfast/internal/yamlfault"
 )
 
 // Problem is what is wrong on one line of a file.
@@ -79,9 +80,6 @@ func (c *checker) result(file string) error {
 	return &Problems{File: file, List: c.problems}
 }
 
-// yamlLine finds the line in the errors of the YAML package.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 // document reads the only document of a file.
 func (c *checker) document(content []byte) *yaml.Node {
 	var root, second yaml.Node
@@ -91,12 +89,7 @@ func (c *checker) document(content []byte) *yaml.Node {
 		c.fail(0, "the file is empty; it needs rules:, a list")
 		return nil
 	case err != nil:
-		text := err.Error()
-		line := 0
-		if m := yamlLine.FindStringSubmatch(text); m != nil {
-			line, _ = strconv.Atoi(m[1])
-			text = text[len(m[0]):]
-		}
+		line, text := yamlfault.Explain(err, content)
 		c.fail(line, "this is not YAML: %s", text)
 		return nil
 	}

@@ -269,7 +269,7 @@ func TestAdminNeedsProtection(t *testing.T) {
 		"no host":        {func(c *Config) { c.Admin = ":0" }, "--admin :0 is beyond loopback"},
 		"no login":       {func(c *Config) { c.Admin, c.TLS = "0.0.0.0:0", a.Server("server") }, "is for administrators: give --password-file"},
 		"no port":        {func(c *Config) { c.Admin = "127.0.0.1" }, `--admin "127.0.0.1": want HOST:PORT`},
-		"a port in use":  {func(c *Config) { c.Admin = occupied(t) }, "--admin: cannot listen on 127.0.0.1:"},
+		"a port in use":  {func(c *Config) { c.Admin = occupied(t) }, "or choose another port"},
 	} {
 		cfg := Default()
 		cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // Magic is how a connection begins on which another node passes a client on, for
@@ -70,7 +71,7 @@ func Open(o Options) (*Clients, error) {
 	})
 	for i := range o.Listeners {
 		l := &o.Listeners[i]
-		tcp, err := net.Listen("tcp", l.URL.Host)
+		tcp, err := sockets.Listen(l.URL.Host)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot listen on %s: %w", l.URL, err), c.Close())
 		}
