@@ -153,8 +153,8 @@ func (s *Server) connected(clientID string) bool {
 }
 
 // Restore copies a backup into a data directory that doesn't exist yet, or is
-// empty, after verifying the copy. copied, if not nil, is called as files are copied, checked as
-// the copy is verified.
+// empty, after verifying the copy. copied is called as files are copied, checked, if not
+// nil, as the copy is verified.
 func Restore(from, dataDir string, copied, checked func(backup.Progress)) (*Report, backup.Progress, error) {
 	var report *Report
 	done, err := backup.Restore(nil, from, dataDir, copied, func(dir string) (err error) {

@@ -13,8 +13,8 @@ import (
 // Salvage copies what can be read in the data directory of cfg, which no server has open,
 // into a data directory that doesn't exist yet, or is empty: a server starts on the copy, and
 // Check finds no problem in it. The report is about the copy; its Problems are what could not be
-// read or was invalid. Of cfg it uses DataDir, FS and Logger. copied, if not nil, is called as rows
-// are copied, checked as the copy is verified.
+// read or was invalid. Of cfg it uses DataDir, FS and Logger. copied and checked, if not nil, are
+// called as rows are copied, and as the copy is verified.
 func Salvage(cfg Config, dataDir string, copied, checked func(backup.Progress)) (*Report, error) {
 	if err := cfg.refuseClusterData(notOfNodes); err != nil {
 		return nil, err

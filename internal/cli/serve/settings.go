@@ -85,7 +85,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&cfg.ClientEvents, "client-events", 0, "events of clients (connected, disconnected, refused, taken over) that are published in a second at most, on $SYS/brokers/holdfast/clients/ID/EVENT; who may read $SYS learns names and addresses of clients (default none)")
 	o := &cfg.Spans
 	f.StringVar(&o.Endpoint, "otlp-endpoint", "", "`URL` of a collector of OpenTelemetry, such as http://127.0.0.1:4318, that gets a span for each request to the store whose user property traceparent says that it is sampled, by OTLP over HTTP (default none)")
-	f.StringArrayVar(&o.Headers, "otlp-header", nil, "`NAME=VALUE` of a header for the requests to that collector; others of the machine can read flags, so put secrets into --otlp-header-file; may be repeated, up to 16")
+	f.StringArrayVar(&o.Headers, "otlp-header", nil, "`NAME=VALUE` of a header for the requests to that collector; other users of the machine can read flags, so put secrets into --otlp-header-file; may be repeated, up to 16")
 	f.StringVar(&o.HeaderFile, "otlp-header-file", "", "`FILE` with such headers, one on each line, such as Authorization: Bearer SECRET; read again when it changes, and on SIGHUP (default none)")
 	f.Float64Var(&o.Ratio, "otlp-sample", 0, "`RATIO`, 0 to 1, of the requests without traceparent that have a span (default none)")
 	f.IntVar(&o.Queue, "otlp-queue", 0, "spans that wait for the collector; more are dropped and counted (default 2048)")

@@ -42,6 +42,9 @@ type keyLine struct {
 	key, value, version, token, expires []byte
 }
 
+// wordsBytes is more than a version, a token and a time take.
+const wordsBytes = 1024
+
 func (r *keyLine) field(name []byte) *[]byte {
 	switch string(name) {
 	case "key":
@@ -61,6 +64,9 @@ func (r *keyLine) field(name []byte) *[]byte {
 // entry is that of the line. ok is false if a field is not what it has to be.
 func (r *keyLine) entry() (e entry, ok bool) {
 	e.key, e.value = string(r.key), r.value
+	if len(r.version)+len(r.token)+len(r.expires) > len(r.value)+wordsBytes {
+		e.value = bytes.Clone(r.value) // or the window of an import would count much less than it holds
+	}
 	if r.expires != nil && e.expires.UnmarshalText(r.expires) != nil {
 		return entry{}, false
 	}

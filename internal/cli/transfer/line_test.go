@@ -3,6 +3,7 @@ package transfer
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -62,6 +63,22 @@ func TestReadKeyLine(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.line, ok, test.fast)
 		}
 		agrees(t, []byte(test.line))
+	}
+}
+
+// A value does not keep a line in memory that is much longer.
+func TestAValueHoldsNoLongLine(t *testing.T) {
+	t.Parallel()
+	for versionBytes, want := range map[int]bool{wordsBytes + 1: true, wordsBytes + 2: false} {
+		line := []byte(`{"key":"k","value":"v","version":"` + strings.Repeat("1", versionBytes) + `"}`)
+		e, err := readRecord(line)
+		if err != nil || string(e.value) != "v" {
+			t.Fatalf("got %q, %v", e.value, err)
+		}
+		line[len(`{"key":"k","value":"`)] = 'w'
+		if got := string(e.value) == "w"; got != want {
+			t.Errorf("with a version of %d bytes: a view of the line is %v, want %v", versionBytes, got, want)
+		}
 	}
 }
 
