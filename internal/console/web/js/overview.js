@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from '../vendor/preact-htm.js';
 import { count, seconds, size } from './bytes.js';
 import { onSample, quantiles, rates, samples, status } from './metrics.js';
-import { Chart, Problem, useConnection } from './ui.js';
+import { Chart, inBytes, Problem, useConnection } from './ui.js';
 
 // The bounds: metric, its bound's metric, name, setting, and how a figure is written.
 const bounds = [
@@ -94,7 +94,7 @@ function Figures() {
         { name: 'half within', values: quantiles('holdfast_journal_fsync_seconds', {}, 0.5) },
         { name: '99 % within', values: quantiles('holdfast_journal_fsync_seconds', {}, 0.99), dashed: true },
       ]} />
-      <${Chart} title="Memory" times=${times} format=${size} series=${[
+      <${Chart} title="Memory" times=${times} format=${size} steps=${inBytes} series=${[
         { name: 'of the process', values: samples.slice(1).map((s) => s.get('process_resident_memory_bytes')) },
         { name: 'for clients', values: samples.slice(1).map((s) => s.get('holdfast_memory_pool_bytes')) },
       ]} />

@@ -79,9 +79,13 @@ export function Confirm({ question, action, onClose }) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+// inBytes are the steps of an axis of bytes: 16 MiB, 32 MiB, …
+export const inBytes = Array.from({ length: 50 }, (_, n) => 2 ** n);
+
 // Chart draws series over time. times are in ms; series are {name, values, dashed}; format makes
-// text of a value. A screen reader gets the last values.
-export function Chart({ title, times, series, format, empty }) {
+// text of a value, and steps, which may be left out, are those that the axis may have. A screen
+// reader gets the last values.
+export function Chart({ title, times, series, format, steps, empty }) {
   const place = useRef();
   const plot = useRef(null);
   const shape = series.map((s) => s.name).join('|');
@@ -99,7 +103,7 @@ export function Chart({ title, times, series, format, empty }) {
       cursor: { show: false }, scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [
         { ...axis, size: 26, space: 70, values: (u, splits) => splits.map((s) => new Date(s * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })) },
-        { ...axis, size: 58, space: 34, values: (u, splits) => splits.map((v) => format(v)) },
+        { ...axis, size: 58, space: 34, ...(steps && { incrs: steps }), values: (u, splits) => splits.map((v) => format(v)) },
       ],
       series: [{}, ...series.map((s, i) => ({ stroke: colour(`--series-${i + 1}`), width: 1.75, dash: s.dashed ? [5, 4] : undefined, spanGaps: false, points: { show: false } }))],
     };
