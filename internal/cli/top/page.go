@@ -39,7 +39,7 @@ func (v *View) Page(columns, lines int) []string {
 		line("clients", v.count("holdfast_connections", "connection"), v.count("holdfast_sessions", "session"), v.count("holdfast_subscriptions", "subscription")),
 		line("queues", v.count("holdfast_queued_messages", "message"), v.size("holdfast_queued_disk_bytes")+" on disk", v.count("holdfast_timers", "timer")),
 		line("store", v.count("holdfast_store_keys", "key"), v.size("holdfast_store_bytes"), v.count("holdfast_store_watches", "watch")),
-		line("memory", v.size("holdfast_memory_pool_bytes")+" for clients", v.most("holdfast_memory_pool_max_bytes"), "process up to "+v.size("holdfast_memory_max_bytes")),
+		line("memory", v.size("holdfast_memory_pool_bytes")+" for clients", v.most("holdfast_memory_pool_max_bytes"), "process ≤ "+v.size("holdfast_memory_max_bytes")),
 		line("disk", v.size("holdfast_disk_free_bytes")+" free", v.size("holdfast_disk_reserve_bytes")+" reserved"),
 	)
 	if lines == 0 {

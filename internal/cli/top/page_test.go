@@ -59,6 +59,24 @@ func TestDocumentedPage(t *testing.T) {
 	}
 }
 
+// The longest sizes fit into 80 columns.
+func TestSizesFit(t *testing.T) {
+	t.Parallel()
+	v := busy()
+	for _, name := range []string{"holdfast_memory_pool_bytes", "holdfast_memory_pool_max_bytes", "holdfast_memory_max_bytes"} {
+		v.Now.Figures[name] = 1023.9 * (1 << 30)
+	}
+	var got strings.Builder
+	if err := top.Print(&got, v.Page(80, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1023.9 GiB for clients", "of at most 1023.9 GiB", "process ≤ 1023.9 GiB\n"} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, got.String())
+		}
+	}
+}
+
 // A page has the size that is asked for, however long names are, and shows what is wrong first.
 func TestPageFits(t *testing.T) {
 	t.Parallel()
