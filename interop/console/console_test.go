@@ -282,6 +282,7 @@ rules:
 	p.fill("textarea", "mine")
 	p.click(".editor button", "Save")
 	p.shows(".problem", "It is not saved: not authorized.")
+	p.shows(".facts", "this is for administrators") // who watches it
 	p.visit("#/topics")
 	p.click("form button", "Subscribe")
 	p.shows(".problem", "The subscription is refused: the policy does not allow it.")

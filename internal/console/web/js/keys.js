@@ -59,7 +59,7 @@ function Rows({ rows, leases }) {
   useLive(rows, () => render((n) => n + 1));
   const left = (row) => (row.expires === null ? '' : row.expires <= now ? 'expired' : seconds((row.expires - now) / 1000));
   const [known, problem] = useWatchers(leases ? rows.map((row) => row.key) : []);
-  return html`<table class="keys">
+  return html`${problem && html`<p class="muted">Which clients watch these keys is not known: ${problem}.</p>`}<table class="keys">
     <thead><tr><th scope="col">Key</th><th scope="col">${leases ? 'Holder (value)' : 'Value'}</th><th scope="col" class="num">Size</th><th scope="col">${leases ? 'Taken or renewed' : 'Changed'}</th><th scope="col">Expires in</th>${leases && html`<th scope="col">Watched by</th>`}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${toAddress(row.key)} class=${`${row.gone ? 'gone' : ''} ${row.changes ? `flash-${row.changes % 2}` : ''}`} data-changes=${row.changes}>
       <td class="key"><a href=${`#/key/${toAddress(row.key)}`}><${Name} bytes=${row.key} size=${100} /></a>${row.token && html` <span class="tag" title=${row.token}>fencing token</span>`}</td>
@@ -67,7 +67,7 @@ function Rows({ rows, leases }) {
       <td class="num">${row.gone || row.size === null ? '' : size(row.size)}</td>
       <td class="when">${clock(versionTime(row.version)).slice(0, 19)}</td>
       <td class="left">${row.gone ? '' : left(row)}</td>
-      ${leases && html`<td class="watched"><span class="narrow">watched by </span><${Watchers} known=${known} name=${row.key} problem=${problem} /></td>`}
+      ${leases && html`<td class="watched"><span class="narrow">watched by </span><${Watchers} known=${known} name=${row.key} problem=${problem && '–'} /></td>`}
     </tr>`)}</tbody>
   </table>`;
 }
