@@ -1,11 +1,10 @@
 package backup
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -106,7 +105,7 @@ func endCopy(fsys vfs.FS, partial, dest string, backup bool) error {
 		}
 		return 0
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	sort.Slice(names, func(i, j int) bool { return rank(names[i]) < rank(names[j]) })
 	for i, name := range names {
 		if i > 0 && rank(name) > 0 {
 			if err := datadir.SyncDir(fsys, dest); err != nil {

@@ -1,9 +1,8 @@
 package front
 
 import (
-	"cmp"
 	"log/slog"
-	"slices"
+	"sort"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
@@ -72,7 +71,7 @@ func (f *Front) closeSlowest() {
 			all = append(all, slow{c, size})
 		}
 	}
-	slices.SortFunc(all, func(a, b slow) int { return cmp.Compare(b.size, a.size) })
+	sort.Slice(all, func(i, j int) bool { return all[i].size > all[j].size })
 	closed := 0
 	for _, c := range all {
 		if f.memory.Excess() == 0 {

@@ -2,7 +2,6 @@ package mosquitto
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -49,8 +49,9 @@ func Convert(path string) ([]File, []Problem, error) {
 	if err := w.convert(path); err != nil {
 		return nil, nil, err
 	}
-	slices.SortStableFunc(c.problems, func(a, b Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	sort.SliceStable(c.problems, func(i, j int) bool {
+		a, b := &c.problems[i], &c.problems[j]
+		return a.File < b.File || a.File == b.File && a.Line < b.Line
 	})
 	return w.files, c.problems, nil
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -71,13 +71,16 @@ func (c *checker) warn(line int, format string, args ...any) {
 
 // result gives what is wrong, if anything is.
 func (c *checker) result(file string) error {
-	byLine := func(a, b Problem) int { return a.Line - b.Line }
-	slices.SortStableFunc(c.warnings, byLine)
+	sortByLine(c.warnings)
 	if len(c.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(c.problems, byLine)
+	sortByLine(c.problems)
 	return &Problems{File: file, List: c.problems}
+}
+
+func sortByLine(all []Problem) {
+	sort.SliceStable(all, func(i, j int) bool { return all[i].Line < all[j].Line })
 }
 
 // document reads the only document of a file.

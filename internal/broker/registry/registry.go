@@ -1,9 +1,8 @@
 package registry
 
 import (
-	"cmp"
 	"hash/maphash"
-	"slices"
+	"sort"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/principals"
@@ -59,8 +58,9 @@ func (r *Registry) Serve(stop <-chan struct{}) { r.timers.Serve(r.Now, stop) }
 
 // take registers what was on disk, and starts its clocks.
 func (r *Registry) take(loaded *restore.Loaded) {
-	slices.SortFunc(loaded.Sessions, func(x, y *session.Session) int { return cmp.Compare(x.Away, y.Away) })
-	for _, s := range loaded.Sessions {
+	all := loaded.Sessions
+	sort.Slice(all, func(i, j int) bool { return all[i].Away < all[j].Away })
+	for _, s := range all {
 		r.enter(s, s.Owner())
 		r.Principals.Away(&s.Place, s)
 		s.Mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
+	"sort"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
@@ -64,8 +64,9 @@ func (hs *holders) most() []*holder {
 	for _, h := range *hs {
 		list = append(list, h)
 	}
-	slices.SortFunc(list, func(x, y *holder) int {
-		return cmp.Or(cmp.Compare(y.Sessions, x.Sessions), cmp.Compare(y.Connected, x.Connected), cmp.Compare(x.Principal, y.Principal))
+	sort.Slice(list, func(i, j int) bool {
+		x, y := list[i], list[j]
+		return cmp.Or(cmp.Compare(y.Sessions, x.Sessions), cmp.Compare(y.Connected, x.Connected), cmp.Compare(x.Principal, y.Principal)) < 0
 	})
 	return list
 }
