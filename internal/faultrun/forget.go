@@ -89,12 +89,27 @@ func (r *run) forget(ctx context.Context) error {
 func dated(i int) bool { return i%2 == 0 }
 
 // sendBriefly sends all messages, for the times-th time, and waits until each was processed or is
-// a dead letter as often as it was sent. Only a message without a time is processed again.
+// a dead letter as often as it was sent. Only a message without a time is processed again. It sends a
+// portion at a time: a full queue refuses messages, and the publisher then sends again what was taken
+// with them, of which each copy that is too old becomes a dead letter of its own.
 func (r *run) sendBriefly(ctx context.Context, conn *consistent.Connection, sent []consistent.Message, times int) error {
-	if err := r.publisher.Publish(ctx, sent...); err != nil {
-		return err
+	portion := min(100, r.queueBound()/2)
+	for begin := 0; begin < len(sent); begin += portion {
+		end := min(begin+portion, len(sent))
+		if err := r.publisher.Publish(ctx, sent[begin:end]...); err != nil {
+			return err
+		}
+		if err := r.awaitBrief(ctx, conn, begin, end, times); err != nil {
+			return err
+		}
 	}
-	for i := range sent {
+	return nil
+}
+
+// awaitBrief waits until each of the messages from begin to end was processed or is a dead letter as often
+// as it was sent.
+func (r *run) awaitBrief(ctx context.Context, conn *consistent.Connection, begin, end, times int) error {
+	for i := begin; i < end; i++ {
 		n, dead := 0, 0
 		if err := poll(ctx, func() (bool, error) {
 			v, found, err := conn.Client().Get(ctx, fmt.Sprint(briefName, "/", i))
