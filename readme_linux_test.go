@@ -25,8 +25,8 @@ import (
 
 // TestREADME types the README's sessions into a shell, in one checkout of its
 // own, and compares what comes out, line by line. Only two things differ from a
-// newcomer's machine: `go` and `./holdfast` are wrapped so that the server gets a
-// free port instead of 1883, and `go test ./...` isn't run from within itself.
+// newcomer's machine: `go` and `./holdfast` are wrapped so that the server gets
+// free ports instead of 1883 and 9090, and `go test ./...` isn't run from within itself.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
@@ -297,7 +297,7 @@ serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]s ;;
 esac'
 go() {
 	case "$*" in
-	"run ./cmd/holdfast serve --log-level warn") ./real serve --log-level warn --listen 127.0.0.1:%[2]s ;;
+	"run ./cmd/holdfast serve --admin 127.0.0.1:9090 --log-level warn") ./real serve --admin %[3]s --log-level warn --listen 127.0.0.1:%[2]s ;;
 	"build -o holdfast ./cmd/holdfast")
 		[ "$CGO_ENABLED" = 0 ] || echo "this builds a program that needs the machine's libraries"
 		echo "$wrapper" >holdfast && chmod +x holdfast ;;
@@ -306,7 +306,7 @@ go() {
 }
 mosquitto_pub() { command mosquitto_pub -p %[2]s "$@"; }
 mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
-`, dir, port)
+`, dir, port, testserver.FreeAddress())
 
 	cmd := exec.Command("bash", "--norc", "-s")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
