@@ -30,7 +30,7 @@ func readKeyLine(line []byte) (r keyLine, ok bool) {
 		}
 		*field = text
 		if bytes.Equal(rest, []byte{'}'}) {
-			return r, len(r.key) > 0
+			return r, len(r.key) > 0 && r.value != nil
 		}
 		rest, ok = bytes.CutPrefix(rest, []byte{','})
 	}

@@ -14,7 +14,7 @@ var keyLines = []struct {
 }{
 	{`{"key":"k","value":"v","version":"1700000000000:1:StateStore"}`, true},
 	{`{"key":"k","value":""}`, true},
-	{`{"key":"k"}`, true},
+	{`{"key":"k"}`, false}, // no value
 	{`{"value":"v","key":"k"}`, true},
 	{`{"key":"k","value":"v","fencing_token":"1700000000000:00001:node"}`, true},
 	{`{"key":"k","value":"v","expires":"2026-11-24T20:00:00.5Z"}`, true},
