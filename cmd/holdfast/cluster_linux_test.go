@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,10 +211,10 @@ func demoPort(t *testing.T) int {
 	t.Helper()
 	free := func(port int) bool { return process.Reserve(fmt.Sprint("127.0.0.1:", port)) }
 	for range 1000 {
-		port := 11_000 + rand.IntN(10_000)
+		port := 10_000 + rand.IntN(2_700)
 		all := true
 		for i := range 3 {
-			all = all && free(port+i) && free(port+10_000+i)
+			all = all && free(port+i) && free(port+10_000+i) && free(port+20_000+i)
 		}
 		if all {
 			return port
@@ -251,10 +252,20 @@ func TestClusterPage(t *testing.T) {
 		if err := proc.AwaitReady(); err != nil {
 			t.Fatal(err)
 		}
-		nodes := regexp.MustCompile(`(?m)^node (.)  127\.0\.0\.1:(\d+)  process (\d+)  data (\S+)`).FindAllStringSubmatch(proc.Output(), -1)
+		nodes := regexp.MustCompile(`(?m)^node (.)  127\.0\.0\.1:(\d+)  console (\S+)  process \d+  data (\S+)`).FindAllStringSubmatch(proc.Output(), -1)
 		leads := regexp.MustCompile(`(?m)^node (.) leads.*kill -9 (\d+)$`).FindStringSubmatch(proc.Output())
 		if len(nodes) != 3 || leads == nil {
 			t.Fatalf("printed\n%s", proc.Output())
+		}
+		for _, n := range nodes {
+			answer, err := http.Get(n[3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				t.Errorf("the console of node %s: %s", n[1], answer.Status)
+			}
 		}
 		// Another node than the leader stands for those that the page uses after the kill.
 		left := 1884

@@ -28,8 +28,9 @@ func NewDemoCommand() *cobra.Command {
 		Use:   "demo-cluster",
 		Short: "Run three nodes of a cluster on this machine, to try it",
 		Long: `Run a cluster of three nodes on this machine, each as a process of its own, until
-Ctrl-C. Clients may connect to any of the three addresses that it prints. Kill one of
-the processes to see what happens: the other two go on, with every key and message.
+Ctrl-C. Clients may connect to any of the three addresses that it prints, and a browser
+to the console of each node, whose page Cluster shows all of them. Kill one of the
+processes to see what happens: the other two go on, with every key and message.
 
 Without --data the nodes keep their data in a temporary directory, which is removed
 at the end.`,
@@ -44,7 +45,7 @@ at the end.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&d.dir, "data", "", "`DIR` for the nodes' data and logs (default: a temporary one)")
-	f.IntVar(&d.port, "port", 1883, "port of the first node for clients; the others take the next ones, and for each other ports that are 10000 higher; 0: any that are free")
+	f.IntVar(&d.port, "port", 1883, "port of the first node for clients; the others take the next ones, for each other ports that are 10000 higher, and for their consoles ports that are 20000 higher; 0: any that are free")
 	return cmd
 }
 
@@ -59,12 +60,13 @@ type demo struct {
 }
 
 type demoNode struct {
-	name, clients, cluster, data, log string
-	arguments                         []string
-	cmd                               *exec.Cmd
+	name, clients, cluster, console, data, log string
+	arguments                                  []string
+	cmd                                        *exec.Cmd
 }
 
 const (
+	demoMaxPort  = 45_000           // so that the highest of all ports is one
 	demoGrace    = 15 * time.Second // for the nodes to stop
 	demoPatience = time.Minute      // for the first leader
 	demoPause    = 100 * time.Millisecond
@@ -107,7 +109,7 @@ func (d *demo) run(ctx context.Context) error {
 		})
 	}
 	for _, n := range d.nodes {
-		d.say("node %s  %s  process %d  data %s  log %s\n", n.name, n.clients, n.cmd.Process.Pid, n.data, n.log)
+		d.say("node %s  %s  console http://%s/  process %d  data %s  log %s\n", n.name, n.clients, n.console, n.cmd.Process.Pid, n.data, n.log)
 	}
 	left := len(d.nodes)
 	waited, found := context.WithTimeout(ctx, demoPatience)
@@ -137,25 +139,36 @@ func (d *demo) run(ctx context.Context) error {
 
 // plan decides about addresses and directories.
 func (d *demo) plan() error {
-	if d.port < 0 || d.port > 55_000 {
-		return errors.New("--port: want 0 to 55000")
+	if d.port < 0 || d.port > demoMaxPort {
+		return fmt.Errorf("--port %d: want 0 to %d", d.port, demoMaxPort)
 	}
 	dir, err := filepath.Abs(d.dir)
 	if err != nil {
 		return err
 	}
 	var peers []string
+	var held []net.Listener // until all addresses are chosen, so that none is chosen twice
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
 	for i, name := range []string{"a", "b", "c"} {
 		n := &demoNode{name: name, data: filepath.Join(dir, name), log: filepath.Join(dir, name+".log")}
-		if n.clients, err = addressAt(d.port, i); err != nil {
-			return err
-		}
-		between := 0
-		if d.port > 0 {
-			between = d.port + 10_000
-		}
-		if n.cluster, err = addressAt(between, i); err != nil {
-			return err
+		for _, address := range []struct {
+			of     *string
+			higher int
+		}{{&n.clients, 0}, {&n.cluster, 10_000}, {&n.console, 20_000}} {
+			port := 0
+			if d.port > 0 {
+				port = d.port + address.higher + i
+			}
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if err != nil {
+				return fmt.Errorf("%w: choose other ports with --port", err)
+			}
+			held = append(held, l)
+			*address.of = l.Addr().String()
 		}
 		peers = append(peers, name+"="+n.cluster)
 		d.nodes = append(d.nodes, n)
@@ -164,21 +177,9 @@ func (d *demo) plan() error {
 		return err
 	}
 	for _, n := range d.nodes {
-		n.arguments = []string{"serve", "--node", n.name, "--listen", n.clients, "--data", n.data, "--cluster-peers", strings.Join(peers, ",")}
+		n.arguments = []string{"serve", "--node", n.name, "--listen", n.clients, "--admin", n.console, "--data", n.data, "--cluster-peers", strings.Join(peers, ",")}
 	}
 	return nil
-}
-
-// addressAt is an address with the port that is i higher; with port 0 one that is free now.
-func addressAt(port, i int) (string, error) {
-	if port > 0 {
-		port += i
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return "", fmt.Errorf("%w: choose other ports with --port", err)
-	}
-	return l.Addr().String(), l.Close()
 }
 
 func (n *demoNode) start(program string) error {
