@@ -64,9 +64,9 @@ func (a *act) upgrade(leader *nodes.Node) error {
 	})
 }
 
-// resize adds nodes, or removes them, until the cluster has the next of Options.Sizes. Every second node that
-// is removed is the leader.
-func (a *act) resize(leader *nodes.Node) error {
+// resize adds nodes, or removes them, until the cluster has the next of Options.Sizes. By turns it removes
+// the leader and the node that is there for longest, so that none of the first nodes is left in the end.
+func (a *act) resize() error {
 	ctx, cancel := context.WithTimeout(a.ctx, a.Patience)
 	defer cancel()
 	counts := a.sum.Cluster
@@ -85,7 +85,7 @@ func (a *act) resize(leader *nodes.Node) error {
 		a.wait(maxAbsence)
 	}
 	for len(a.Cluster.Nodes()) > want {
-		goes := a.Cluster.Other(leader, a.rng.IntN)
+		goes := a.Cluster.Nodes()[0]
 		if now := a.Cluster.Look(ctx).Leader; now != nil && counts.Removed%2 == 0 {
 			goes = now
 		}

@@ -296,7 +296,7 @@ func (a *act) apply(f Fault) error {
 	case Upgrade:
 		return a.upgrade(leader)
 	case Resize:
-		return a.resize(leader)
+		return a.resize()
 	case KillFollower:
 		doors.Fell(follower.Name)
 		a.end(follower)
