@@ -407,6 +407,7 @@ func TestKeyboard(t *testing.T) {
 	press("greet*")
 	press(kb.Enter)
 	p.await("the address has the search", `location.hash === '#/keys/greet*'`)
+	p.await("the search is done", `document.querySelectorAll('tbody tr').length === 1`) // until then the list has all keys
 	p.shows("td.key", "greeting")
 	until("td.key a")
 	press(kb.Enter)
