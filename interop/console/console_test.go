@@ -141,6 +141,28 @@ func TestMarkupIsText(t *testing.T) {
 }
 
 // Keys and values that are no text are shown in hexadecimal, and can be changed.
+// A key shows its fencing token, and is changed under the same one.
+func TestFencingToken(t *testing.T) {
+	s := serve(t)
+	const token = "1700000000000:00001:press"
+	s.set("guarded", "1", "--fencing-token", token)
+	s.set("free", "2")
+	p := s.open("#/keys")
+	p.shows("tr:nth-child(2) td.key .tag", "fencing token")
+	p.click("td.key a", "guarded")
+	p.shows("dl", "1700000000000:")
+	p.shows("dl", ":press")
+	p.click(".actions button", "Change")
+	p.shows(".editor", "A fencing token guards this key")
+	p.fill("textarea", "3")
+	p.click(".editor button", "Save")
+	p.shows("pre.body", "3")
+	p.shows("dl", ":press")
+	if got := s.run("", "get", "guarded"); !strings.HasPrefix(got, "3") {
+		t.Errorf("the value is %q", got)
+	}
+}
+
 func TestBinary(t *testing.T) {
 	s := serve(t)
 	s.run("\x00\x01\xfe\xff", "set", "--key-encoding", "base64", "--valuefile", "-", "AP8v") // 00 ff 2f
