@@ -1,12 +1,13 @@
 module github.com/holdfast-mqtt/holdfast/interop
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/Azure/iot-operations-sdks/go/mqtt v0.4.2
 	github.com/Azure/iot-operations-sdks/go/protocol v0.4.3
 	github.com/Azure/iot-operations-sdks/go/services v0.4.1
 	github.com/eclipse/paho.golang v0.23.0
+	github.com/holdfast-mqtt/holdfast v0.0.0
 )
 
 require (
@@ -25,5 +26,7 @@ require (
 	github.com/relvacode/iso8601 v1.7.0 // indirect
 	github.com/sosodev/duration v1.4.0 // indirect
 	golang.org/x/crypto v0.45.0 // indirect
-	golang.org/x/sys v0.42.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )
+
+replace github.com/holdfast-mqtt/holdfast => ..

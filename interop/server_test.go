@@ -5,18 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // How long anything in this module may take before it counts as never
@@ -275,33 +274,15 @@ func (s *server) restart(t *testing.T) {
 	*s = *next
 }
 
-// steadyAddress picks a free port below the ephemeral range: while the server is
-// down no other process is given it, and a client that dials it in the meantime
-// cannot be connected to itself.
+// steadyAddress is a free address that neither another test nor an outgoing connection takes while no server
+// listens there.
 func steadyAddress(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		if unused(address) {
-			return address
-		}
-	}
-	t.Fatal("no free port between 20000 and 30000")
-	return ""
-}
-
-// unused reports whether nothing listens at an address. No process is forked meanwhile: the child
-// would hold a copy of the socket for a while, and a server that starts there found it in use.
-func unused(address string) bool {
-	if runtime.GOOS == "linux" { // elsewhere package net takes this lock itself, and it does not nest
-		syscall.ForkLock.RLock()
-		defer syscall.ForkLock.RUnlock()
-	}
-	l, err := net.Listen("tcp", address)
+	address, err := process.UnusedAddress()
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	return l.Close() == nil
+	return address
 }
 
 // sharedServer is the one that every test uses that doesn't need its own.
