@@ -369,7 +369,8 @@ var errGone = errors.New("connection is gone")
 var errStopping = errors.New("connection is being ended")
 
 // handle handles one packet. An error ends the connection; an *mqtt.Error has the reason
-// code for the client.
+// code for the client. The handler of each type decodes the packet, so that the stack of a
+// client that sends PINGREQ, as most do most of the time, has no room for the others.
 func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	typ := mqtt.Type(header >> 4)
 	if c.session == nil {
@@ -386,62 +387,36 @@ func (c *Conn) handle(t *session.Turn, header byte, body []byte) error {
 	case mqtt.PUBLISH:
 		return c.handlePublish(t, header, body)
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
-		a := mqtt.Ack{Bounds: c.b.Limits().Packet()}
-		if err := a.Decode(c.Protocol, typ, body); err != nil {
-			return err
-		}
-		c.decoding = false
-		c.handleAck(t, typ, &a)
-		return nil
+		return c.handleAck(t, typ, body)
 	case mqtt.SUBSCRIBE:
-		p := mqtt.Subscribe{Bounds: c.b.Limits().Packet()}
-		if err := p.Decode(c.Protocol, body); err != nil {
-			return err
-		}
-		c.decoding = false
-		return c.subscribe(t, &p)
+		return c.subscribe(t, body)
 	case mqtt.UNSUBSCRIBE:
-		p := mqtt.Unsubscribe{Bounds: c.b.Limits().Packet()}
-		if err := p.Decode(c.Protocol, body); err != nil {
-			return err
-		}
-		c.decoding = false
-		return c.unsubscribe(t, &p)
+		return c.unsubscribe(t, body)
 	case mqtt.PINGREQ:
-		if len(body) > 0 {
-			return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
-		}
-		c.decoding = false
-		c.Append("", func(dst []byte, _ string) []byte { return mqtt.AppendPingresp(dst) })
-		return nil
+		return c.ping(body)
 	case mqtt.DISCONNECT:
-		p := mqtt.Disconnect{Bounds: c.b.Limits().Packet()}
-		if err := p.Decode(c.Protocol, body); err != nil {
-			return err
-		}
-		c.decoding = false
-		return c.disconnected(t, &p)
+		return c.disconnected(t, body)
 	case mqtt.CONNECT:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a second CONNECT"} // [MQTT-3.1.0-2]
 	case mqtt.AUTH:
-		p := mqtt.Auth{Bounds: c.b.Limits().Packet()}
-		if err := p.Decode(c.Protocol, body); err != nil {
-			return err
-		}
-		c.decoding = false
-		return c.reauthenticate(t, &p)
+		return c.reauthenticate(t, body)
 	default:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a packet that only servers send"}
 	}
 }
 
 // handleAck handles the client's PUBACK, PUBREC, PUBREL or PUBCOMP.
-func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, a *mqtt.Ack) {
+func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, body []byte) error {
+	a := mqtt.Ack{Bounds: c.b.Limits().Packet()}
+	if err := a.Decode(c.Protocol, typ, body); err != nil {
+		return err
+	}
+	c.decoding = false
 	if typ == mqtt.PUBREL {
 		c.pubrel(t, a.PacketID)
-		return
+		return nil
 	}
-	known, more, batch := c.session.Acknowledged(t, &c.Peer, typ, a)
+	known, more, batch := c.session.Acknowledged(t, &c.Peer, typ, &a)
 	if typ == mqtt.PUBREC && !a.Code.Failed() {
 		if known {
 			c.acknowledgeWhenDurable(t, acks.Ack{Type: mqtt.PUBREL, ID: a.PacketID}, batch)
@@ -452,10 +427,26 @@ func (c *Conn) handleAck(t *session.Turn, typ mqtt.Type, a *mqtt.Ack) {
 	if more {
 		c.b.ResumeFeed(t, c.session)
 	}
+	return nil
+}
+
+// ping answers PINGREQ [MQTT-3.12.4-1].
+func (c *Conn) ping(body []byte) error {
+	if len(body) > 0 {
+		return &mqtt.Error{Code: mqtt.MalformedPacket, Reason: "a PINGREQ has no body"}
+	}
+	c.decoding = false
+	c.Append("", func(dst []byte, _ string) []byte { return mqtt.AppendPingresp(dst) })
+	return nil
 }
 
 // disconnected handles the client's DISCONNECT.
-func (c *Conn) disconnected(t *session.Turn, p *mqtt.Disconnect) error {
+func (c *Conn) disconnected(t *session.Turn, body []byte) error {
+	p := mqtt.Disconnect{Bounds: c.b.Limits().Packet()}
+	if err := p.Decode(c.Protocol, body); err != nil {
+		return err
+	}
+	c.decoding = false
 	s := c.session
 	if !p.Code.FromClient() { // [MQTT-3.14.2-1]
 		return &mqtt.Error{Code: mqtt.ProtocolError, Reason: "a DISCONNECT with a reason code that only servers send"}

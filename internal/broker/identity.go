@@ -88,7 +88,12 @@ func (c *Conn) sentMore() bool {
 
 // reauthenticate handles the client's AUTH (MQTT 5, section 4.12.1). Until it is answered
 // the client is who it was.
-func (c *Conn) reauthenticate(t *session.Turn, p *mqtt.Auth) error {
+func (c *Conn) reauthenticate(t *session.Turn, body []byte) error {
+	p := mqtt.Auth{Bounds: c.b.Limits().Packet()}
+	if err := p.Decode(c.Protocol, body); err != nil {
+		return err
+	}
+	c.decoding = false
 	id := c.Identity()
 	switch {
 	case id == nil || id.AuthMethod == "":
@@ -99,7 +104,7 @@ func (c *Conn) reauthenticate(t *session.Turn, p *mqtt.Auth) error {
 		return &mqtt.Error{Code: mqtt.BadAuthenticationMethod, Reason: "the authentication method is not that of CONNECT"}
 	}
 	began := time.Now()
-	v := c.b.auth.Reauthenticate(id, p, c.origin, c.b.stop)
+	v := c.b.auth.Reauthenticate(id, &p, c.origin, c.b.stop)
 	t.Worked += int(time.Since(began) / time.Microsecond) // signatures: a client that sends one AUTH after the other takes turns
 	switch {
 	case v.Code.Failed() && !v.Code.ValidIn(mqtt.DISCONNECT):

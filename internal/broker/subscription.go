@@ -9,7 +9,12 @@ import (
 )
 
 // subscribe handles SUBSCRIBE [MQTT-3.8.4].
-func (c *Conn) subscribe(t *session.Turn, p *mqtt.Subscribe) error {
+func (c *Conn) subscribe(t *session.Turn, body []byte) error {
+	p := mqtt.Subscribe{Bounds: c.b.Limits().Packet()}
+	if err := p.Decode(c.Protocol, body); err != nil {
+		return err
+	}
+	c.decoding = false
 	if c.ackTooLarge(len(p.Subscriptions)) {
 		return errAckTooLarge
 	}
@@ -77,7 +82,12 @@ func (c *Conn) subscribeOne(o *mqtt.Subscription, id uint32) (sub *session.Subsc
 }
 
 // unsubscribe handles UNSUBSCRIBE [MQTT-3.10.4].
-func (c *Conn) unsubscribe(t *session.Turn, p *mqtt.Unsubscribe) error {
+func (c *Conn) unsubscribe(t *session.Turn, body []byte) error {
+	p := mqtt.Unsubscribe{Bounds: c.b.Limits().Packet()}
+	if err := p.Decode(c.Protocol, body); err != nil {
+		return err
+	}
+	c.decoding = false
 	if c.ackTooLarge(len(p.Filters)) {
 		return errAckTooLarge
 	}

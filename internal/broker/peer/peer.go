@@ -170,7 +170,7 @@ func (p *Peer) Append(reason string, encode func(dst []byte, reason string) []by
 		out = out[:before] // the refusal of a CONNECT whose client takes next to nothing
 	}
 	if traces := p.Env.Tracer.Packets(); traces != nil && len(out) > before {
-		p.traceOut(traces, trace.Packet{Bytes: out[before:]})
+		p.traceOut(traces, out[before:])
 	}
 	p.Transport.SetOut(out)
 }
