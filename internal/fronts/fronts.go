@@ -24,14 +24,14 @@ const farewell = 2 * time.Second
 // Options of New.
 type Options struct {
 	MaxStreams int          // of a link; needed
-	MaxUnread  int64        // bytes of clients that the server has not read yet, of all links; needed
+	MaxUnread  int64        // bytes of the buffers with what clients have sent and the server has not read yet, of all links; needed
 	Logger     *slog.Logger // needed
 }
 
 // Figures are what the package counts.
 type Figures struct {
 	Links, Clients    int
-	Unread, MaxUnread int64 // bytes
+	Unread, MaxUnread int64 // bytes of buffers
 }
 
 // Fronts has the links of a node. Its methods are safe for concurrent use. It outlives the servers

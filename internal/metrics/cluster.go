@@ -132,6 +132,6 @@ var ofNode = []family{
 	{name: "holdfast_cluster_relay_memory_max_bytes", kind: gauge, help: "bound of them (--cluster-relay-memory)", values: single(func(c *clusterMoment) int64 { return c.relay.MaxBuffered })},
 	{name: "holdfast_cluster_front_links", kind: gauge, help: "connections of fronts (holdfast front) that carry clients", values: single(func(c *clusterMoment) int64 { return int64(c.fronts.Links) })},
 	{name: "holdfast_cluster_front_clients", kind: gauge, help: "clients that these carry", values: single(func(c *clusterMoment) int64 { return int64(c.fronts.Clients) })},
-	{name: "holdfast_cluster_front_unread_bytes", kind: gauge, help: "what these clients have sent and the server has not read yet", values: single(func(c *clusterMoment) int64 { return c.fronts.Unread })},
-	{name: "holdfast_cluster_front_unread_max_bytes", kind: gauge, help: "bound of it (--cluster-relay-memory); beyond, the client that sends more is disconnected", values: single(func(c *clusterMoment) int64 { return c.fronts.MaxUnread })},
+	{name: "holdfast_cluster_front_unread_bytes", kind: gauge, help: "buffers with what these clients have sent and the server has not read yet", values: single(func(c *clusterMoment) int64 { return c.fronts.Unread })},
+	{name: "holdfast_cluster_front_unread_max_bytes", kind: gauge, help: "bound of them (--cluster-relay-memory); beyond, the client that sends more is disconnected", values: single(func(c *clusterMoment) int64 { return c.fronts.MaxUnread })},
 }

@@ -22,8 +22,8 @@
 // # Bounds
 //
 // A stream has [Window] bytes at the most in each direction that its reader has not read.
-// Options.MaxStreams bounds the streams of a link, and Options.Unread the bytes that all
-// streams of some links hold. Output that waits for the connection is bounded by maxOutput: a
+// Options.MaxStreams bounds the streams of a link, and Options.Unread the buffers of
+// all streams of some links. Output that waits for the connection is bounded by maxOutput: a
 // stream that finds no room waits. A peer that breaks the rules, reads nothing for writeTimeout
 // or sends nothing for silence loses the link, and with it all streams.
 //

@@ -36,13 +36,14 @@ var ErrClosed = errors.New("mux: the link is closed")
 // errPeerSilent ends a link.
 var errPeerSilent = errors.New("mux: nothing was heard of the other side for too long")
 
-// Unread counts the bytes that streams hold for their readers, of all links that share it.
+// Unread counts the buffers in which streams have bytes for their readers, of all links that share
+// it: a buffer counts with its size, however few bytes are in it.
 type Unread struct {
 	Most int64 // bytes
 	held atomic.Int64
 }
 
-// Held is how many bytes there are.
+// Held is how many bytes the buffers have.
 func (u *Unread) Held() int64 { return u.held.Load() }
 
 func (u *Unread) take(n int) bool {

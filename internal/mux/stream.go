@@ -56,29 +56,6 @@ func newStream(l *Link, id uint32, r Receiver) *Stream {
 	return s
 }
 
-const smallBuffer = 1 << 10
-
-var (
-	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	largeBuffers = sync.Pool{New: func() any { return new([Window]byte) }}
-)
-
-func takeBuffer(size int) []byte {
-	if size <= smallBuffer {
-		return smallBuffers.Get().(*[smallBuffer]byte)[:0]
-	}
-	return largeBuffers.Get().(*[Window]byte)[:0]
-}
-
-func freeBuffer(b []byte) {
-	switch cap(b) {
-	case smallBuffer:
-		smallBuffers.Put((*[smallBuffer]byte)(b[:smallBuffer]))
-	case Window:
-		largeBuffers.Put((*[Window]byte)(b[:Window]))
-	}
-}
-
 // deliver takes data that have come.
 func (s *Stream) deliver(p []byte) error {
 	s.mu.Lock()
@@ -98,25 +75,28 @@ func (s *Stream) deliver(p []byte) error {
 		s.mu.Unlock()
 		return nil
 	}
-	if !s.link.o.Unread.take(len(p)) {
+	if !s.hold(p) {
 		s.mu.Unlock()
 		const reason = "the server has no memory for what its clients send"
 		s.end(errors.New(reason), true)
 		s.CloseWith(reason)
 		return nil
 	}
-	s.hold(p)
 	s.readable.Broadcast()
 	s.mu.Unlock()
 	return nil
 }
 
-// hold keeps p for the reader. Needs the lock.
-func (s *Stream) hold(p []byte) {
+// hold keeps p for the reader; false: there is no room for a buffer. Needs the lock.
+func (s *Stream) hold(p []byte) bool {
 	if held := len(s.in) - s.r; cap(s.in)-len(s.in) < len(p) {
 		b := s.in
-		if s.r == 0 || cap(b) < held+len(p) {
-			b = takeBuffer(held + len(p))
+		if cap(b) < held+len(p) {
+			size := bufferSize(held + len(p))
+			if !s.link.o.Unread.take(size - cap(b)) {
+				return false
+			}
+			b = takeBuffer(size)
 		}
 		b = b[:held]
 		copy(b, s.in[s.r:])
@@ -126,6 +106,7 @@ func (s *Stream) hold(p []byte) {
 		s.in, s.r = b, 0
 	}
 	s.in = append(s.in, p...)
+	return true
 }
 
 // end notes that nothing comes any more. taken: the receiver is told.
@@ -195,7 +176,6 @@ func (s *Stream) Read(p []byte) (int, error) {
 		if s.r += n; s.r == len(s.in) {
 			s.release()
 		}
-		s.link.o.Unread.held.Add(-int64(n))
 		s.owed += n
 	}
 	s.mu.Unlock()
@@ -207,6 +187,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 
 // release frees the buffer. Needs the lock.
 func (s *Stream) release() {
+	s.link.o.Unread.held.Add(-int64(cap(s.in)))
 	freeBuffer(s.in)
 	s.in, s.r = nil, 0
 }
@@ -304,7 +285,6 @@ func (s *Stream) CloseWith(reason string) {
 		s.ended = net.ErrClosed
 	}
 	if s.in != nil {
-		l.o.Unread.held.Add(-int64(len(s.in) - s.r))
 		s.release()
 	}
 	if s.timer != nil {

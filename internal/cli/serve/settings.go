@@ -134,7 +134,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.DurationVar(&c.Election, "cluster-election-timeout", 0, "after how long without a leader the nodes elect another one (default 1s)")
 	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps on disk for others that are behind (default 256MiB)")
 	f.Var(flags.Bytes(&c.SnapshotRate), "cluster-snapshot-rate", "bytes per second that the leader sends at most to a node that lacks all data: the rest is for its clients (default 64MiB)")
-	f.Var(flags.Bytes(&c.RelayMemory), "cluster-relay-memory", "bytes of buffers for what this node passes on to the leader and its clients, or the leader, have not read yet; connections beyond have 1 KiB for each direction; on the leader, bytes of clients of fronts that it has not read yet (default 64MiB)")
+	f.Var(flags.Bytes(&c.RelayMemory), "cluster-relay-memory", "bytes of buffers for what this node passes on to the leader and its clients, or the leader, have not read yet; connections beyond have 1 KiB for each direction; on the leader, bytes of buffers for what clients of fronts have sent and it has not read yet (default 64MiB)")
 
 	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
 	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")

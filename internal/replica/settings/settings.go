@@ -44,7 +44,7 @@ type Settings struct {
 	// data; 0: the node's default.
 	SnapshotRate int64
 	// RelayMemory bounds, in bytes, the large buffers of clients that the node passes on to the
-	// leader; 0: the relay's default.
+	// leader, and on the leader those with what clients of fronts have sent; 0: the relay's default.
 	RelayMemory int64
 	Election    time.Duration // without a leader before another one is elected; 0: the node's default
 }
