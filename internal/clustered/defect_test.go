@@ -89,13 +89,18 @@ func passOn(address string) {
 // beAFront sends what a front does that carries a client.
 func beAFront(address string) {
 	conn, err := port.Dial(context.Background(), nil, address, fronts.Magic)
-	if err != nil || mux.Greet(conn) != nil {
+	if err != nil || !greeted(conn) {
 		return
 	}
 	about, _ := (&fronts.About{Scheme: listen.MQTT, Client: netip.MustParseAddrPort("127.0.0.1:50000")}).Append(nil)
 	_, _ = conn.Write(append([]byte{1, 0, 0, 0, 1, 0, byte(len(about))}, about...)) // OPEN of stream 1
 	_, _ = conn.Write([]byte{2, 0, 0, 0, 1, 0, 1, 0x10})                            // its DATA
 	_, _ = io.Copy(io.Discard, conn)
+}
+
+func greeted(conn net.Conn) bool {
+	_, err := mux.Own.Greet(conn)
+	return err == nil
 }
 
 var listening = regexp.MustCompile(`(?m)^listening (\S+)`)

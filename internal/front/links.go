@@ -18,6 +18,7 @@ import (
 const (
 	askPause    = time.Second            // between two looks for the leader
 	retryPause  = 100 * time.Millisecond // while there is none that takes clients
+	otherPause  = 5 * time.Second        // while it does not speak what this program speaks: each attempt is a line in its log
 	askTimeout  = 2 * time.Second
 	slowPause   = 300 * time.Millisecond // for the other nodes when one has answered
 	dialTimeout = 5 * time.Second
@@ -93,12 +94,8 @@ func (l *links) figures() (to leader, open int) {
 func (l *links) follow() {
 	defer failstop.End(l.front.o.Logger, "the links to the leader")
 	for l.front.ending.Err() == nil {
-		pause := askPause
-		if !l.connect(l.ask()) {
-			pause = retryPause
-		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(l.connect(l.ask())):
 		case <-l.look:
 		case <-l.front.ending.Done():
 		}
@@ -154,13 +151,16 @@ func (l *links) ask() (newest leader) {
 	return newest
 }
 
-// connect makes the links to a leader that are missing. It says whether there are all of them.
-func (l *links) connect(to leader) bool {
+// connect makes the links to a leader that are missing, and says when to look again.
+func (l *links) connect(to leader) (pause time.Duration) {
 	l.mu.Lock()
 	had, open := l.to, len(l.open)
 	l.mu.Unlock()
+	if to.address == "" && open == 0 {
+		return retryPause
+	}
 	if to.address == "" || to.term < had.term && open > 0 { // a node that was cut off
-		return open > 0
+		return askPause
 	}
 	if to != had {
 		l.replace(to)
@@ -170,14 +170,17 @@ func (l *links) connect(to leader) bool {
 		missing := l.front.o.Links - len(l.open)
 		l.mu.Unlock()
 		if missing <= 0 {
-			return true
+			return askPause
 		}
 		if err := l.add(to); err != nil {
 			if l.front.ending.Err() == nil && !errors.Is(err, mux.ErrRefused) && !l.failing {
 				l.failing = true
 				l.front.o.Logger.Warn("cannot connect to the leader", "address", to.address, "error", err)
 			}
-			return false
+			if errors.Is(err, mux.ErrVersion) {
+				return otherPause
+			}
+			return retryPause
 		}
 		l.failing = false
 	}
@@ -191,9 +194,11 @@ func (l *links) add(to leader) error {
 	if err != nil {
 		return err
 	}
-	if err := mux.Greet(conn); err != nil {
+	version, err := mux.Own.Greet(conn)
+	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	l.front.o.Logger.Debug("a link to the leader is open", "address", to.address, "version", version)
 	var link *mux.Link
 	made := make(chan struct{})
 	link = mux.New(conn, mux.Options{

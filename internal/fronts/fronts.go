@@ -84,7 +84,7 @@ func (f *Fronts) Receive(conn net.Conn) {
 	take := o != nil && len(f.links)+f.coming < MaxLinks
 	f.coming++
 	f.mu.Unlock()
-	err := mux.Welcome(conn, take)
+	version, err := mux.Own.Welcome(conn, take)
 	f.mu.Lock()
 	f.coming--
 	f.mu.Unlock()
@@ -107,7 +107,7 @@ func (f *Fronts) Receive(conn net.Conn) {
 	if !serves {
 		l.Close()
 	}
-	f.o.Logger.Info("a front has connected", "front", conn.RemoteAddr().String())
+	f.o.Logger.Info("a front has connected", "front", conn.RemoteAddr().String(), "version", version)
 	err = <-over
 	l.Close()
 	f.mu.Lock()

@@ -77,7 +77,7 @@ func TestANodeThatDoesNotLeadTakesNoLink(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	go f.Receive(far)
-	if err := mux.Greet(near); !errors.Is(err, mux.ErrRefused) {
+	if _, err := mux.Own.Greet(near); !errors.Is(err, mux.ErrRefused) {
 		t.Errorf("%v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestLinksEndWithTheServer(t *testing.T) {
 		near, far := net.Pipe()
 		received := make(chan struct{})
 		go func() { f.Receive(far); close(received) }()
-		if err := mux.Greet(near); err != nil {
+		if _, err := mux.Own.Greet(near); err != nil {
 			t.Fatal(err)
 		}
 		over := make(chan error, 1)

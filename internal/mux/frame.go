@@ -4,13 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"time"
 )
-
-// Version is that of the protocol. Both sides must have the same.
-const Version = 2
 
 // Window is how many bytes of a stream may be on their way in one direction.
 const Window = 16 << 10
@@ -81,59 +75,4 @@ func split(p []byte) (f frame, n int, err error) {
 	}
 	f.payload = p[headerSize : headerSize+length]
 	return f, headerSize + length, nil
-}
-
-// What the side that takes a link answers to its version.
-const (
-	taken   = '+'
-	refused = '-'
-)
-
-// ErrRefused: the other side takes no streams at the moment.
-var ErrRefused = errors.New("mux: the other side takes no streams at the moment")
-
-// helloTimeout is how long the other side may take for its part of the greeting.
-const helloTimeout = 5 * time.Second
-
-// Greet begins a link on the side that has made the connection. It fails with ErrRefused if the
-// other side takes no streams.
-func Greet(conn net.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
-	var answer [2]byte
-	if _, err := conn.Write([]byte{Version}); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return err
-	}
-	switch {
-	case answer[0] != Version:
-		return fmt.Errorf("mux: the other side speaks version %d of the protocol between fronts and nodes, and this program version %d: run the same release on both", answer[0], Version)
-	case answer[1] != taken:
-		return ErrRefused
-	}
-	return conn.SetDeadline(time.Time{})
-}
-
-// Welcome answers a Greet. take says whether this side takes streams.
-func Welcome(conn net.Conn, take bool) error {
-	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
-	var version [1]byte
-	if _, err := io.ReadFull(conn, version[:]); err != nil {
-		return err
-	}
-	answer := [2]byte{Version, taken}
-	if !take || version[0] != Version {
-		answer[1] = refused
-	}
-	if _, err := conn.Write(answer[:]); err != nil {
-		return err
-	}
-	switch {
-	case version[0] != Version:
-		return fmt.Errorf("mux: the other side speaks version %d of the protocol between fronts and nodes, and this program version %d: run the same release on both", version[0], Version)
-	case !take:
-		return ErrRefused
-	}
-	return conn.SetDeadline(time.Time{})
 }

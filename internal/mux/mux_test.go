@@ -332,8 +332,8 @@ func TestBoundOfStreams(t *testing.T) {
 	p.open(newCollector())
 }
 
-// The streams of all links together hold no more than they may; the one that would go beyond
-// ends, and the others go on.
+// The buffers of all links' streams together are no more than they may be; the stream that would go
+// beyond ends, and the others go on.
 func TestBoundOfUnreadBytes(t *testing.T) {
 	t.Parallel()
 	p := connected(t, nil)
@@ -411,42 +411,6 @@ func TestFramesThatBreakTheRules(t *testing.T) {
 				}
 			case <-time.After(patience):
 				t.Error("the link goes on")
-			}
-		})
-	}
-}
-
-func TestGreeting(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		take        bool
-		version     byte
-		near, far   string // in their errors; empty: none
-		wantRefused bool
-	}{
-		"taken":           {take: true, version: Version},
-		"refused":         {version: Version, near: "no streams", far: "no streams", wantRefused: true},
-		"another version": {take: true, version: 9, far: "version 9"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			near, far := net.Pipe()
-			defer near.Close()
-			defer far.Close()
-			answered := make(chan error)
-			go func() { answered <- Welcome(far, c.take) }()
-			var err error
-			if c.version == Version {
-				err = Greet(near)
-			} else {
-				_, _ = near.Write([]byte{c.version})
-				_, err = io.ReadFull(near, make([]byte, 2))
-			}
-			if c.near == "" && err != nil || c.near != "" && (err == nil || !strings.Contains(err.Error(), c.near)) || errors.Is(err, ErrRefused) != c.wantRefused {
-				t.Errorf("Greet: %v", err)
-			}
-			if err := <-answered; c.far == "" && err != nil || c.far != "" && (err == nil || !strings.Contains(err.Error(), c.far)) {
-				t.Errorf("Welcome: %v", err)
 			}
 		})
 	}
