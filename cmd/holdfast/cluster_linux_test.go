@@ -149,6 +149,17 @@ func (p *page) stop(names ...string) {
 	}
 }
 
+// destroy kills nodes, and removes all that they had.
+func (p *page) destroy(names ...string) {
+	p.t.Helper()
+	for _, name := range names {
+		p.started["--node "+name].Kill()
+		if err := os.RemoveAll(filepath.Join(p.dir, name)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
 // begin starts a command that goes on, and waits for a line.
 func (p *page) begin(text, ready string) *process.Process {
 	p.t.Helper()
@@ -325,7 +336,8 @@ func TestClusterPage(t *testing.T) {
 		for _, heading := range []string{"Run it", "Add and remove nodes", "Restarts and other versions", "Backups", "Fronts", "Health and figures"} {
 			p.play(sessions[heading][0])
 		}
-		p.stop("--node c", "--node d", "--node a")
+		p.destroy("c", "d")
+		p.stop("--node a")
 		p.play(sessions["A quorum that is lost for good"][0])
 	})
 	t.Run("a single server's data", func(t *testing.T) {
