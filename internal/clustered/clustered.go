@@ -137,7 +137,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	streams[clients.Magic], streams[fronts.Magic] = n.clients.Receive, n.fronts.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
-		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, ForFronts: []string{control.StatusMagic, fronts.Magic}, Members: added.Set, Admin: n.adminAddress(),
+		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, ForFronts: []string{control.StatusMagic, fronts.Magic}, Members: added.Set, Admin: n.adminAddress(), Reading: s.Reading,
 		Logger: n.log, Fatal: n.giveUp,
 	}
 	options.Peers = nodePeers(peers)

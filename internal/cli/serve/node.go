@@ -10,19 +10,31 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/clustered"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 )
 
 // serveNode runs a node of a cluster until ctx ends.
-func serveNode(ctx context.Context, set *settings, out io.Writer) error {
+func serveNode(ctx context.Context, set *settings, out io.Writer, line *output.Progress) error {
 	cfg := set.cfg
-	say := sayer(&cfg, out)
+	say := sayer(&cfg, out, line)
 	manager := newNotifier()
 	manager.status("starting node " + cfg.Cluster.Node)
+	work := newNodeWork(line, cfg.Logger)
+	cfg.Progress = func(rows int64) { work.readsRows(cfg.DataDir, rows) }
+	cfg.Cluster.Reading = func(bytes int64) { work.readsLog(cfg.DataDir, bytes) }
 	n, err := clustered.Start(ctx, cfg)
+	line.Erase()
 	if err != nil {
 		return err
 	}
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	go func() {
+		defer failstop.End(cfg.Logger, "the look at what the node still lacks")
+		work.watch(watching, n)
+	}()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

@@ -64,12 +64,11 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 	return cmd
 }
 
-// serve runs a server until ctx ends. The line shows how much of its data has been read; a node of a
-// cluster reads it when it becomes the leader, long after that line.
+// serve runs a server until ctx ends. The line shows how much of its data has been read.
 func serve(ctx context.Context, set *settings, out io.Writer, line *output.Progress) error {
 	cfg := set.cfg
 	if cfg.Cluster.InCluster() {
-		return serveNode(ctx, set, out)
+		return serveNode(ctx, set, out, line)
 	}
 	manager := newNotifier()
 	manager.status("reading the data in " + cfg.DataDir)
@@ -81,7 +80,7 @@ func serve(ctx context.Context, set *settings, out io.Writer, line *output.Progr
 	}
 	hangup, stop := hangups(s, set) // before the log says that the server runs, and until it has stopped
 	defer stop()
-	say := sayer(&cfg, out)
+	say := sayer(&cfg, out, line)
 	mqtt, webSocket := places(s.URLs())
 	if len(webSocket) > 0 {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
@@ -107,8 +106,9 @@ func serve(ctx context.Context, set *settings, out io.Writer, line *output.Progr
 
 // sayer says what a person should know: on a terminal in sentences, otherwise in log lines
 // like all others.
-func sayer(cfg *server.Config, out io.Writer) func(format string, args ...any) {
+func sayer(cfg *server.Config, out io.Writer, line *output.Progress) func(format string, args ...any) {
 	if output.IsTerminal(out) {
+		out = line.Beside(out)
 		return func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	}
 	return func(format string, args ...any) {

@@ -84,6 +84,8 @@ type Options struct {
 	// Admin is HOST:PORT of this node's console, for the other nodes' Status; empty: it has none.
 	Admin  string
 	Logger *slog.Logger // nil: slog.Default
+	// Reading is that of the log (package raftlog). nil: nothing happens.
+	Reading func(bytes int64)
 	// Fatal is called once, from any goroutine, when the node cannot go on: its disk has
 	// failed. nil: it logs a line and ends the process.
 	Fatal func(error)
@@ -280,7 +282,7 @@ func (n *Node) openLog() error {
 	n.setRoster(list)
 	n.sayDifferences()
 	n.log, err = raftlog.Open(raftlog.Options{
-		FS: n.o.FS, Dir: self.LogDir(n.o.FS, n.dir()), Applied: applied, Conf: list.ConfState(), Fsyncs: n.fsyncs,
+		FS: n.o.FS, Dir: self.LogDir(n.o.FS, n.dir()), Applied: applied, Conf: list.ConfState(), Fsyncs: n.fsyncs, Reading: n.o.Reading,
 		MemoryBytes: min(raftlog.DefaultMemoryBytes, n.o.LogKeep), NoRoom: n.makeRoom,
 	})
 	if err == nil {

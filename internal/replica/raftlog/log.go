@@ -33,6 +33,9 @@ type Options struct {
 	MemoryBytes int64
 	// Fsyncs counts how long each fsync takes, in nanoseconds. nil: none does.
 	Fsyncs *histogram.Histogram
+	// Reading is called while Open reads the log, after each MiB, with how many bytes it has read. A log
+	// is read twice. nil: nothing happens.
+	Reading func(bytes int64)
 	// Applied is the newest entry that the state machine has on the disk, Conf the
 	// membership that it has with it.
 	Applied Position
@@ -50,6 +53,7 @@ type Log struct {
 	files   *wal.Log
 	scratch []byte // the storing goroutine's
 	last    uint64 // the storing goroutine's: number of the newest record
+	opened  int64  // Open's: bytes that it has read
 
 	mu        lockrank.Mutex[lockrank.ReplicaLog]
 	state     State                            // guarded by mu

@@ -293,6 +293,29 @@ func TestEntriesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
+// A start says how far it has got with reading the log, which it reads twice.
+func TestReadingIsShown(t *testing.T) {
+	t.Parallel()
+	fsys := create(t)
+	l := open(t, fsys, founded)
+	const entries, size = 24, readingStep / 4
+	for i := range entries {
+		l.mustAppend(t, State{Term: 1, Commit: 1}, newEntry(uint64(2+i), 1, raftpb.EntryNormal, make([]byte, size)))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var shown []int64
+	l, err := Open(Options{FS: fsys, Dir: "raft", Applied: founded, Reading: func(bytes int64) { shown = append(shown, bytes) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if n := 2 * entries * size / readingStep; len(shown) != n || !slices.IsSorted(shown) || shown[0] < readingStep || shown[n-1] < int64(n)*readingStep {
+		t.Errorf("shown are %v, want %d steps", shown, n)
+	}
+}
+
 func FuzzReadRecord(f *testing.F) {
 	f.Add(appendEntries(nil, State{Term: 2, Vote: 3, Commit: 4}, entriesOf(2, 5, 6)))
 	f.Add(appendPosition(nil, State{Term: 2}, kindBase, founded, 9))

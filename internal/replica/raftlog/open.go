@@ -213,11 +213,18 @@ func (l *Log) read() (installed bool, err error) {
 	return l.agree(installing, l.o.Applied)
 }
 
+// readingStep is after how many bytes Options.Reading is called.
+const readingStep = 1 << 20
+
 // eachRecord calls f with each record that the files have.
 func (l *Log) eachRecord(f func(number uint64, b []byte) error) error {
 	return l.files.Replay(func(number uint64, b []byte) error {
 		if len(b) == 0 { // wal's own, when it was closed
 			return nil
+		}
+		before := l.opened
+		if l.opened += int64(len(b)); l.o.Reading != nil && l.opened/readingStep > before/readingStep {
+			l.o.Reading(l.opened)
 		}
 		if err := f(number, b); err != nil {
 			return fmt.Errorf("record %d: %w", number, err)

@@ -46,7 +46,10 @@ type Settings struct {
 	// RelayMemory bounds, in bytes, the large buffers of clients that the node passes on to the
 	// leader, and on the leader those with what clients of fronts have sent; 0: the relay's default.
 	RelayMemory int64
-	Election    time.Duration // without a leader before another one is elected; 0: the node's default
+	// Reading is called while a node that starts reads its log, with how many bytes it has read. nil:
+	// nothing happens.
+	Reading  func(bytes int64)
+	Election time.Duration // without a leader before another one is elected; 0: the node's default
 }
 
 // Peer is a node as the settings name it.
