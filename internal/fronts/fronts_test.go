@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/mux"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 func TestAboutOnTheWire(t *testing.T) {
@@ -79,6 +82,31 @@ func TestANodeThatDoesNotLeadTakesNoLink(t *testing.T) {
 	go f.Receive(far)
 	if _, err := mux.Own.Greet(near); !errors.Is(err, mux.ErrRefused) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A front that speaks no version in common with the node is refused, and both sides' words say what
+// each speaks, and what to do.
+func TestAFrontOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	log := &logs.Text{}
+	f := New(Options{MaxStreams: 1, MaxUnread: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	f.Serve(nil)
+	near, far := net.Pipe()
+	defer near.Close()
+	received := make(chan struct{})
+	go func() { f.Receive(far); close(received) }()
+	older := mux.Versions{Lowest: mux.Own.Lowest - 1, Highest: mux.Own.Lowest - 1}
+	_, err := older.Greet(near)
+	if want := fmt.Sprintf("the node from version %d on, and this front %v: run the release of the nodes here", mux.Own.Lowest, older); !errors.Is(err, mux.ErrVersion) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the front says %v, want %q", err, want)
+	}
+	<-received
+	if want := fmt.Sprintf("the front up to version %d, and this node %v: run the release of the nodes on the front's machine", older.Highest, mux.Own); !strings.Contains(log.String(), want) {
+		t.Errorf("the node says %s, want %q", log, want)
+	}
+	if n := f.Figures(); n.Links != 0 {
+		t.Errorf("%+v", n)
 	}
 }
 
