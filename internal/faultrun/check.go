@@ -20,6 +20,7 @@ type evidence struct {
 	dead       []letter
 	states     map[string]shift // of the shift, by key, at the end
 	booked     map[string]shift // of the ledger
+	tallied    map[string]shift // of the tally
 	unreadable []string
 	late       string   // what did not come in time
 	forgotten  []string // differences that the phase found in which messages are forgotten
@@ -53,7 +54,9 @@ func (e *evidence) check() (differences []string) {
 		say("nothing was published at all")
 	}
 	differences = append(append(differences, e.overflowed...), e.forgotten...)
-	committed, booked := commits(shiftName, e.states, say), commits(ledgerName, e.booked, say)
+	committed := map[string]map[string]bool{
+		shiftName: commits(shiftName, e.states, say), ledgerName: commits(ledgerName, e.booked, say), tallyName: commits(tallyName, e.tallied, say),
+	}
 	first := e.same(say)
 	e.different = len(first)
 	for out := range first {
@@ -75,7 +78,7 @@ func (e *evidence) check() (differences []string) {
 		}
 	}
 	for _, o := range e.sent {
-		if o.Wrong != "" && (!dead[o.ID] || committed[o.ID]) {
+		if o.Wrong != "" && (!dead[o.ID] || committed[shiftName][o.ID]) {
 			say("message %s is %s, and was processed", o.ID, o.Wrong)
 		}
 		for which := range outputs {
@@ -83,19 +86,15 @@ func (e *evidence) check() (differences []string) {
 				say("5, 7: message %s is not processed: its output %d was never published, nor is it a dead letter", o.ID, which+1)
 			}
 		}
-		for name, done := range map[string]map[string]bool{shiftName: committed, ledgerName: booked} {
+		for name, done := range committed {
 			if !done[o.ID] && !dead[o.ID] {
 				say("5, 7: message %s is not processed: it was never committed by the %s, nor is it a dead letter", o.ID, name)
 			}
 		}
 	}
 	for out := range first {
-		if done := committed; out.which == 2 {
-			if done = booked; !done[out.id] {
-				say("4: message %s has outputs of the ledger and was never committed by it", out.id)
-			}
-		} else if !done[out.id] {
-			say("4: message %s has outputs and was never committed", out.id)
+		if name := handlerOf(out.which); !committed[name][out.id] {
+			say("4: message %s has outputs of the %s and was never committed by it", out.id, name)
 		}
 	}
 	e.checkTimers(dead, say)
@@ -109,6 +108,12 @@ func (e *evidence) check() (differences []string) {
 		e.oracle(ledgerName, key, s, first, say, func(id string) (consistent.Message, bool) {
 			m, known := first[output{id, 0}]
 			return m, known && orders[id].Key == key
+		})
+	}
+	for key, s := range e.tallied {
+		e.oracle(tallyName, key, s, first, say, func(id string) (consistent.Message, bool) {
+			m, known := first[output{id, 1}]
+			return m, known && tallyKey(id) == key
 		})
 	}
 	return differences
@@ -133,8 +138,19 @@ func commits(handler string, states map[string]shift, say func(string, ...any)) 
 	return committed
 }
 
-// outputs is how many a message has in the end, those of the ledger included.
-const outputs = 4
+// outputs is how many a message has in the end, those of the ledger and the tally included.
+const outputs = 5
+
+// handlerOf is the handler of an output.
+func handlerOf(which int) string {
+	switch which {
+	case 2:
+		return ledgerName
+	case 4:
+		return tallyName
+	}
+	return shiftName
+}
 
 // output is one of the outputs of a message.
 type output struct {
@@ -170,11 +186,7 @@ func (e *evidence) oracle(handler, key string, s shift, first map[output]consist
 		say("6: no processor for key %s: %v", key, err)
 		return
 	}
-	if handler == shiftName {
-		registerShift(p, 0, func() {}, func() int { return 0 })
-	} else {
-		registerLedger(p, func() {})
-	}
+	register(p, handler, 0, func() {}, func() int { return 0 })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -201,9 +213,12 @@ func (e *evidence) oracle(handler, key string, s shift, first map[output]consist
 		say("6: the state of the %s of key %s is not the oracle's: %+v, want %+v", handler, key, s, want)
 	}
 	b.Advance(longestReminder) // delivers the timers
-	filters := []string{"results/#", "copies/#", reminders + "#"}
-	if handler == ledgerName {
+	filters := []string{"results/#", copies + "#", reminders + "#"}
+	switch handler {
+	case ledgerName:
 		filters = []string{"booked/#"}
+	case tallyName:
+		filters = []string{tallied + "#"}
 	}
 	for _, filter := range filters {
 		for _, m := range b.Published(filter) {

@@ -44,6 +44,10 @@ func eachMessageOnce(t *testing.T, path Path) {
 	if summary.StoreRefused == 0 {
 		t.Error("a full store has refused nothing")
 	}
+	shared := summary.Shared
+	if path == Transactions && shared.Transactions == 0 || path == State && shared.Stores == 0 || shared.Transactions+shared.Stores == 0 {
+		t.Errorf("messages of one key have shared %d transactions and %d STOREs", shared.Transactions, shared.Stores)
+	}
 	if summary.Failed() {
 		t.Errorf("promises broken; to run it again: go test ./internal/faultrun -run '%s' -seed %d", t.Name(), o.Seed)
 	}
@@ -52,12 +56,13 @@ func eachMessageOnce(t *testing.T, path Path) {
 // sound is the evidence of a run in which two messages were processed.
 func sound(t *testing.T) *evidence {
 	t.Helper()
-	e := &evidence{states: make(map[string]shift), booked: make(map[string]shift), path: State}
+	e := &evidence{states: make(map[string]shift), booked: make(map[string]shift), tallied: make(map[string]shift), path: State}
 	deadLetterTopic := consistent.WithDeadLetterTopic(deadLetters)
 	shifts := consistenttest.New(t, shiftName, func(p *consistent.Processor) {
 		registerShift(p, 2, func() {}, func() int { return 0 })
 	}, deadLetterTopic)
 	ledgers := consistenttest.New(t, ledgerName, func(p *consistent.Processor) { registerLedger(p, func() {}) }, deadLetterTopic)
+	tallies := consistenttest.New(t, tallyName, func(p *consistent.Processor) { registerTally(p, func() {}, func() int { return 0 }) }, deadLetterTopic)
 	for _, id := range []string{"a", "b"} {
 		o := order{ID: id, Key: "k", Sent: time.Now()}
 		e.sent = append(e.sent, o)
@@ -66,12 +71,13 @@ func sound(t *testing.T) *evidence {
 	shifts.Broker.Advance(longestReminder)
 	published := slices.Concat(shifts.Published("results/k"), shifts.Published("copies/k"), shifts.Published("reminders/k"))
 	ledgers.Send(shifts.Published("results/k")...)
+	tallies.Send(shifts.Published("copies/k")...)
 	for _, timer := range shifts.Broker.Timers() {
 		if !strings.HasPrefix(timer.ID, overdue) { // which the ledger has cancelled
 			e.timers = append(e.timers, timer)
 		}
 	}
-	for _, m := range append(published, ledgers.Published("booked/k")...) {
+	for _, m := range slices.Concat(published, ledgers.Published("booked/k"), tallies.Published("tallied/0")) {
 		id, which, err := identify(&m)
 		if err != nil {
 			t.Fatal(err)
@@ -83,6 +89,8 @@ func sound(t *testing.T) *evidence {
 	e.states["k"] = s
 	ledgers.State(ledgerName, "k", &s)
 	e.booked["k"] = s
+	tallies.State(tallyName, "0", &s)
+	e.tallied["0"] = s
 	return e
 }
 
@@ -141,7 +149,7 @@ func TestViolationsAreFound(t *testing.T) {
 		}, "3: output 1 of message a was published as"},
 		"output without commit": {func(e *evidence) {
 			delete(e.states, "k")
-		}, "4: message a has outputs and was never committed"},
+		}, "4: message a has outputs of the shift and was never committed by it"},
 		"output missing": {func(e *evidence) { e.published = e.published[1:] }, "5, 7: message a is not processed: its output 1"},
 		"message lost": {func(e *evidence) {
 			e.sent = append(e.sent, order{ID: "c", Key: "k"})
@@ -153,6 +161,16 @@ func TestViolationsAreFound(t *testing.T) {
 		"lost between the handlers": {func(e *evidence) {
 			delete(e.booked, "k")
 		}, "5, 7: message a is not processed: it was never committed by the ledger"},
+		"committed twice by the tally": {func(e *evidence) {
+			s := e.tallied["0"]
+			e.tallied["0"] = shift{3, chain(s.Chain, "a"), append(s.Log, "a")}
+		}, "1: message a was committed twice by the tally"},
+		"lost before the tally": {func(e *evidence) {
+			delete(e.tallied, "0")
+		}, "5, 7: message a is not processed: it was never committed by the tally"},
+		"wrong order of the tally": {func(e *evidence) {
+			e.tallied["0"] = shift{2, chain(chain(0, "b"), "a"), []string{"b", "a"}}
+		}, "6: output 5 of message"},
 		"wrong result of the ledger": {func(e *evidence) {
 			e.published[7].message.Payload = []byte(strings.Replace(string(e.published[7].message.Payload), `"N":1`, `"N":7`, 1))
 		}, "6: output 3 of message b is not the oracle's"},

@@ -83,9 +83,10 @@ func (in *instance) run() error {
 			panic("injected")
 		}
 	}
-	ended, subscribed := make(chan error, 2), make([]<-chan struct{}, 0, 2)
+	names := []string{shiftName, ledgerName, tallyName}
+	ended, subscribed := make(chan error, len(names)), make([]<-chan struct{}, 0, len(names))
 	var last *consistent.Connection
-	for _, name := range []string{shiftName, ledgerName} {
+	for _, name := range names {
 		conn, err := in.dial(ctx, name)
 		if ctx.Err() != nil {
 			return nil // it has been stopped before it could connect
@@ -94,7 +95,7 @@ func (in *instance) run() error {
 			return err
 		}
 		defer conn.Close()
-		p, err := consistent.New(consistenttest.WithFaults(conn, in.Seed, in.Faults), name, append(path[:len(path):len(path)],
+		p, err := consistent.New(consistenttest.WithFaults(newSharing(ctx, conn), in.Seed, in.Faults), name, append(path[:len(path):len(path)],
 			consistent.WithShare(in.Share), consistent.WithDeadLetterTopic(deadLetters), consistent.WithConcurrency(64),
 			consistent.WithTimeout(3*time.Second), consistent.WithBackoff(2*time.Millisecond, 200*time.Millisecond),
 			consistent.WithKeptDeadLetters(keptLetters, 1<<20, time.Hour), consistent.WithLogger(slog.New(&refusals{conn})),
@@ -102,11 +103,7 @@ func (in *instance) run() error {
 		if err != nil {
 			return err
 		}
-		if name == shiftName {
-			registerShift(p, in.Version, disturb, rand.Int)
-		} else {
-			registerLedger(p, disturb)
-		}
+		register(p, name, in.Version, disturb, rand.Int)
 		go func() {
 			err := p.Run(ctx)
 			stop()
@@ -125,7 +122,11 @@ func (in *instance) run() error {
 		}
 		_ = last.Publish(ctx, consistent.Message{Topic: readyTopic + in.Name})
 	}()
-	return errors.Join(<-ended, <-ended)
+	var all error
+	for range names {
+		all = errors.Join(all, <-ended)
+	}
+	return all
 }
 
 // keptLetters is how many dead letters a processor keeps in the store, which is to become full
@@ -154,7 +155,7 @@ func (r *refusals) Handle(ctx context.Context, line slog.Record) error {
 }
 
 // dial connects, and retries as long as the broker is not running. Each processor has a session
-// of its own, so that the queue of the ledger does not hold up the shift, which fills it.
+// of its own, so that the queues of ledger and tally do not hold up the shift, which fills them.
 func (in *instance) dial(ctx context.Context, processor string) (*consistent.Connection, error) {
 	name := in.Name + "-" + processor
 	clock := hlc.NewClock(name, hlc.WithWall(func() uint64 { return uint64(time.Now().Add(in.StampOffset).UnixMilli()) }))

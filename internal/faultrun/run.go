@@ -64,13 +64,14 @@ type Summary struct {
 	StoreFull      int            `json:"store_full"`      // times that the store was filled
 	StoreRefused   int            `json:"store_refused"`   // attempts of processors that failed because it was
 	Forgotten      int            `json:"forgotten"`       // messages that came again after they were forgotten
+	Shared         shared         `json:"shared"`          // by messages of one key, as far as instances have lived to say it
 }
 
 // String is the summary for people.
 func (s *Summary) String() string {
-	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times), of which %d were timers, and %d timers wait; instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; dead letters %v; %s",
+	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times), of which %d were timers, and %d timers wait; instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; messages of one key shared %d transactions and %d STOREs, of which %d messages were replayed; dead letters %v; %s",
 		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.Timers, s.TimersLeft, s.InstanceKills, s.InstancePauses, s.VersionChanges, s.BrokerKills,
-		s.QueueFull, s.StoreFull, s.StoreRefused, s.Forgotten, s.DeadLetters, s.Broken()) + s.List()
+		s.QueueFull, s.StoreFull, s.StoreRefused, s.Forgotten, s.Shared.Transactions, s.Shared.Stores, s.Shared.Replays, s.DeadLetters, s.Broken()) + s.List()
 }
 
 // run is the state of one run.
@@ -176,7 +177,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if r.filler, err = client.Dial(ctx, r.addr, client.WithClientID("filler"), backoff, quiet); err != nil {
 		return err
 	}
-	if err = r.watcher.Subscribe(ctx, "results/#", "copies/#", "booked/#", reminders+"#", overdue+"#", idle+"#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
+	if err = r.watcher.Subscribe(ctx, "results/#", copies+"#", "booked/#", tallied+"#", sharedTopic, reminders+"#", overdue+"#", idle+"#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
 		return err
 	}
 	go func() {
@@ -205,15 +206,18 @@ func (r *run) begin(ctx context.Context) (err error) {
 func (r *run) queueBound() int { return max(r.Window/2, 20) }
 
 // storeBytes is a bound of the store that all states need, and a little more: each message is in
-// the log of two states. On the state-based path two of its timers have marks besides, and there is
+// the log of three states. On the state-based path two of its timers have marks besides, and there is
 // so much room that instances are seldom refused anything; see overflow.
 func (r *run) storeBytes() int {
-	bound := 2*(9*r.Messages+120*r.Keys) + 200<<10
+	bound := 3*9*r.Messages + 120*(2*r.Keys+r.tallies()) + 200<<10
 	if r.Path != Transactions {
 		bound += 240 * r.Messages
 	}
 	return bound
 }
+
+// tallies is how many keys the tally has.
+func (r *run) tallies() int { return r.Messages/perTally + 1 }
 
 func (r *run) startBroker() (err error) {
 	program := harness.Holdfast(r.Broker, "--max-queued-messages", fmt.Sprint(r.queueBound()), "--max-store-bytes", fmt.Sprint(r.storeBytes()))
@@ -420,17 +424,20 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	r.summary.TimersLeft = len(r.evidence.timers)
-	if r.evidence.states, err = r.states(ctx, c, shiftName); err != nil {
+	if r.evidence.states, err = states(ctx, c, shiftName, r.Keys); err != nil {
 		return err
 	}
-	r.evidence.booked, err = r.states(ctx, c, ledgerName)
+	if r.evidence.booked, err = states(ctx, c, ledgerName, r.Keys); err != nil {
+		return err
+	}
+	r.evidence.tallied, err = states(ctx, c, tallyName, r.tallies())
 	return err
 }
 
-// states reads the states of a handler.
-func (r *run) states(ctx context.Context, c *client.Client, handler string) (map[string]shift, error) {
+// states reads the states of so many keys of a handler.
+func states(ctx context.Context, c *client.Client, handler string, keys int) (map[string]shift, error) {
 	states := make(map[string]shift)
-	for k := range r.Keys {
+	for k := range keys {
 		var s shift
 		found, err := stateOf(ctx, c, fmt.Sprintf("%s/%d", handler, k), &s)
 		if err != nil {
@@ -469,6 +476,9 @@ func (r *run) watch(d client.Delivery) {
 	case d.Topic == briefLetters:
 		id, _ := d.UserProperties.Get("id")
 		r.brief[id]++
+		return
+	case d.Topic == sharedTopic:
+		r.countShared(d.Payload)
 		return
 	case d.Topic == refusedTopic:
 		r.summary.StoreRefused++

@@ -11,7 +11,7 @@ import (
 )
 
 // The handlers under test. The shift uses everything that a handler can use; the ledger
-// processes what the shift publishes.
+// and the tally (tally.go) process what the shift publishes.
 
 const (
 	shiftName   = "shift"
@@ -36,7 +36,7 @@ const (
 	ahead  wrong = "too far ahead"
 )
 
-// shift is the state of a key, of both handlers.
+// shift is the state of a key, of all handlers.
 type shift struct {
 	N     int
 	Chain uint64   // of all that was committed, in order
@@ -52,7 +52,7 @@ type shiftV2 struct {
 // result is the payload of all outputs.
 type result struct {
 	ID, Key string
-	Which   int // output 0, 1 and 3 of the shift, of which 3 is a timer; 2 of the ledger
+	Which   int // output 0, 1 and 3 of the shift, of which 3 is a timer; 2 of the ledger; 4 of the tally
 	N       int
 	Chain   uint64 // before this message
 	Roll    uint64 // from the Context: the same in every instance that processes the message
@@ -91,8 +91,20 @@ func results(c *consistent.Context, s shift, o order, noise func() int) ([]consi
 	}
 	first, second := r, r
 	second.Which = 1
-	now := []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON("copies/"+o.Key, second)}
+	now := []consistent.Message{consistent.JSON("results/"+o.Key, first), consistent.JSON(copies+o.Key, second)}
 	return append(now, timers(c.Rand(), r)...), nil
+}
+
+// register registers the handler with a name: see those that it calls.
+func register(p *consistent.Processor, name string, version uint32, disturb func(), noise func() int) {
+	switch name {
+	case shiftName:
+		registerShift(p, version, disturb, noise)
+	case ledgerName:
+		registerLedger(p, disturb)
+	case tallyName:
+		registerTally(p, disturb, noise)
+	}
 }
 
 // registerShift registers the handler of orders, as a version of the program has it. disturb may
