@@ -21,7 +21,8 @@
 // published byte counts, duplicates included.
 //
 // Each instance has three processors: one of orders, and two of what that publishes. Messages of
-// one of these share transactions and STOREs with others of their key (tally.go). Before the faults a full store certainly refuses attempts (overflow.go), and at the end messages come again
+// one of these share transactions and STOREs with others of their key (tally.go). Before the
+// faults a full store certainly refuses attempts (overflow.go), and at the end messages come again
 // after they were forgotten (forget.go).
 //
 // Two instances share a subscription, the third gets every message, so that instances
