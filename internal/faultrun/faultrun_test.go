@@ -187,6 +187,9 @@ func TestViolationsAreFound(t *testing.T) {
 			e.timers = append(e.timers, client.Timer{ID: "idle/x", Topic: "idle/x/0"})
 		}, "8: the timer of key x waits, with the topic idle/x/0, which has no state"},
 		"old message processed": {func(e *evidence) { e.sent[0].Wrong = tooOld }, "message a is too old to tell, and was processed"},
+		"replayed otherwise": {func(e *evidence) {
+			e.dead = append(e.dead, letter{"a", "the handler is not deterministic"})
+		}, "message a is a dead letter that was not injected: the handler is not deterministic"},
 		"refused for no reason": {func(e *evidence) {
 			e.dead = append(e.dead, letter{"a", consistent.ErrTooOld.Error()})
 		}, "a dead letter that was not injected"},

@@ -523,10 +523,13 @@ func identify(m *consistent.Message) (id string, which int, err error) {
 	return payload.ID, payload.Which, nil
 }
 
+// notDeterministic is the kind of dead letters of messages on which a handler was caught.
+const notDeterministic = "not deterministic"
+
 // kindOf groups the reasons of dead letters: a reason that contains a known text counts as
 // that text.
 func kindOf(reason string) string {
-	kinds := []string{"panicked: injected", "not deterministic", string(tooOld), string(ahead)}
+	kinds := []string{"panicked: injected", notDeterministic, string(tooOld), string(ahead)}
 	if i := slices.IndexFunc(kinds, func(k string) bool { return strings.Contains(reason, k) }); i >= 0 {
 		return kinds[i]
 	}
