@@ -1,6 +1,7 @@
 package consistent
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 
@@ -10,13 +11,7 @@ import (
 // complete gives outputs the CloudEvents properties that they lack, and checks that they can be
 // published: before the commit, for after it there is no way back.
 func (p *Processor) complete(c *Context, f *task, outputs []Message) ([]Message, error) {
-	d := event.Defaults{Input: c.message, ID: c.ID, Source: p.o.source, Type: c.name, Time: c.now, Trace: f.Trace}
-	if d.Trace == nil {
-		d.Trace = event.Trace(f.Message)
-	}
-	if d.Source == "" {
-		d.Source = strings.TrimPrefix(c.handler, "/")
-	}
+	d := event.Defaults{Input: c.message, ID: c.ID, Source: cmp.Or(p.o.source, strings.TrimPrefix(c.handler, "/")), Type: c.name, Time: c.now, Trace: f.Trace}
 	return d.Outputs(outputs, f.handler.deadLetter, p.conn.MaxPacketSize())
 }
 

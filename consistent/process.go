@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
-	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 )
 
@@ -258,11 +257,7 @@ func (p *Processor) replay(ctx context.Context, f *task, known *client.LoadResul
 	}
 	c := p.newContext(ctx, f)
 	c.now, c.version, c.captured, c.replay = first.Now, first.Version, first.Captured, true
-	before := known.State
-	if first.Before != nil {
-		before = first.Before
-	}
-	_, outputs, err := p.handle(c, f, before)
+	_, outputs, err := p.handle(c, f, first.StateBefore(known.State))
 	var fromHandler *handlerError
 	switch {
 	case c.fault != "":
@@ -305,27 +300,35 @@ func (p *Processor) handle(c *Context, f *task, before []byte) (state []byte, ou
 	return state, outputs, err
 }
 
-// finish sets and cancels timers, publishes the other outputs – what they lead to may cancel a
-// timer – and then sends DONE without waiting for its answer: if
-// the DONE is lost, a duplicate is replayed and has no other effect.
+// finish publishes the outputs of a message, and confirms it.
 func (p *Processor) finish(ctx context.Context, f *task, key string, version hlc.Timestamp, outputs []Message) error {
-	timers, others := timed.Split(outputs)
-	if len(outputs) > 0 {
-		err := p.bounded(ctx, f, StepPublish, func(ctx context.Context) error {
-			err := commit.Marked(ctx, p.conn.Transact, p.o.qualified("holdfast-timers")+"/", version, p.remember, timers)
-			if err == nil && len(others) > 0 {
-				err = p.conn.Publish(ctx, others...)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	err := p.publish(ctx, f, version, outputs)
+	if err == nil {
+		p.confirm(key, version, f)
 	}
-	p.stores.Done(DoneRequest{Key: key, MessageID: f.MessageID, Version: version, Digest: f.digest.Confirmed()}, func(err error) {
-		p.log(f).Debug("a message is not confirmed; what is remembered of it stays for a while", "error", err)
+	return err
+}
+
+// publish publishes the outputs of a message that is stored, and sets and cancels its timers.
+func (p *Processor) publish(ctx context.Context, f *task, version hlc.Timestamp, outputs []Message) error {
+	if len(outputs) == 0 {
+		return nil
+	}
+	return p.bounded(ctx, f, StepPublish, func(ctx context.Context) error {
+		return commit.Publish(ctx, p.conn, p.o.qualified("holdfast-timers")+"/", version, p.remember, outputs)
 	})
-	return nil
+}
+
+// confirm sends DONE of messages of a key whose outputs are published, without waiting for its
+// answer: if the DONE is lost, a duplicate is replayed and has no other effect.
+func (p *Processor) confirm(key string, version hlc.Timestamp, of ...*task) {
+	done := make([]commit.Done, 0, len(of))
+	for _, f := range of {
+		done = append(done, commit.Done{ID: f.MessageID, Version: version, Digest: f.digest.Confirmed()})
+	}
+	p.stores.Done(key, done, func(err error) {
+		p.o.logger.Debug("messages are not confirmed; what is remembered of them stays for a while", "processor", p.o.name, "key", key, "messages", len(done), "error", err)
+	})
 }
 
 // bounded is timed with the timeout of a request.

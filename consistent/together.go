@@ -18,7 +18,7 @@ import (
 // the last state. Then the outputs of each are published, in the order of the messages: those of a
 // message when all outputs of the one before it are acknowledged.
 //
-//	handle a, b, c ──► one TXN ──► publish a's ──► publish b's ──► publish c's
+//	handle a, b, c ──► one TXN ──► publish a's ──► publish b's ──► publish c's ──► their DONEs
 //
 // LOAD knows one state before that transaction, which is a's. So what is remembered of the others
 // has the state that each was handled on (record.Record.Before), and each of them can be replayed
@@ -105,24 +105,25 @@ func (p *Processor) storeAll(ch *commit.Change, tasks []*task, outcomes []lanes.
 	return result.Version, err == nil && result.Outcome == txn.Committed
 }
 
-// publishAll publishes the outputs of messages that are stored, those of each when those of the one
-// before it are acknowledged.
+// publishAll publishes the outputs of messages that are stored, one message after the other, and then
+// confirms the messages together. None is acknowledged before, so after a crash each is replayed.
 func (p *Processor) publishAll(tasks []*task, outcomes []lanes.Outcome, version hlc.Timestamp, outputs [][]Message) {
 	for _, f := range tasks {
 		p.count(f, CountProcessed)
 	}
+	published := 0
 	for i, f := range tasks {
-		err := p.finish(p.working, f, f.storeKey(), version, outputs[i])
-		if err == nil {
-			outcomes[i] = lanes.Outcome{Settled: true}
-			continue
+		if err := p.publish(p.working, f, version, outputs[i]); err != nil {
+			for _, f := range tasks[i:] {
+				f.leave(err)
+			}
+			if p.working.Err() != nil {
+				clear(outcomes[i:]) // they come again
+			}
+			break
 		}
-		for _, f := range tasks[i:] {
-			f.leave(err)
-		}
-		if p.working.Err() != nil {
-			clear(outcomes[i:]) // they come again
-		}
-		return
+		outcomes[i] = lanes.Outcome{Settled: true}
+		published++
 	}
+	p.confirm(tasks[0].storeKey(), version, tasks[:published]...)
 }

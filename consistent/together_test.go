@@ -35,6 +35,7 @@ type line struct {
 
 	mu     sync.Mutex
 	stores []int // under mu: how many messages each STORE of several had that was carried out
+	dones  []int // under mu: likewise, DONEs of several
 }
 
 func newLine(t *testing.T, opts ...client.Option) *line {
@@ -51,6 +52,11 @@ func newLine(t *testing.T, opts ...client.Option) *line {
 		defer l.mu.Unlock()
 		if i >= 0 && err == nil && result.Outcome == txn.Committed {
 			l.stores = append(l.stores, len(all[i].Messages))
+		}
+		for _, r := range all {
+			if len(r.Done) > 1 && err == nil && result.Outcome == txn.Committed {
+				l.dones = append(l.dones, len(r.Done))
+			}
 		}
 		return result, err
 	}
@@ -100,20 +106,20 @@ func ids() (all []string) {
 	return all
 }
 
-// expectInOrder demands the outputs of deposits of 1 in their order, and that all are
-// confirmed; and how many messages each STORE of several has had.
+// expectInOrder demands that the outputs of deposits of 1 are first published in their order, and
+// that all are confirmed; and how many messages each STORE of several has had.
 func (l *line) expectInOrder(t *testing.T, o *observer, c *consistent.Connection, stores ...int) {
 	t.Helper()
-	last := ""
+	seen := make(map[string]bool)
 	for i := range inLine + 1 {
 		got := string(o.next(t).Payload)
-		for got == last { // without its DONE it is published again
+		for seen[got] { // without its DONE it is published again
 			got = string(o.next(t).Payload)
 		}
+		seen[got] = true
 		if want := fmt.Sprintf(`{"Account":"ann","Balance":%d}`, i+1); got != want {
 			t.Errorf("output %d is %s", i+1, got)
 		}
-		last = got
 	}
 	l.expectConfirmed(t, c)
 	if s, _ := state(t, c, "bank/ann"); s != fmt.Sprintf(`{"Balance":%d,"Deposits":%[1]d}`, inLine+1) {
@@ -141,12 +147,23 @@ func (l *line) expectConfirmed(t *testing.T, c *consistent.Connection) {
 	}
 }
 
+// expectDones demands how many messages each request for several DONEs has had.
+func (l *line) expectDones(t *testing.T, dones ...int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Equal(l.dones, dones) {
+		t.Errorf("DONEs of %v messages, want %v", l.dones, dones)
+	}
+}
+
 func TestMessagesInLineShareAStore(t *testing.T) {
 	t.Parallel()
 	l, m := newLine(t), &counts{}
 	o, _ := l.start(t, ids(), consistent.WithMetrics(m))
 	l.expectInOrder(t, o, l.Connection, inLine)
 	m.reach(t, consistent.CountProcessed, inLine+2) // and the fence
+	l.expectDones(t, inLine)
 	if m.get(consistent.CountReplayed)+m.get(consistent.CountRetry)+m.get(consistent.CountConflict) > 0 {
 		t.Errorf("counted %v", m.of)
 	}
@@ -167,6 +184,7 @@ func TestOutputsInLineKeepTheirOrder(t *testing.T) {
 	o, _ := l.start(t, ids(), consistent.WithMetrics(m))
 	l.expectInOrder(t, o, l.Connection, inLine)
 	m.reach(t, consistent.CountReplayed, inLine-4)
+	l.expectDones(t, 4) // of those before it
 	if m.get(consistent.CountNonDeterministic) > 0 {
 		t.Errorf("counted %v", m.of)
 	}

@@ -23,10 +23,27 @@ import (
 // state whose order was carried out last. Mark and timer are changed by one transaction, and
 // not if the mark says that the order, or a later one, was carried out.
 
-// Marked sets and cancels timers that the message has ordered whose STORE has made version, as
+// publisher is the part of a connection by which outputs behind a STORE are published.
+type publisher interface {
+	Transact(context.Context, Request) (Result, error)
+	Publish(context.Context, ...client.Message) error
+}
+
+// Publish sets and cancels the timers among the outputs of a message (see marked), and publishes the
+// others: what they lead to may cancel a timer.
+func Publish(ctx context.Context, c publisher, prefix string, version hlc.Timestamp, keep time.Duration, outputs []client.Message) error {
+	timers, others := timed.Split(outputs)
+	err := marked(ctx, c.Transact, prefix, version, keep, timers)
+	if err == nil && len(others) > 0 {
+		err = c.Publish(ctx, others...)
+	}
+	return err
+}
+
+// marked sets and cancels timers that the message has ordered whose STORE has made version, as
 // far as neither that was done before, nor a later version has ordered otherwise. The marks are
 // keys that begin with prefix, and are kept for keep.
-func Marked(ctx context.Context, transact func(context.Context, Request) (Result, error), prefix string, version hlc.Timestamp, keep time.Duration, orders []client.Message) error {
+func marked(ctx context.Context, transact func(context.Context, Request) (Result, error), prefix string, version hlc.Timestamp, keep time.Duration, orders []client.Message) error {
 	publish, cancels := timed.Add(nil, nil, orders)
 	for i := range publish {
 		id, _ := timed.ID(&publish[i])

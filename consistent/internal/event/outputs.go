@@ -16,6 +16,9 @@ var ErrInvalidOutput = errors.New("the handler returned a message that cannot be
 // cannot be published. deadLetter is the handler's dead-letter topic, and limit the largest packet
 // that the server takes, in bytes; 0: any.
 func (d *Defaults) Outputs(outputs []client.Message, deadLetter string, limit uint32) ([]client.Message, error) {
+	if d.Trace == nil {
+		d.Trace = Trace(d.Input)
+	}
 	outputs = slices.Clone(outputs) // a handler may return the same slice every time
 	for i := range outputs {
 		m := &outputs[i]

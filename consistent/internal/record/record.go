@@ -124,6 +124,14 @@ func New(version uint32, now time.Time, captured []Capture, input Digest, output
 	return r
 }
 
+// StateBefore is the state that the message was processed on, of which LOAD has returned loaded.
+func (r *Record) StateBefore(loaded []byte) []byte {
+	if r.Before != nil {
+		return r.Before
+	}
+	return loaded
+}
+
 // Encode makes the CTX of STORE.
 func (r *Record) Encode() []byte {
 	b := append(make([]byte, 0, 64+len(r.Before)+32*len(r.outputs)), Format)

@@ -21,7 +21,8 @@ import (
 // A message takes a STORE before its outputs are published and a DONE afterwards. What messages of
 // different keys need at one time goes in one transaction (commit.Group): the condition, the open
 // ONCE and the write of each STORE, and the DONEs of messages that were stored earlier. A STORE may
-// be of several messages of its key: then it has an open ONCE for each of them.
+// be of several messages of its key: then it has an open ONCE for each of them. So may the DONEs
+// that are begun at one time.
 //
 //	key a:  Store ─┐             ┌─ publish, Done ─┐
 //	key b:  Store ─┴─► one TXN ──┴─ publish, Done ─┤
@@ -81,14 +82,14 @@ type Options struct {
 	Together   bool          // Conn takes requests for several keys
 	Limit      *commit.Limit // how many operations a transaction has
 	PacketSize func() uint32 // the largest packet that the server takes, in bytes; 0: any
-	Confirming int           // DONEs that wait or are under way, at most
+	Confirming int           // calls of Done that wait or are under way, at most
 }
 
 // Stores stores and confirms messages. It is safe for concurrent use.
 type Stores struct {
 	o       Options
 	group   *commit.Group
-	slots   chan struct{} // one for each DONE that waits or is under way
+	slots   chan struct{} // one for each call of Done that waits or is under way
 	ending  sync.WaitGroup
 	lacking atomic.Int64 // requests that go alone before a transaction is tried again: the server lacks OPEN and DONE
 
@@ -134,38 +135,41 @@ func (s *Stores) Store(ctx context.Context, c *commit.Change, apart bool) (commi
 	return s.group.Commit(ctx, c)
 }
 
-// Done says that all outputs of a message are published. It does not wait for the server, only as
-// long as Options.Confirming of them wait or are under way; then it calls unconfirmed if that
-// failed. A message of a transaction that was not carried out is confirmed alone.
-func (s *Stores) Done(r DoneRequest, unconfirmed func(error)) {
-	s.slots <- struct{}{}
-	s.ending.Add(1)
-	d := &confirmation{s: s, r: r, unconfirmed: unconfirmed}
-	if !s.together() || !s.begin(message{r.Key, r.MessageID}) {
-		go func() {
-			ctx, cancel := context.WithTimeout(s.o.Context, s.o.Timeout)
-			defer cancel()
-			_, err := s.o.Conn.Done(ctx, r)
-			d.end(err)
-		}()
+// Done says that all outputs of messages of a key are published. It does not wait for the server,
+// only as long as Options.Confirming calls wait or are under way; then it calls unconfirmed if that
+// failed. The messages, of which there may be none, share a transaction; if it is not carried out,
+// each is confirmed alone.
+func (s *Stores) Done(key string, of []commit.Done, unconfirmed func(error)) {
+	if len(of) == 0 {
 		return
 	}
-	d.room[0] = commit.Done{ID: r.MessageID, Version: r.Version, Digest: r.Digest}
-	d.Request = commit.Request{Key: r.Key, Done: d.room[:]}
+	s.slots <- struct{}{}
+	s.ending.Add(1)
+	d := &confirmation{s: s, unconfirmed: unconfirmed}
+	d.Request = commit.Request{Key: key, Done: of}
+	if !s.together() || !s.begin(key, of) {
+		go func() { d.end(d.each()) }()
+		return
+	}
 	s.group.Start(&d.Change, d)
 }
 
 // Wait waits until no DONE waits or is under way. No other is to begin by then.
 func (s *Stores) Wait() { s.ending.Wait() }
 
-// begin notes that a DONE is in the group; false: there is one of this message.
-func (s *Stores) begin(m message) bool {
+// begin notes that DONEs are in the group; false: there is one of one of these messages, and nothing is
+// noted.
+func (s *Stores) begin(key string, of []commit.Done) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, twice := s.confirming[m]; twice {
-		return false
+	for i := range of {
+		if _, twice := s.confirming[message{key, of[i].ID}]; twice {
+			return false
+		}
 	}
-	s.confirming[m] = struct{}{}
+	for i := range of {
+		s.confirming[message{key, of[i].ID}] = struct{}{}
+	}
 	return true
 }
 
@@ -178,19 +182,39 @@ func (s *Stores) IsConfirming(key, id string) bool {
 	return is
 }
 
-// confirmation is a DONE. It implements commit.Waiter.
+// confirmation is the DONEs of messages of a key. It implements commit.Waiter.
 type confirmation struct {
 	commit.Change
 	s           *Stores
-	r           DoneRequest
 	unconfirmed func(error)
-	room        [1]commit.Done
 }
 
 // Ended implements commit.Waiter.
 func (d *confirmation) Ended(_ commit.Result, err error) {
+	if err != nil && len(d.Done) > 1 {
+		go func() { d.left(d.each()) }()
+		return
+	}
+	d.left(err)
+}
+
+// each confirms each message alone.
+func (d *confirmation) each() (all error) {
+	for i := range d.Done {
+		ctx, cancel := context.WithTimeout(d.s.o.Context, d.s.o.Timeout)
+		_, err := d.s.o.Conn.Done(ctx, doneRequest(d.Key, &d.Done[i]))
+		cancel()
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// left is end, of DONEs that were in the group.
+func (d *confirmation) left(err error) {
 	d.s.mu.Lock()
-	delete(d.s.confirming, message{d.r.Key, d.r.MessageID})
+	for i := range d.Done {
+		delete(d.s.confirming, message{d.Key, d.Done[i].ID})
+	}
 	d.s.mu.Unlock()
 	d.end(err)
 }
@@ -203,9 +227,13 @@ func (d *confirmation) end(err error) {
 	d.s.ending.Done()
 }
 
+func doneRequest(key string, d *commit.Done) DoneRequest {
+	return DoneRequest{Key: key, MessageID: d.ID, Version: d.Version, Digest: d.Digest}
+}
+
 // transact carries out what the group has put together.
 func (s *Stores) transact(ctx context.Context, r commit.Request) (commit.Result, error) {
-	if len(r.Also) == 0 && len(r.Messages) <= 1 {
+	if len(r.Also) == 0 && len(r.Messages)+len(r.Done) == 1 {
 		return s.command(ctx, &r)
 	}
 	result, err := s.o.Conn.Transact(ctx, r)
@@ -219,8 +247,7 @@ func (s *Stores) transact(ctx context.Context, r commit.Request) (commit.Result,
 // command carries one request out as the command STORE or DONE.
 func (s *Stores) command(ctx context.Context, r *commit.Request) (commit.Result, error) {
 	if len(r.Done) > 0 {
-		d := &r.Done[0]
-		_, err := s.o.Conn.Done(ctx, DoneRequest{r.Key, d.ID, d.Version, d.Digest})
+		_, err := s.o.Conn.Done(ctx, doneRequest(r.Key, &r.Done[0]))
 		return commit.Result{Outcome: txn.Committed}, err
 	}
 	m := &r.Messages[0]

@@ -1,12 +1,14 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ const patience = time.Minute
 type server struct {
 	old     bool                     // it lacks OPEN and DONE
 	refuse  map[string]commit.Result // what stands against a STORE of a key
-	deny    map[string]error         // likewise, of a DONE
+	deny    map[string]error         // likewise, of the DONEs of a key, or of one with its message
 	release chan struct{}            // closed: those that wait go on
 
 	mu     sync.Mutex
@@ -61,6 +63,16 @@ func (s *server) requests() []string {
 	return slices.Clone(s.log)
 }
 
+// denies is what stands against the DONEs of a request. The caller holds mu.
+func (s *server) denies(r *commit.Request) error {
+	for _, d := range r.Done {
+		if err := cmp.Or(s.deny[r.Key], s.deny[r.Key+" "+d.ID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *server) carryOut(r *commit.Request) {
 	for _, d := range r.Done {
 		s.done[r.Key+" "+d.ID]++
@@ -94,7 +106,7 @@ func (s *server) Done(ctx context.Context, r DoneRequest) (bool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.deny[r.Key]; err != nil {
+	if err := s.denies(&commit.Request{Key: r.Key, Done: []commit.Done{{ID: r.MessageID}}}); err != nil {
 		return false, err
 	}
 	s.carryOut(&commit.Request{Key: r.Key, Done: []commit.Done{{ID: r.MessageID}}})
@@ -127,7 +139,7 @@ func (s *server) Transact(ctx context.Context, r commit.Request) (commit.Result,
 			refused.Because = i + 1
 			return refused, nil
 		}
-		if err := s.deny[r.Key]; len(r.Done) > 0 && err != nil {
+		if err := s.denies(&r); err != nil {
 			return commit.Result{Because: i + 1}, err
 		}
 	}
@@ -219,6 +231,16 @@ func awaitWaiting(t *testing.T, st *Stores, n int) {
 	}
 }
 
+var errDenied = errors.New("denied")
+
+// dones are DONEs of messages.
+func dones(ids ...string) (of []commit.Done) {
+	for _, id := range ids {
+		of = append(of, commit.Done{ID: id, Version: version})
+	}
+	return of
+}
+
 func unexpected(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("not confirmed: %v", err) }
 }
@@ -232,7 +254,7 @@ func TestKeysShareATransaction(t *testing.T) {
 		for i, key := range keys(10) {
 			store(key, "m2")
 			awaitWaiting(t, st, 2*i+1)
-			st.Done(DoneRequest{Key: key, MessageID: "m1", Version: version}, unexpected(t))
+			st.Done(key, dones("m1"), unexpected(t))
 		}
 	})
 	for key, o := range got {
@@ -275,7 +297,7 @@ func TestOneOfManyIsRefused(t *testing.T) {
 				for i, key := range keys(10) {
 					store(key, "m2")
 					awaitWaiting(t, st, 2*i+1)
-					st.Done(DoneRequest{Key: key, MessageID: "m1", Version: version}, func(err error) {
+					st.Done(key, dones("m1"), func(err error) {
 						mu.Lock()
 						defer mu.Unlock()
 						unconfirmed = append(unconfirmed, err)
@@ -311,7 +333,7 @@ func TestOlderServer(t *testing.T) {
 		for i, key := range keys(10) {
 			store(key, "m2")
 			awaitWaiting(t, st, 2*i+1)
-			st.Done(DoneRequest{Key: key, MessageID: "m1", Version: version}, unexpected(t))
+			st.Done(key, dones("m1"), unexpected(t))
 		}
 	})
 	for _, key := range keys(10) {
@@ -385,14 +407,14 @@ func TestAlone(t *testing.T) {
 	deletion := change("c", "m")
 	deletion.Delete = true
 	collect(t, s, st, func(func(key, id string)) {
-		st.Done(DoneRequest{Key: "a", MessageID: "m", Version: version}, unexpected(t))
+		st.Done("a", dones("m"), unexpected(t))
 		awaitWaiting(t, st, 1)
 		store(st, change("a", "m"), false)
 		store(st, change("b", "m"), true)
 		store(st, deletion, false)
 		store(lone, change("d", "m"), false)
-		st.Done(DoneRequest{Key: "a", MessageID: "m", Version: version}, unexpected(t))
-		lone.Done(DoneRequest{Key: "d", MessageID: "m", Version: version}, unexpected(t))
+		st.Done("a", dones("m"), unexpected(t))
+		lone.Done("d", dones("m"), unexpected(t))
 		lone.Wait()
 		s.awaitRequests(t, 6)
 	})
@@ -406,6 +428,78 @@ func TestAlone(t *testing.T) {
 	}
 }
 
+// DONEs that are begun at one time are one request. If that fails each is sent alone, and what fails
+// then is said once.
+func TestDonesOfSeveralMessages(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		old         bool
+		deny        string // a message
+		together    bool
+		requests    int
+		unconfirmed bool
+	}{
+		"together":               {together: true, requests: 1},
+		"one is denied":          {together: true, deny: "m2", requests: 1 + 3, unconfirmed: true},
+		"at an older server":     {together: true, old: true, requests: 1 + 3},
+		"none may share":         {requests: 3},
+		"none may share, denied": {deny: "m1", requests: 3, unconfirmed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer()
+			s.old = c.old
+			if c.deny != "" {
+				s.deny["a "+c.deny] = errDenied
+			}
+			st := newStores(t, s, c.together)
+			var said atomic.Int64
+			st.Done("a", dones("m1", "m2", "m3"), func(err error) {
+				if said.Add(1); !errors.Is(err, errDenied) {
+					t.Errorf("unconfirmed: %v", err)
+				}
+			})
+			st.Wait()
+			if n := len(s.requests()); n != c.requests || (said.Load() == 1) != c.unconfirmed || said.Load() > 1 {
+				t.Errorf("%d requests, said %d times: %q", n, said.Load(), s.requests())
+			}
+			for _, id := range []string{"m1", "m2", "m3"} {
+				want := 1
+				if id == c.deny {
+					want = 0
+				}
+				if s.done["a "+id] != want || st.IsConfirming("a", id) {
+					t.Errorf("%s is done %d times, under way: %v", id, s.done["a "+id], st.IsConfirming("a", id))
+				}
+			}
+		})
+	}
+}
+
+// A message whose DONE is under way is not in another request of several: each goes alone.
+func TestDonesThatAreUnderWay(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	st := newStores(t, s, true)
+	st.Done("hold", dones("m1", "m2"), unexpected(t))
+	s.awaitRequests(t, 1)
+	st.Done("hold", dones("m2", "m3"), unexpected(t))
+	s.awaitRequests(t, 1)
+	if st.IsConfirming("hold", "m3") {
+		t.Error("m3 is in a transaction")
+	}
+	close(s.release)
+	st.Wait()
+	if s.done["hold m1"] != 1 || s.done["hold m2"] != 2 || s.done["hold m3"] != 1 {
+		t.Errorf("done %v", s.done)
+	}
+	for _, id := range []string{"m1", "m2", "m3"} {
+		if st.IsConfirming("hold", id) {
+			t.Errorf("%s is under way", id)
+		}
+	}
+}
+
 // The next DONE waits while as many as may be are under way.
 func TestBoundOfDones(t *testing.T) {
 	t.Parallel()
@@ -413,12 +507,12 @@ func TestBoundOfDones(t *testing.T) {
 		s := newServer()
 		st := newStores(t, s, together)
 		for i := range cap(st.slots) {
-			st.Done(DoneRequest{Key: fmt.Sprint("hold-", i), MessageID: "m"}, unexpected(t))
+			st.Done(fmt.Sprint("hold-", i), dones("m"), unexpected(t))
 		}
 		one := make(chan struct{})
 		go func() {
 			defer close(one)
-			st.Done(DoneRequest{Key: "one more", MessageID: "m"}, unexpected(t))
+			st.Done("one more", dones("m"), unexpected(t))
 		}()
 		s.awaitRequests(t, 1)
 		select {
@@ -454,7 +548,7 @@ func TestOrderOfEachKey(t *testing.T) {
 				s.mu.Lock()
 				s.events[key] = append(s.events[key], "publish "+id)
 				s.mu.Unlock()
-				st.Done(DoneRequest{Key: key, MessageID: id, Version: version}, unexpected(t))
+				st.Done(key, dones(id), unexpected(t))
 			}
 		})
 	}
