@@ -146,8 +146,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"max-keyz: 7":                            "holdfast.yaml:1: unknown setting max-keyz; did you mean max-keys?",
-		"max-keys: 0":                            `holdfast.yaml:1: max-keys: "0": want a whole number of at least 1`,
-		"max-keys: 7 GiB":                        `holdfast.yaml:1: max-keys: "7 GiB": want a whole number of at least 1`,
+		"max-keys: 0":                            `holdfast.yaml:1: max-keys: "0": want a whole number from 1 to 1000000000`,
+		"max-keys: 7 GiB":                        `holdfast.yaml:1: max-keys: "7 GiB": want a whole number from 1 to 1000000000`,
 		"max-memory: 1":                          `holdfast.yaml:1: max-memory: "1": want a number of bytes`,
 		"connect-timeout: 5":                     `holdfast.yaml:1: connect-timeout: "5": want a duration`,
 		"durability: never":                      "holdfast.yaml:1: durability: ",
@@ -193,7 +193,7 @@ func TestConfigCommand(t *testing.T) {
 	if got.code != 0 || got.err != "holdfast config: the variable HOLDFAST_OF_MINE sets nothing: no setting has its name\n" {
 		t.Errorf("status %d, %q", got.code, got.err)
 	}
-	holdfastAlone(t, "config", "--max-keys", "-1").want(t, "a negative value", 2, "", `--max-keys "-1": want a whole number of at least 1`)
+	holdfastAlone(t, "config", "--max-keys", "-1").want(t, "a negative value", 2, "", `--max-keys "-1": want a whole number from 1 to 1000000000`)
 	holdfastAlone(t, "config", "refrence").want(t, "a wrong name", 2, "", "did you mean reference?")
 	if got := holdfastAlone(t, "config", "reference"); got.code != 0 || !strings.Contains(got.out, "\n#max-keys: 1000000\n") {
 		t.Errorf("config reference: %+v", got)

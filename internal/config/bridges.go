@@ -1,7 +1,7 @@
 package config
 
 import (
-	"strconv"
+	"math"
 	"strings"
 	"time"
 
@@ -89,8 +89,8 @@ func (r *reader) bridgeSetting(b *bridge.Config, key, value *yaml.Node) (err err
 			return r.at(value, "%s: %q: want a duration, for example 60s", key.Value, text)
 		}
 	case "max-inflight":
-		if b.MaxInflight, err = strconv.Atoi(text); err != nil || b.MaxInflight < 1 {
-			return r.at(value, "%s: %q: want a whole number from 1 to 65535", key.Value, text)
+		if b.MaxInflight, err = r.count(key, value, text, math.MaxUint16); err != nil {
+			return err
 		}
 	case "queue-full":
 		b.QueueFull = limits.QueueFull(text)
@@ -144,11 +144,10 @@ func (r *reader) topicSetting(t *bridge.Topic, key, value *yaml.Node) error {
 			return r.at(value, "%s: %q: want out, in or both", key.Value, text)
 		}
 	case "qos":
-		qos, err := strconv.ParseUint(text, 10, 8)
-		if err != nil || qos > 2 {
+		if len(text) != 1 || text < "0" || text > "2" {
 			return r.at(value, "%s: %q: want 0, 1 or 2", key.Value, text)
 		}
-		t.QoS = byte(qos)
+		t.QoS = text[0] - '0'
 	case "local-prefix":
 		t.LocalPrefix = text
 	case "remote-prefix":

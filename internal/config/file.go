@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 	"github.com/holdfast-mqtt/holdfast/internal/yamlfault"
 )
 
@@ -194,10 +196,21 @@ func (r *reader) scalar(n *yaml.Node, name string) (string, error) {
 		return "", r.at(n, "%s: anchors and aliases are not supported: write the value out", name)
 	case n.Kind != yaml.ScalarNode:
 		return "", r.at(n, "%s: want a value, not settings", name)
+	case n.Style&yaml.TaggedStyle != 0:
+		return "", r.at(n, "%s: tags such as %s are not supported: leave it out", name, n.ShortTag())
 	case n.Tag == "!!null":
 		return "", r.at(n, "%s has no value: give one, or leave the setting out", name)
 	}
 	return n.Value, nil
+}
+
+// count is the value of a setting that is a number from 1 to most.
+func (r *reader) count(key, value *yaml.Node, text string, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || !units.IsDecimal(text) || n < 1 || n > most {
+		return 0, r.at(value, "%s: %q: want a whole number from 1 to %d", key.Value, text, most)
+	}
+	return n, nil
 }
 
 // path makes the name of a file, which a flag's help calls FILE or DIR, relative to the

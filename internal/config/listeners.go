@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -103,10 +102,8 @@ func (r *reader) listenerSetting(l *listen.Config, key, value *yaml.Node) (err e
 	case "proxy-protocol":
 		return boolean(&l.Proxy)
 	case "max-connections":
-		if l.MaxConnections, err = strconv.Atoi(text); err != nil || l.MaxConnections < 1 {
-			return r.at(value, "%s: %q: want a whole number of at least 1", key.Value, text)
-		}
-		return nil
+		l.MaxConnections, err = r.count(key, value, text, 1_000_000_000)
+		return err
 	case "ws-origin":
 		l.AllowOrigins = []string{text}
 		return nil

@@ -6,12 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
+// decimal is a number without a sign, with digits only.
+var decimal = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+
+// IsDecimal says whether a number that is not negative is written in decimal digits only. Any
+// other form has two readings: 010 is eight in YAML 1.1 and ten elsewhere, and 1_000 and 0x10
+// are text in some of the places from which settings come.
+func IsDecimal(s string) bool { return decimal.MatchString(s) }
+
 // ParseBytes reads a positive number of bytes: 65536, 64KiB, 1.5GiB. Multiples are of 1024,
-// with or without the iB. The error says what is wanted.
+// with or without the iB; digits are decimal ones. The error says what is wanted.
 func ParseBytes(s string) (int64, error) {
 	number := strings.TrimSuffix(strings.TrimSuffix(s, "iB"), "B")
 	factor := 1.0
@@ -21,8 +30,9 @@ func ParseBytes(s string) (int64, error) {
 			number = number[:len(number)-1]
 		}
 	}
+	whole, _, _ := strings.Cut(number, ".")
 	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(n*factor >= 1) || n*factor >= math.MaxInt64 {
+	if !IsDecimal(whole) || strings.ContainsAny(number, "_eExXpP") || err != nil || !(n*factor >= 1) || n*factor >= math.MaxInt64 {
 		return 0, errors.New("want a positive number of bytes, for example 65536, 64KiB or 1.5GiB")
 	}
 	return int64(n * factor), nil

@@ -13,7 +13,7 @@ func TestParseBytes(t *testing.T) {
 			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "K", "iB", "0", "0.5", "-1", "1X", "1e30", "NaN", "inf", "9223372036854775807"} {
+	for _, text := range []string{"", "K", "iB", "0", "0.5", "-1", "1X", "1e30", "1e3", "010", "0x10", "1_000", "1.0_1", "1.5e3", "+5", ".5K", " 5", "NaN", "inf", "9223372036854775807"} {
 		if got, err := units.ParseBytes(text); err == nil {
 			t.Errorf("%q is taken for %d bytes", text, got)
 		}

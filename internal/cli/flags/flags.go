@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // Span is what a flag with a number or a duration accepts. Each such flag of serve
@@ -27,14 +28,16 @@ type Span struct{ min, max int64 }
 func Between(min, max int64) Span { return Span{min, max} }
 
 // Spans of flags that have none of their own. 0 stands for the default inside of the
-// program, so it is no valid value.
+// program, so it is no valid value. The upper ends leave room for sums of two bounds, on
+// 32 bits as well, and for the time after such a duration.
 var (
-	anyCount    = Span{1, math.MaxInt64}
-	anyDuration = Span{int64(time.Millisecond), math.MaxInt64}
+	anyCount    = Span{1, 1_000_000_000}
+	anyDuration = Span{int64(time.Millisecond), int64(100 * 365 * 24 * time.Hour)}
+	anyBytes    = Span{1, 1 << 50}
 )
 
-// Limit makes every number and duration among the flags refuse what lies
-// outside of its span, and byte counts that have a span as well.
+// Limit makes every number, duration and number of bytes among the flags refuse what lies
+// outside of its span, and every number that is not in plain decimal digits.
 func Limit(f *pflag.FlagSet, own map[string]Span) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		s, given := own[flag.Name]
@@ -44,6 +47,8 @@ func Limit(f *pflag.FlagSet, own map[string]Span) {
 				s = anyCount
 			case "duration":
 				s = anyDuration
+			case "BYTES":
+				s = anyBytes
 			default:
 				return
 			}
@@ -64,6 +69,9 @@ type limited struct {
 // Set implements pflag.Value. A value that is refused is set all the same: the
 // command does not run.
 func (v limited) Set(s string) error {
+	if t := v.Type(); (t == "int" || t == "int64") && !units.IsDecimal(strings.TrimPrefix(s, "-")) {
+		return errors.New("want " + v.Want())
+	}
 	if err := v.Value.Set(s); err != nil {
 		return err
 	}
@@ -82,17 +90,14 @@ func (v limited) Set(s string) error {
 // Want says what is accepted.
 func (v limited) Want() string {
 	show := func(n int64) string { return strconv.FormatInt(n, 10) }
-	what := "a whole number"
+	what, form := "a whole number", ""
 	switch v.Type() {
 	case "duration":
-		what, show = "a duration", func(n int64) string { return time.Duration(n).String() }
+		what, form, show = "a duration", ", for example 500ms, 10s or 2h", func(n int64) string { return time.Duration(n).String() }
 	case "BYTES":
-		what, show = "a number of bytes", ExactBytes
+		what, form, show = "a number of bytes", ", for example 65536, 64KiB or 1.5GiB", ExactBytes
 	}
-	if v.max == math.MaxInt64 {
-		return fmt.Sprintf("%s of at least %s", what, show(v.min))
-	}
-	return fmt.Sprintf("%s from %s to %s", what, show(v.min), show(v.max))
+	return fmt.Sprintf("%s from %s to %s%s", what, show(v.min), show(v.max), form)
 }
 
 // Unwrapped is a flag's value without the span that Limit has put around it.

@@ -129,10 +129,14 @@ func TestContradictionsNameTheirPlaces(t *testing.T) {
 		"a variable and a default":  {nil, []string{"HOLDFAST_REMEMBER=800h"}, "", "HOLDFAST_REMEMBER 800h0m0s is more than --max-remember 720h0m0s: "},
 		"a line and a flag":         {[]string{"--max-packet-size", "1MiB"}, nil, "\nmax-key-size: 2MiB", "f.yaml:2: max-key-size 2MiB is more than --max-packet-size 1MiB: "},
 		"a flag and a variable":     {[]string{"--max-key-size", "2MiB"}, []string{"HOLDFAST_MAX_PACKET_SIZE=1MiB"}, "", "--max-key-size 2MiB is more than HOLDFAST_MAX_PACKET_SIZE 1MiB: "},
+		"a client's share":          {nil, nil, "max-sessions: 100\nmax-sessions-per-address: 101", "f.yaml:2: max-sessions-per-address 101 is more than "},
+		"a share and a default":     {nil, []string{"HOLDFAST_MAX_KEYS_PER_CLIENT=1000001"}, "", "HOLDFAST_MAX_KEYS_PER_CLIENT 1000001 is more than --max-keys 1000000: "},
+		"a CONNECT":                 {[]string{"--max-connect-size", "8MiB"}, nil, "", "--max-connect-size 8MiB is more than --max-packet-size 4097KiB: "},
+		"TLS that nothing uses":     {nil, nil, "listen: 127.0.0.1:1\ntls-client-ca: ca.crt", "f.yaml:2: --tls-client-ca is for listeners of mqtts:// and wss://"},
 		"what the server refuses":   {nil, nil, "data: d\nnode-id: a:b", `f.yaml:2: --node-id "a:b": a node ID has no colon`},
 		"a setting without another": {nil, []string{"HOLDFAST_JWT_ISSUER=x"}, "", "HOLDFAST_JWT_ISSUER: --jwt-issuer needs --jwt-keys"},
-		"a negative variable":       {nil, []string{"HOLDFAST_MAX_KEYS=-1"}, "", `HOLDFAST_MAX_KEYS "-1": want a whole number of at least 1`},
-		"a negative line":           {nil, nil, "max-keys: -1", `f.yaml:1: max-keys: "-1": want a whole number of at least 1`},
+		"a negative variable":       {nil, []string{"HOLDFAST_MAX_KEYS=-1"}, "", `HOLDFAST_MAX_KEYS "-1": want a whole number from 1 to 1000000000`},
+		"a negative line":           {nil, nil, "max-keys: -1", `f.yaml:1: max-keys: "-1": want a whole number from 1 to 1000000000`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,6 +145,87 @@ func TestContradictionsNameTheirPlaces(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// A number has one reading, wherever it is from, and a bound leaves room for sums.
+func TestNumbersArePlainAndBounded(t *testing.T) {
+	t.Parallel()
+	for setting, values := range map[string][]string{
+		"max-sessions":    {"010", "0x10", "0o17", "0b1", "1_000", "+5", "1e3", "1.0", "-1", "0", "1000000001", "9223372036854775807"},
+		"max-keys":        {"010", "1_000", "1000000001"},
+		"max-store-bytes": {"010", "1_000", "1e3", "0x10", "-1", "0", "1025TiB", "8EiB"},
+		"connect-timeout": {"5", "1_0s", "1d", "-5s", "0", "876001h", "1ns"},
+		"max-keep-alive":  {"1.5s", "1ns", "-1s", "65536s"},
+		"allow-anonymous": {"yes", "no", "on", "off"},
+		"wire":            {"azure"},
+	} {
+		for _, value := range values {
+			variable := config.VariableOf(setting)
+			for place, load := range map[string]func() error{
+				"f.yaml:1: ": func() error { _, err := given(t, nil, nil, setting+": "+value); return err },
+				variable:     func() error { _, err := given(t, nil, []string{variable + "=" + value}, ""); return err },
+				"":           func() error { return newSettings("test").flags.Parse([]string{"--" + setting + "=" + value}) },
+			} {
+				if place == "" && setting == "max-keep-alive" {
+					continue // a flag is compared with whole seconds when all are known
+				}
+				if err := load(); err == nil || !strings.Contains(err.Error(), place) || place != "" && !strings.Contains(err.Error(), "want ") {
+					t.Errorf("%s %s: got %v, want %q and what is wanted", setting, value, err, place)
+				}
+			}
+		}
+	}
+	for setting, value := range map[string]string{"max-sessions": "1000000000", "max-store-bytes": "1024TiB", "connect-timeout": "876000h", "max-keep-alive": "0s", "wire": "documented"} {
+		if _, err := given(t, nil, nil, setting+": "+value); err != nil {
+			t.Errorf("%s: %s: %v", setting, value, err)
+		}
+	}
+}
+
+// The place counts that is first, for each kind of setting.
+func TestPrecedenceOfEachKind(t *testing.T) {
+	t.Parallel()
+	for setting, values := range map[string][4]string{ // of a flag, a variable and the file; the default
+		"allow-anonymous": {"true", "false", "true", "false"},
+		"max-sessions":    {"1", "2", "3", ""},
+		"max-keys":        {"1", "2", "3", ""},
+		"max-store-bytes": {"1KiB", "2KiB", "3KiB", ""},
+		"max-packet-size": {"1KiB", "2KiB", "3KiB", ""},
+		"connect-timeout": {"1s", "2s", "3s", "10s"},
+		"queue-full":      {"reject", "drop-oldest", "end-session", ""},
+		"durability":      {"none", "interval=20", "interval=30", "sync"},
+		"data":            {"/a", "/b", "/c", "holdfast-data"},
+		"listen":          {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:1883"},
+		"ws-origin":       {"a", "b", "c", ""},
+		"tls-identity":    {"cn", "san-dns", "san-uri", ""},
+	} {
+		args, environment, file := []string{"--" + setting + "=" + values[0]}, []string{config.VariableOf(setting) + "=" + values[1]}, setting+": "+values[2]
+		for i, want := range values {
+			s := newSettings("test")
+			name := filepath.Join(t.TempDir(), "f.yaml")
+			if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 {
+				args = nil
+			}
+			if i > 1 {
+				environment = nil
+			}
+			if i < 3 {
+				environment = append(environment, "HOLDFAST_CONFIG="+name)
+			}
+			if err := s.flags.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.load(environment); err != nil && setting != "tls-identity" { // which needs certificates
+				t.Errorf("%s: %v", setting, err)
+			}
+			if got := strings.Join(texts(s.flags.Lookup(setting).Value), " "); got != want {
+				t.Errorf("%s: with %q, %q and a file: %q, want %q", setting, args, environment, got, want)
+			}
+		}
 	}
 }
 

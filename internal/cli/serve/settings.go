@@ -3,7 +3,6 @@ package serve
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,9 +13,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/config"
-	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	replica "github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/spans"
@@ -63,6 +62,12 @@ func (s *settings) load(environment []string) (err error) {
 	}
 	if err := s.contradiction(); err != nil {
 		return err
+	}
+	if err := s.unusedTLS(); err != nil {
+		return s.loaded.Place(err)
+	}
+	if k := s.cfg.Limits.MaxKeepAlive; k%time.Second != 0 {
+		return s.loaded.Place(fmt.Errorf("--max-keep-alive %v: want whole seconds", k))
 	}
 	return s.loaded.Place(s.cfg.Check())
 }
@@ -136,7 +141,8 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Bytes(&c.SnapshotRate), "cluster-snapshot-rate", "bytes per second that the leader sends at most to a node that lacks all data: the rest is for its clients (default 64MiB)")
 	f.Var(flags.Bytes(&c.RelayMemory), "cluster-relay-memory", "bytes of buffers for what this node passes on to the leader and its clients, or the leader, have not read yet; connections beyond have 1 KiB for each direction; on the leader, bytes of buffers for what clients of fronts have sent and it has not read yet (default 64MiB)")
 
-	f.StringVar(&cfg.Wire, "wire", "sdk", "wire form of the state store: sdk (what the SDKs need) or documented")
+	cfg.Wire = protocol.SDK.String()
+	f.Var(flags.Word(&cfg.Wire, protocol.SDK.String(), protocol.Documented.String()), "wire", "wire form of the state store: sdk (what the SDKs need) or documented")
 	f.StringVar(&cfg.NodeID, "node-id", "StateStore", "node ID in the store's versions")
 	f.DurationVar(&cfg.MaxClockSkew, "max-clock-skew", time.Minute, "how far ahead of our clock a request's timestamp may be")
 	f.BoolVar(&cfg.AllowClockRegression, "allow-clock-regression", false, "start although the clock is behind the last version issued")
@@ -213,69 +219,20 @@ var serveSpans = map[string]flags.Span{
 	"max-key-size":             flags.Between(1, math.MaxUint16<<10),
 	"max-packet-size":          flags.Between(1<<10, 268_435_460), // what MQTT can say
 	"max-connect-size":         flags.Between(1<<10, 268_435_460),
-	"max-memory":               flags.Between(memory.MinMaximum, math.MaxInt64),
+	"max-memory":               flags.Between(memory.MinMaximum, 1<<50),
 	"output-buffer":            flags.Between(1<<10, math.MaxInt32),
 	"sys-interval":             flags.Between(int64(100*time.Millisecond), int64(24*time.Hour)),
 	"cluster-election-timeout": flags.Between(int64(100*time.Millisecond), int64(time.Minute)),
-	"cluster-log-keep":         flags.Between(1<<20, math.MaxInt64),
-	"cluster-snapshot-rate":    flags.Between(64<<10, math.MaxInt64),
-	"cluster-relay-memory":     flags.Between(64<<10, math.MaxInt64),
+	"cluster-log-keep":         flags.Between(1<<20, 1<<50),
+	"cluster-snapshot-rate":    flags.Between(64<<10, 1<<50),
+	"cluster-relay-memory":     flags.Between(64<<10, 1<<50),
 	"webhook-timeout":          flags.Between(int64(10*time.Millisecond), int64(time.Minute)),
 	"webhook-remember":         flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
 	"webhook-remember-denied":  flags.Between(int64(time.Millisecond), int64(24*time.Hour)),
 	"webhook-requests":         flags.Between(1, webhook.MaxRequests),
 	"webhook-queue":            flags.Between(1, webhook.MaxQueue),
 	"otlp-queue":               flags.Between(1, spans.MaxQueue),
-	"log-burst":                flags.Between(0, math.MaxInt64),
-}
-
-// contradictions are pairs of flags of which the first must not be above the second. A
-// first one that isn't given follows the second, or is of no importance beside it.
-var contradictions = [][2]string{
-	{"remember", "max-remember"},
-	{"max-queued-messages", "max-total-queued-messages"},
-	{"max-queued-bytes", "max-total-queued-bytes"},
-	{"max-key-size", "max-packet-size"},
-	{"max-packet-size", "max-memory"},
-}
-
-// contradiction refuses settings of which one makes the other impossible.
-func (s *settings) contradiction() error {
-	f, l := s.flags, limits.Default()
-	defaults := map[string]int64{
-		"max-remember":              int64(engine.DefaultMaxRemember),
-		"max-total-queued-messages": int64(l.MaxTotalQueued),
-		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
-		"max-packet-size":           int64(l.MaxPacketSize),
-	}
-	value := func(name string) (n int64, text string) {
-		flag := f.Lookup(name)
-		if !flag.Changed {
-			n = defaults[name]
-		} else if n, _ = strconv.ParseInt(flag.Value.String(), 10, 64); flag.Value.Type() == "duration" {
-			d, _ := time.ParseDuration(flag.Value.String())
-			n = int64(d)
-		}
-		switch flag.Value.Type() {
-		case "duration":
-			return n, time.Duration(n).String()
-		case "BYTES":
-			return n, flags.ExactBytes(n)
-		}
-		return n, strconv.FormatInt(n, 10)
-	}
-	for _, pair := range contradictions {
-		low, high := pair[0], pair[1]
-		if !f.Changed(low) {
-			continue
-		}
-		n, text := value(low)
-		most, mostText := value(high)
-		if n > 0 && most > 0 && n > most {
-			return fmt.Errorf("%s %s is more than %s %s: lower the one or raise the other", s.loaded.Name(low), text, s.loaded.Name(high), mostText)
-		}
-	}
-	return nil
+	"log-burst":                flags.Between(0, 1_000_000_000),
 }
 
 // durabilityValue is a flag for a journal.Durability.

@@ -1,0 +1,102 @@
+package serve
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/listen"
+)
+
+// contradictions are pairs of flags of which the first must not be above the second. A
+// first one that isn't given follows the second, or is of no importance beside it.
+var contradictions = [][2]string{
+	{"remember", "max-remember"},
+	{"max-queued-messages", "max-total-queued-messages"},
+	{"max-queued-bytes", "max-total-queued-bytes"},
+	{"max-key-size", "max-packet-size"},
+	{"max-connect-size", "max-packet-size"},
+	{"max-packet-size", "max-memory"},
+	{"output-buffer", "max-memory"},
+	{"max-queued-memory", "max-memory"},
+	{"webhook-remember-bytes", "max-memory"},
+	{"cluster-relay-memory", "max-memory"},
+	{"loopback-connections", "max-connections"},
+	{"reserved-connections", "max-connections"},
+	{"max-sessions-per-address", "max-sessions"},
+	{"max-keys-per-client", "max-keys"},
+	{"max-key-bytes-per-client", "max-store-bytes"},
+	{"max-retained-per-client", "max-retained-messages"},
+	{"max-retained-bytes-per-client", "max-retained-bytes"},
+	{"max-timers-per-client", "max-timers"},
+	{"max-timer-bytes-per-client", "max-timer-bytes"},
+}
+
+// contradiction refuses settings of which one makes the other impossible.
+func (s *settings) contradiction() error {
+	f, l := s.flags, limits.Default()
+	defaults := map[string]int64{
+		"max-remember":              int64(engine.DefaultMaxRemember),
+		"max-total-queued-messages": int64(l.MaxTotalQueued),
+		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
+		"max-packet-size":           int64(l.MaxPacketSize),
+		"max-sessions":              int64(l.MaxSessions),
+		"max-keys":                  engine.DefaultMaxKeys,
+		"max-store-bytes":           engine.DefaultMaxBytes,
+		"max-retained-messages":     int64(l.MaxRetained),
+		"max-retained-bytes":        l.MaxRetainedBytes,
+		"max-timers":                int64(l.MaxTimers),
+		"max-timer-bytes":           l.MaxTimerBytes,
+	}
+	value := func(name string) (n int64, text string) {
+		flag := f.Lookup(name)
+		if !flag.Changed {
+			n = defaults[name]
+		} else if n, _ = strconv.ParseInt(flag.Value.String(), 10, 64); flag.Value.Type() == "duration" {
+			d, _ := time.ParseDuration(flag.Value.String())
+			n = int64(d)
+		}
+		switch flag.Value.Type() {
+		case "duration":
+			return n, time.Duration(n).String()
+		case "BYTES":
+			return n, flags.ExactBytes(n)
+		}
+		return n, strconv.FormatInt(n, 10)
+	}
+	for _, pair := range contradictions {
+		low, high := pair[0], pair[1]
+		if !f.Changed(low) {
+			continue
+		}
+		n, text := value(low)
+		most, mostText := value(high)
+		if n > 0 && most > 0 && n > most {
+			return fmt.Errorf("%s %s is more than %s %s: lower the one or raise the other", s.loaded.Name(low), text, s.loaded.Name(high), mostText)
+		}
+	}
+	return nil
+}
+
+// unusedTLS refuses the files of TLS if nothing uses TLS: whoever gave them expects
+// connections to be encrypted.
+func (s *settings) unusedTLS() error {
+	if s.cfg.Admin != "" || slices.ContainsFunc(s.cfg.Listeners, func(l listen.Config) bool { return l.URL.IsTLS() }) {
+		return nil
+	}
+	for _, text := range s.cfg.Listen {
+		if u, err := listen.ParseURL(text); err != nil || u.IsTLS() {
+			return nil // what is wrong with a URL is an error of its own
+		}
+	}
+	for _, name := range []string{"tls-cert", "tls-key", "tls-client-ca", "tls-crl"} {
+		if s.flags.Lookup(name).Value.String() != "" {
+			return fmt.Errorf("--%s is for listeners of mqtts:// and wss://, and for --admin, and there is none: have one, for example --listen mqtts://0.0.0.0:8883, or leave it out", name)
+		}
+	}
+	return nil
+}
