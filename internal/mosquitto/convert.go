@@ -140,9 +140,12 @@ func (w *writer) number(s setting, most int64) (int64, bool) {
 	return n, true
 }
 
-// Bounds of MQTT, in bytes.
+// Bounds of the server's settings; of packets in bytes.
 const (
+	minPacket = 1 << 10 // that the server takes
 	maxPacket = 268435455
+	maxCount  = 1_000_000_000
+	maxBytes  = 1 << 50
 	overhead  = 66 << 10 // of a packet besides its payload: the longest topic, and properties
 )
 
@@ -166,18 +169,21 @@ func (w *writer) limits() {
 				w.put("max-inflight-v3", strconv.FormatInt(n, 10))
 			}
 		case "max_queued_messages":
-			if n, ok := w.number(s, math.MaxInt32); ok && n > 0 {
+			if n, ok := w.number(s, maxCount); ok && n > 0 {
 				w.put("max-queued-messages", strconv.FormatInt(n, 10))
 				w.problem(s, "%s: Mosquitto drops new messages at the bound; here the setting queue-full decides, which is reject: the publisher is told", s.word)
 				w.put("queue-full", "reject")
 			}
 		case "max_queued_bytes":
-			if n, ok := w.number(s, math.MaxInt64); ok && n > 0 {
+			if n, ok := w.number(s, maxBytes); ok && n > 0 {
 				w.put("max-queued-bytes", strconv.FormatInt(n, 10))
 			}
 		case "max_packet_size":
 			if n, ok := w.number(s, maxPacket); ok && n > 0 {
-				smaller(n)
+				if n < minPacket {
+					w.problem(s, "%s: Holdfast takes packets of %d bytes at least", s.word, minPacket)
+				}
+				smaller(max(n, minPacket))
 			}
 		case "message_size_limit":
 			if n, ok := w.number(s, maxPacket); ok {
@@ -197,7 +203,7 @@ func (w *writer) limits() {
 		case "persistent_client_expiration":
 			w.expiration(s)
 		case "sys_interval":
-			if n, ok := w.number(s, math.MaxInt32); ok && n > 0 {
+			if n, ok := w.number(s, 24*60*60); ok && n > 0 {
 				w.put("sys-interval", strconv.FormatInt(n, 10)+"s")
 			} else if ok {
 				w.problem(s, "the topics below $SYS cannot be switched off; a policy decides who reads them")

@@ -63,7 +63,7 @@ func (w *writer) listenerSetting(l *listener, s setting, item func(name, value s
 		if s.value == "-1" {
 			return
 		}
-		if n, ok := w.number(s, 1<<31-1); ok && n > 0 {
+		if n, ok := w.number(s, maxCount); ok && n > 0 {
 			item("max-connections", strconv.FormatInt(n, 10))
 		}
 	case "websockets_origin":

@@ -30,8 +30,10 @@ they are.
 
 Each line that has no counterpart, or a different one, is named on standard error as
 FILE:LINE: TEXT. Clients may do no more than before, but for what deny lines of the
-list took away: a listener whose rules cannot be kept is left out. Exit status: 0 if all was converted, 1 if lines are named,
-2 if nothing was written.`,
+list took away: a listener whose rules cannot be kept is left out.
+
+Exit status: 0 if all was converted; 1 if files were written, and lines are named or
+the server would refuse what was written; 2 if nothing was written.`,
 		Example: `  holdfast import-mosquitto /etc/mosquitto/mosquitto.conf --out site
   holdfast serve --config site/holdfast.yaml`,
 		Args: flags.Args("file"),
@@ -44,11 +46,11 @@ list took away: a listener whose rules cannot be kept is left out. Exit status: 
 				return err
 			}
 			for _, p := range problems {
-				fmt.Fprintln(cmd.ErrOrStderr(), p)
+				fmt.Fprintln(cmd.ErrOrStderr(), output.OneLine(p.String()))
 			}
 			config := filepath.Join(out, mosquitto.ConfigFile)
 			if err := serve.CheckFile(config); err != nil {
-				return fmt.Errorf("%s is written, and a server would not start with it: %w", config, err)
+				return exit.Negative(fmt.Sprintf("%s is written, and a server starts with it only when you have changed this: %v", config, err))
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "start the server with: holdfast serve --config %s\n", config)
 			if len(problems) > 0 {
@@ -61,8 +63,8 @@ list took away: a listener whose rules cannot be kept is left out. Exit status: 
 	return cmd
 }
 
-// write writes the files into a directory that has none yet. They may have passwords.
-func write(dir string, files []mosquitto.File) error {
+// write writes the files into a directory that has none yet: all, or none. They may have passwords.
+func write(dir string, files []mosquitto.File) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -73,6 +75,11 @@ func write(dir string, files []mosquitto.File) error {
 	if len(there) > 0 {
 		return fmt.Errorf("--out %s: the directory is not empty", dir)
 	}
+	defer func() {
+		for i := 0; err != nil && i < len(files); i++ {
+			_ = os.Remove(filepath.Join(dir, files[i].Name))
+		}
+	}()
 	for _, f := range files {
 		to, err := os.OpenFile(filepath.Join(dir, f.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err != nil {

@@ -2,10 +2,14 @@ package mosquitto
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
+	"github.com/holdfast-mqtt/holdfast/internal/mosquitto"
 )
 
 // run runs the command, and returns what it prints.
@@ -44,6 +48,36 @@ func TestImport(t *testing.T) {
 
 	if _, _, err := run(conf, "--out", site); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a second time: %v", err)
+	}
+}
+
+// What a file has reaches the terminal escaped, and a file that is written is never an error.
+func TestImportOfAHostileFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	conf, site := filepath.Join(dir, "mosquitto.conf"), filepath.Join(dir, "site")
+	const bounds = "max_packet_size 20\nsys_interval 2147483647\nmax_queued_bytes 9223372036854775807\n"
+	writeFile(t, conf, "listener 1883\nallow_anonymous true\n\x1b[2Jevil x\nlog_type \x1b]0;title\a\n"+bounds)
+	_, messages, err := run(conf, "--out", site)
+	if err == nil || err.Error() != "5 lines to look at" || strings.ContainsAny(messages, "\x1b\a") || strings.Count(messages, "\n") != 5 {
+		t.Errorf("printed %q, failed with %v", messages, err)
+	}
+	writeFile(t, conf, "listener 1883\nallow_anonymous true\nconnection a\naddress x:y:z\ntopic # out\n")
+	var no exit.Negative
+	if _, _, err := run(conf, "--out", filepath.Join(dir, "other")); !errors.As(err, &no) || !strings.Contains(no.Error(), "holdfast.yaml is written, and a server starts with it only when you have changed this: ") {
+		t.Errorf("a bridge that the server refuses: %v", err)
+	}
+}
+
+// After an error there is nothing of what was written.
+func TestImportWritesAllOrNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "site")
+	if err := write(dir, []mosquitto.File{{Name: "a", Content: []byte("x")}, {Name: "none/b"}}); err == nil {
+		t.Error("a file was written into a directory that does not exist")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
 	}
 }
 

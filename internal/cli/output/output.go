@@ -111,8 +111,19 @@ func Line(w io.Writer, line string, null bool) error {
 	return err
 }
 
-// OneLine makes one line of a text.
-func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// OneLine makes one line of a text, in which what is not printable is escaped, as in Go: the
+// text may be another program's, and must not drive the terminal.
+func OneLine(s string) string {
+	var b strings.Builder
+	for _, r := range strings.Join(strings.Fields(s), " ") {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
 
 // Counted gives a number with its noun.
 func Counted(n int64, noun string) string {

@@ -25,6 +25,17 @@ func TestWord(t *testing.T) {
 	}
 }
 
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{
+		"two\n lines\t": "two lines", "päß \"日本\"": "päß \"日本\"", "\x1b]0;title\a": `\x1b]0;title\a`, "it's \u202e": `it's \u202e`, "\xff": "\ufffd",
+	} {
+		if got := OneLine(s); got != want {
+			t.Errorf("%q: %s, want %s", s, got, want)
+		}
+	}
+}
+
 // A terminal gets a line end after the value and an OK after a write; what
 // tells it apart is that it is a character device, and not its name.
 func TestOnlyATerminalIsSpokenTo(t *testing.T) {
