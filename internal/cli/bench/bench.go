@@ -63,7 +63,7 @@ Exit status: 0 done, 2 error. A request that fails, or a message that is not
 received within --timeout, ends the run.`,
 		Example: `  holdfast bench
   holdfast bench get --clients 50 --inflight 1 --for 30s
-  holdfast bench pub --qos 1 --size 1000 -n broker.example.com --json`,
+  holdfast bench pub --qos 1 --size 1000 --hostname broker.example.com --json`,
 		Args:      flags.AtMost(1),
 		ValidArgs: []string{"set", "get", "pub"},
 		RunE: func(cmd *cobra.Command, args []string) error {

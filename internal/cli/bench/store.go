@@ -48,6 +48,9 @@ func (s *storeLoad) connect(ctx context.Context) error {
 		s.clients[i], err = flags.Dial(s.cmd)
 		return err
 	})
+	if err == nil {
+		err = s.probe(ctx)
+	}
 	if err != nil || s.kind == "set" {
 		return err
 	}
@@ -63,6 +66,22 @@ func (s *storeLoad) connect(ctx context.Context) error {
 			}
 		}
 	})
+}
+
+// probeTime is how long the first request may take, if --timeout is not less.
+const probeTime = 5 * time.Second
+
+// probe makes one request. A broker without a state store acknowledges it as any other
+// publish, and nothing answers.
+func (s *storeLoad) probe(ctx context.Context) error {
+	limit := min(s.c.Timeout, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, _, err := s.clients[0].Get(ctx, s.key(0))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no state store has answered a first request within %v; does this broker have one? holdfast bench pub measures any broker", limit)
+	}
+	return connect.Explain(err)
 }
 
 func (s *storeLoad) expiry() client.SetOption { return client.Expiry(s.duration + keysLast) }
