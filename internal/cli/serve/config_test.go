@@ -130,7 +130,7 @@ func TestContradictionsNameTheirPlaces(t *testing.T) {
 		"a line and a flag":         {[]string{"--max-packet-size", "1MiB"}, nil, "\nmax-key-size: 2MiB", "f.yaml:2: max-key-size 2MiB is more than --max-packet-size 1MiB: "},
 		"a flag and a variable":     {[]string{"--max-key-size", "2MiB"}, []string{"HOLDFAST_MAX_PACKET_SIZE=1MiB"}, "", "--max-key-size 2MiB is more than HOLDFAST_MAX_PACKET_SIZE 1MiB: "},
 		"a client's share":          {nil, nil, "max-sessions: 100\nmax-sessions-per-address: 101", "f.yaml:2: max-sessions-per-address 101 is more than "},
-		"a share and a default":     {nil, []string{"HOLDFAST_MAX_KEYS_PER_CLIENT=1000001"}, "", "HOLDFAST_MAX_KEYS_PER_CLIENT 1000001 is more than --max-keys 1000000: "},
+		"two variables":             {nil, []string{"HOLDFAST_MAX_KEYS=1000000", "HOLDFAST_MAX_KEYS_PER_CLIENT=1000001"}, "", "HOLDFAST_MAX_KEYS_PER_CLIENT 1000001 is more than HOLDFAST_MAX_KEYS 1000000: "},
 		"a CONNECT":                 {[]string{"--max-connect-size", "8MiB"}, nil, "", "--max-connect-size 8MiB is more than --max-packet-size 4097KiB: "},
 		"TLS that nothing uses":     {nil, nil, "listen: 127.0.0.1:1\ntls-client-ca: ca.crt", "f.yaml:2: --tls-client-ca is for listeners of mqtts:// and wss://"},
 		"what the server refuses":   {nil, nil, "data: d\nnode-id: a:b", `f.yaml:2: --node-id "a:b": a node ID has no colon`},

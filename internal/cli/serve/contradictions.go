@@ -13,7 +13,9 @@ import (
 )
 
 // contradictions are pairs of flags of which the first must not be above the second. A
-// first one that isn't given follows the second, or is of no importance beside it.
+// first one that isn't given follows the second, or is of no importance beside it. The
+// default of a second one counts where contradiction names it: a first one above it could
+// never be reached. A client's share above the default of all has no effect, and no harm.
 var contradictions = [][2]string{
 	{"remember", "max-remember"},
 	{"max-queued-messages", "max-total-queued-messages"},
@@ -44,13 +46,6 @@ func (s *settings) contradiction() error {
 		"max-total-queued-messages": int64(l.MaxTotalQueued),
 		"max-total-queued-bytes":    l.MaxTotalQueuedBytes,
 		"max-packet-size":           int64(l.MaxPacketSize),
-		"max-sessions":              int64(l.MaxSessions),
-		"max-keys":                  engine.DefaultMaxKeys,
-		"max-store-bytes":           engine.DefaultMaxBytes,
-		"max-retained-messages":     int64(l.MaxRetained),
-		"max-retained-bytes":        l.MaxRetainedBytes,
-		"max-timers":                int64(l.MaxTimers),
-		"max-timer-bytes":           l.MaxTimerBytes,
 	}
 	value := func(name string) (n int64, text string) {
 		flag := f.Lookup(name)
