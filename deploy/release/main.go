@@ -160,9 +160,17 @@ func (r *release) buildFor(ctx context.Context, p platform, work string, shared 
 // HTTP/1.1, for WebSocket, and so do its questions to other servers.
 const withoutHTTP2 = "nethttpomithttp2"
 
+// alignAMD64 has functions begin at multiples of 16 bytes, as on arm64; of 32, which is the
+// linker's choice for amd64, they take 209 KB more.
+const alignAMD64 = " -funcalign=16"
+
 // compile builds the program: static, without symbols, without paths of this machine.
 func (r *release) compile(ctx context.Context, p platform, program string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", withoutHTTP2, fmt.Sprintf("-buildvcs=%v", !r.noVCS), "-ldflags", "-s -w -X main.release="+r.version, "-o", program, "./cmd/holdfast")
+	linker := "-s -w -X main.release=" + r.version
+	if p.arch == "amd64" {
+		linker += alignAMD64
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", withoutHTTP2, fmt.Sprintf("-buildvcs=%v", !r.noVCS), "-ldflags", linker, "-o", program, "./cmd/holdfast")
 	build.Dir = r.source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOARM="+p.arm)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
