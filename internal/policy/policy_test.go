@@ -254,7 +254,7 @@ func TestMistakes(t *testing.T) {
 	for _, c := range []struct{ content, want string }{
 		{"", "policy.yaml: the file is empty"},
 		{"rules: [", "policy.yaml:1: this is not YAML: "},
-		{"a: b: c", "policy.yaml: this is not YAML: "},
+		{"a: b: c", "policy.yaml:1: this is not YAML: "},
 		{"text", "policy.yaml:1: the file must be a map"},
 		{"rules: []", "policy.yaml:1: rules is empty"},
 		{"groups: {g: {clientIds: [a]}}", "policy.yaml:1: the file has no rules"},

@@ -6,16 +6,19 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Explain says on which line of the content an error of the YAML decoder is, which says
-// "yaml: line 3: …", and what is wrong there. line is 0 if the decoder does not say.
+// "yaml: line 3: …", and what is wrong there. line is 0 if it is not known.
 func Explain(err error, content []byte) (line int, text string) {
 	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if n, _ := fmt.Sscanf(text, "line %d:", &line); n != 1 {
-		return 0, text
+		line = unnamed(text, content)
+	} else {
+		_, text, _ = strings.Cut(text, ": ")
 	}
-	_, text, _ = strings.Cut(text, ": ")
 	lines := bytes.Split(content, []byte("\n"))
 	// Of some errors the decoder names the line before.
 	for n := line; n <= line+1 && n >= 1 && n <= len(lines); n++ {
@@ -24,6 +27,21 @@ func Explain(err error, content []byte) (line int, text string) {
 		}
 	}
 	return line, text
+}
+
+// unnamed is the line of an error for which the decoder names none: the first line, unless a
+// byte cannot be read.
+func unnamed(text string, content []byte) int {
+	if !strings.Contains(text, "UTF-") && !strings.HasPrefix(text, "control characters") {
+		return 1
+	}
+	bad := func(r rune) bool { return r == utf8.RuneError || unicode.IsControl(r) && r != '\t' && r != '\r' }
+	for i, line := range bytes.Split(content, []byte("\n")) {
+		if bytes.ContainsFunc(line, bad) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func indentedByTab(line []byte) bool {
