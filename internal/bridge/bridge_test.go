@@ -237,6 +237,17 @@ func TestOtherBrokerComesLater(t *testing.T) {
 	}
 }
 
+// What is wrong with a bridge's URL is said without the password in it.
+func TestSettingsDoNotQuotePasswords(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"mqtt://u:s3cret@h", "mqtt://u:s3/cret@h", "mqtt://u:s3 cret@h", "u:s3cret@h:1883", "http://h/?token=s3cret"} {
+		c := bridge.Config{Name: "plant", URL: url, Topics: []bridge.Topic{{Filter: "#", Out: true}}}
+		if err := c.Check(); err == nil || strings.Contains(err.Error(), "s3") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 // The settings of a bridge are checked.
 func TestSettings(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // Options are what a link needs of the server.
@@ -119,7 +120,7 @@ func (l *Link) Run(ctx context.Context) {
 			pause = firstPause
 		}
 		wait := pause/2 + rand.N(pause/2+1)
-		l.log.Warn("a bridge is not connected", "url", l.config.URL, "error", err, "retry_in", wait.Round(time.Millisecond))
+		l.log.Warn("a bridge is not connected", "url", secrets.URL(l.config.URL), "error", err, "retry_in", wait.Round(time.Millisecond))
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -198,7 +199,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	began := time.Now()
 	nc, err := to(ctx)
 	if err != nil {
-		return nil, err
+		return nil, secrets.OfRequest(err)
 	}
 	remote, err := connect(ctx, "the other broker", nc, c, l.options.MaxPacket)
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && refusal.Code == mqtt.UnsupportedProtocolVersion && c.Version == mqtt.V5 {
@@ -206,7 +207,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	}
 	if err == nil && l.options.Own(l.config.ClientID, nc.LocalAddr(), began) {
 		_ = nc.Close()
-		return nil, fmt.Errorf("%s is this broker itself", l.config.URL)
+		return nil, fmt.Errorf("%s is this broker itself", secrets.URL(l.config.URL))
 	}
 	return remote, err
 }
@@ -321,7 +322,7 @@ func (l *Link) relay(ctx context.Context, local, remote *side) error {
 		}
 		l.connects.Add(1)
 		l.become(true)
-		l.log.Info("a bridge is connected", "url", l.config.URL, "session_present", remote.ack.SessionPresent)
+		l.log.Info("a bridge is connected", "url", secrets.URL(l.config.URL), "session_present", remote.ack.SessionPresent)
 	}
 	out.subscribed, in.subscribed = subscribed, subscribed
 	if wanted == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
@@ -82,15 +83,15 @@ func (c *Config) check() error {
 	case c.URL == "":
 		return errors.New("it has no url, for example mqtts://broker.example:8883")
 	case err != nil:
-		return fmt.Errorf("url: %w", err)
+		return fmt.Errorf("its url %s is none, for example mqtts://broker.example:8883", secrets.URL(c.URL))
 	case u.User != nil:
 		return errors.New("its url has a user name or a password: give them as username and password-file")
 	case u.Scheme != "mqtt" && u.Scheme != "mqtts" && u.Scheme != "ws" && u.Scheme != "wss":
-		return fmt.Errorf("its url %s must begin with mqtt://, mqtts://, ws:// or wss://", c.URL)
+		return fmt.Errorf("its url %s must begin with mqtt://, mqtts://, ws:// or wss://", secrets.URL(c.URL))
 	case u.Hostname() == "":
-		return fmt.Errorf("its url %s names no host", c.URL)
+		return fmt.Errorf("its url %s names no host", secrets.URL(c.URL))
 	case c.TLS != (TLS{}) && !c.encrypted():
-		return fmt.Errorf("its tls- settings are for mqtts:// and wss://, and its url is %s", c.URL)
+		return fmt.Errorf("its tls- settings are for mqtts:// and wss://, and its url is %s", secrets.URL(c.URL))
 	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
 		return errors.New("tls-cert and tls-key belong together: give both or none")
 	case c.Version != 0 && c.Version != mqtt.V5 && c.Version != mqtt.V311:

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // The schemes of listeners.
@@ -27,11 +29,14 @@ type URL struct {
 // ParseURL reads the URL of a listener. HOST:PORT alone means mqtt://HOST:PORT.
 func ParseURL(text string) (URL, error) {
 	fail := func(what string) (URL, error) {
-		return URL{}, fmt.Errorf("cannot listen on %q: %s; want HOST:PORT, or a URL like mqtts://0.0.0.0:8883 or wss://0.0.0.0:443/mqtt", text, what)
+		return URL{}, fmt.Errorf("cannot listen on %q: %s; want HOST:PORT, or a URL like mqtts://0.0.0.0:8883 or wss://0.0.0.0:443/mqtt", secrets.URL(text), what)
 	}
 	whole := text
 	if !strings.Contains(text, "://") {
 		whole = MQTT + "://" + text
+	}
+	if strings.ContainsAny(whole, "@?#") { // an error of Parse may quote a part of a password
+		return fail("a listener has no user, query or fragment")
 	}
 	u, err := url.Parse(whole)
 	if err != nil {
@@ -45,9 +50,6 @@ func ParseURL(text string) (URL, error) {
 	case MQTT, MQTTS, WS, WSS:
 	default:
 		return fail("the scheme must be mqtt, mqtts, ws or wss")
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fail("a listener has no user, query or fragment")
 	}
 	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || u.Port() != strconv.FormatUint(port, 10) {
 		return fail("it names no port from 0 to 65535")

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 	"github.com/holdfast-mqtt/holdfast/internal/spans"
 )
 
@@ -151,7 +152,7 @@ func (c *Config) ListenConfigs() (all []listen.Config, err error) {
 	for _, addr := range c.WebSocket {
 		u, err := listen.ParseURL(listen.WS + "://" + addr)
 		if err != nil || strings.Contains(addr, "://") {
-			return nil, fmt.Errorf("cannot listen on %q for WebSocket: want HOST:PORT, for example 127.0.0.1:9001", addr)
+			return nil, fmt.Errorf("cannot listen on %q for WebSocket: want HOST:PORT, for example 127.0.0.1:9001", secrets.URL(addr))
 		}
 		all = append(all, listen.Config{URL: u})
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // What a span says of the key of its request.
@@ -89,7 +90,7 @@ const path = "/v1/traces"
 func (o *Options) target() (string, error) {
 	u, err := url.Parse(o.Endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("--otlp-endpoint %q: want http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP over HTTP, without a user", o.Endpoint)
+		return "", fmt.Errorf("--otlp-endpoint %q: want http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP over HTTP, without a user", secrets.URL(o.Endpoint))
 	}
 	if base := strings.TrimSuffix(u.Path, "/"); !strings.HasSuffix(base, path) {
 		u.Path = base + path

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/access"
 	"github.com/holdfast-mqtt/holdfast/internal/header"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // Webhook asks the questions. Its methods are safe for concurrent use.
@@ -182,7 +183,7 @@ func (w *Webhook) Ask(q *Question) (*Answer, error) {
 		return nil, err
 	}
 	if w.failing.Swap(false) {
-		w.log.Info("the webhook answers again", "url", w.o.URL)
+		w.log.Info("the webhook answers again", "url", secrets.URL(w.o.URL))
 	}
 	lasts := w.o.Denied
 	switch answer.Result {
@@ -214,7 +215,7 @@ func (w *Webhook) noteFailure(err error) {
 	}
 	w.outcomes[outcome].Add(1)
 	if w.ended.Err() == nil && !w.failing.Swap(true) {
-		w.log.Error("the webhook does not answer as it must; clients are judged as --webhook-failure says until it does", "url", w.o.URL, "failure", w.o.Failure, "error", err)
+		w.log.Error("the webhook does not answer as it must; clients are judged as --webhook-failure says until it does", "url", secrets.URL(w.o.URL), "failure", w.o.Failure, "error", err)
 	}
 }
 
@@ -267,7 +268,7 @@ func (w *Webhook) request(ctx context.Context, text []byte) (*Answer, int, error
 	}
 	response, err := l.client.Do(r)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, secrets.OfRequest(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/config"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // NewConfigCommand makes the command config.
@@ -28,7 +29,8 @@ default. What is wrong with them is said as serve says it. No server is started,
 and nothing is opened but the configuration.
 
 A value of - means that the setting has none. What follows from the free space of
-the disk is not known before the start.`,
+the disk is not known before the start. The values of headers, and the query of the
+webhook's URL, are not shown.`,
 		Example: `  holdfast config
   holdfast config --config site/holdfast.yaml --max-connections 5000
   holdfast config reference >holdfast.yaml`,
@@ -43,7 +45,7 @@ the disk is not known before the start.`,
 			for _, name := range set.loaded.Unknown {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: the variable %s sets nothing: no setting has its name\n", cmd.CommandPath(), name)
 			}
-			all := set.all(set.cfg.OnThisMachine())
+			all := withoutSecrets(set.all(set.cfg.OnThisMachine()))
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), all)
 			}
@@ -70,6 +72,20 @@ means, its variable of the environment, and its default.`,
 			return err
 		},
 	}
+}
+
+// withoutSecrets hides what may be secret in values that the command line or the file has.
+func withoutSecrets(all []setting) []setting {
+	for i := range all {
+		one := &all[i]
+		hide := map[string]func(string) string{"otlp-header": secrets.Header, "webhook": secrets.URL}[one.Name]
+		for n := range one.Values {
+			if hide != nil {
+				one.Values[n] = hide(one.Values[n])
+			}
+		}
+	}
+	return all
 }
 
 func printJSON(out io.Writer, all []setting) error {

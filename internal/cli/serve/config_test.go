@@ -292,3 +292,32 @@ func TestEachSettingHasAVariable(t *testing.T) {
 		t.Errorf("%v, %+v", err, s.loaded)
 	}
 }
+
+// What the command config prints, and what is said to be wrong with a setting, has no password and no
+// value of a header.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"--json=false", "--json=true"} {
+		var out strings.Builder
+		cmd := NewConfigCommand()
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{form, "--webhook", "https://auth.example.com/ask?token=s3cret", "--otlp-endpoint", "http://127.0.0.1:4318",
+			"--otlp-header", "Authorization: Bearer s3cret", "--otlp-header", "X-Key=s3cret"})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		printed := out.String()
+		if strings.Contains(printed, "s3cret") || !strings.Contains(printed, "https://auth.example.com/ask?…") ||
+			!strings.Contains(printed, "Authorization=…") || !strings.Contains(printed, "X-Key=…") {
+			t.Error(printed)
+		}
+	}
+	for _, name := range []string{"webhook", "otlp-endpoint", "listen", "ws"} {
+		for _, url := range []string{"http://u:s3cret@127.0.0.1:1883", "http://u:s3/cret@127.0.0.1:1883", "http://u:s3 cret@127.0.0.1:1883", "u:s3cret@127.0.0.1:1883"} {
+			_, err := given(t, []string{"--" + name, url}, nil, "")
+			if err == nil || strings.Contains(err.Error(), "s3") {
+				t.Errorf("--%s %s: %v", name, url, err)
+			}
+		}
+	}
+}
