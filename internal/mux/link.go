@@ -33,8 +33,11 @@ const (
 // ErrClosed is what the streams of a link end with that this side has closed.
 var ErrClosed = errors.New("mux: the link is closed")
 
-// errPeerSilent ends a link.
-var errPeerSilent = errors.New("mux: nothing was heard of the other side for too long")
+// What ends a link.
+var (
+	errPeerSilent = errors.New("mux: nothing was heard of the other side for too long")
+	errPeerDeaf   = errors.New("mux: the other side does not read")
+)
 
 // Unread counts the buffers in which streams have bytes for their readers, of all links that share
 // it: a buffer counts with its size, however few bytes are in it.
@@ -232,7 +235,7 @@ func (l *Link) ping() {
 		backlog := len(l.out)
 		l.mu.Unlock()
 		if backlog > maxBacklog {
-			l.fail(errors.New("mux: the other side does not read"))
+			l.fail(errPeerDeaf)
 		}
 	}
 }
@@ -340,6 +343,10 @@ func (l *Link) accept(f frame) error {
 	if l.o.Accept == nil || f.stream <= l.last {
 		l.mu.Unlock()
 		return fmt.Errorf("%w: stream %d cannot be opened", errFrame, f.stream)
+	}
+	if len(l.out) > maxBacklog { // each stream has an answer
+		l.mu.Unlock()
+		return errPeerDeaf
 	}
 	l.last = f.stream
 	if l.leaving {

@@ -416,6 +416,45 @@ func TestFramesThatBreakTheRules(t *testing.T) {
 	}
 }
 
+// A peer that opens streams and does not read what becomes of them loses its link before the answers take
+// more memory than they may.
+func TestBoundOfAnswers(t *testing.T) {
+	t.Parallel()
+	const reason = 200 // bytes
+	front, node := net.Pipe()
+	answers := 0
+	ended := make(chan error, 1)
+	l := New(node, Options{
+		Accept: func(*Stream, []byte) error {
+			answers++
+			return errors.New(strings.Repeat("r", reason))
+		},
+		MaxStreams: 10, Unread: &Unread{Most: Window}, Logger: slog.New(slog.DiscardHandler),
+		Ended: func(err error) { ended <- err },
+	})
+	t.Cleanup(func() {
+		_ = front.Close()
+		l.Close()
+	})
+	for id := uint32(1); ; {
+		var frames []byte
+		for range 1000 {
+			frames = appendFrame(frames, kindOpen, id, nil)
+			id++
+		}
+		if _, err := front.Write(frames); err != nil {
+			break
+		}
+	}
+	if err := <-ended; !errors.Is(err, errPeerDeaf) {
+		t.Error(err)
+	}
+	// The writer holds what it took before it began to wait for the peer.
+	if most := 2 + 2*maxBacklog/(headerSize+reason); answers > most {
+		t.Errorf("%d answers, want %d at most", answers, most)
+	}
+}
+
 // What is sent and read on a stream allocates nothing.
 func TestAllocations(t *testing.T) {
 	p := connected(t, nil)
