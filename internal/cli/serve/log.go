@@ -29,13 +29,22 @@ func (l *logFlags) addFlags(f *pflag.FlagSet) {
 
 // open makes the logger. flush writes what is known of suppressed lines.
 func (l *logFlags) open(out io.Writer) (log *slog.Logger, flush func()) {
-	options := &slog.HandlerOptions{Level: &l.level}
+	options := &slog.HandlerOptions{Level: &l.level, ReplaceAttr: errorText}
 	var handler slog.Handler = slog.NewTextHandler(out, options)
 	if l.format == "json" {
 		handler = slog.NewJSONHandler(out, options)
 	}
 	l.quiet = quietlog.New(handler, quietlog.Options{Burst: l.burst})
 	return slog.New(l.quiet), l.quiet.Flush
+}
+
+// errorText makes an error its message. The text handler would print with %+v, by which errors of
+// Pebble's file system have a stack of many lines.
+func errorText(_ []string, a slog.Attr) slog.Attr {
+	if err, is := a.Value.Any().(error); is && a.Value.Kind() == slog.KindAny {
+		a.Value = slog.StringValue(err.Error())
+	}
+	return a
 }
 
 // levelValue is a flag for the level of the log.
