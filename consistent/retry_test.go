@@ -2,6 +2,7 @@ package consistent_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +54,8 @@ func TestKeysWithoutRoomDoNotStallOthers(t *testing.T) {
 		}
 		return carryOut()
 	}
-	run(t, bank(t, c, consistent.WithConcurrency(2)))
+	log := &logBook{}
+	run(t, bank(t, c, consistent.WithConcurrency(2), log.option()))
 	known := make(chan struct{}, 1)
 	c.publish = func(ms []consistent.Message, carryOut func() error) error {
 		if ms[0].Topic == "balances/known" {
@@ -69,6 +71,9 @@ func TestKeysWithoutRoomDoNotStallOthers(t *testing.T) {
 	case <-known:
 	case <-time.After(patience):
 		t.Fatal("keys without room hold both slots")
+	}
+	if log.count(client.ErrQuotaExceeded.Error()) == 0 {
+		t.Error("the log does not say that there is no room")
 	}
 	mu.Lock()
 	full = false
@@ -138,6 +143,47 @@ func TestStateEnds(t *testing.T) {
 		}
 	}
 	send("8", "begin", "1")
+}
+
+// By a transaction, too: the state ends with the commit, or later by itself.
+func TestStateEndsByATransaction(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Start(t).Addr
+	c := dial(t, addr)
+	p := transactional(t, c, "saga", quickly)
+	_ = consistent.Handle(p, "in/+", sameKey[string], func(c *consistent.Context, s int, m string) (int, []consistent.Message, error) {
+		switch m {
+		case "end":
+			c.Delete()
+		case "end soon":
+			c.ExpireIn(30 * time.Millisecond)
+		}
+		return s + 1, []consistent.Message{consistent.JSON("out", s+1)}, nil
+	})
+	run(t, p)
+	o := observe(t, addr, "out")
+	for i, step := range []struct{ message, want string }{
+		{"begin", "1"}, {"go on", "2"}, {"end", "3"}, {"begin", "1"}, {"end", "2"}, {"end", "1"}, {"end soon", "1"},
+	} {
+		o.publish(t, consistenttest.Event(fmt.Sprint(i), consistent.JSON("in/a", step.message)))
+		if got := o.next(t); string(got.Payload) != step.want {
+			t.Errorf("%d, %s: published %s, want %s", i, step.message, got.Payload, step.want)
+		}
+		if s, version := state(t, c, "saga/k"); step.message == "end" && !version.IsZero() {
+			t.Errorf("%d: behind the end the state is %s", i, s)
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, version := state(t, c, "saga/k"); version.IsZero() {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("the state does not expire")
+		}
+	}
+	o.publish(t, consistenttest.Event("last", consistent.JSON("in/a", "begin")))
+	if got := o.next(t); string(got.Payload) != "1" {
+		t.Errorf("behind its expiry the state is %s", got.Payload)
+	}
 }
 
 // What waits behind the end of a saga begins with no state.

@@ -3,10 +3,12 @@ package consistent_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/consistent"
+	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
@@ -96,20 +98,51 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// A timer that is further off than the server allows makes its message a dead letter.
+// A timer that is further off than the server allows makes its message a dead letter, which says so.
+// By a transaction nothing else of the message is done; one with the longest delay is.
 func TestTimerThatIsTooFarOff(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Start(t).Addr
 	for path, opts := range map[string][]consistent.Option{"transactions": nil, "state-based": {consistent.Replay()}} {
-		p := transactional(t, dial(t, addr), path, append(opts, quickly)...)
-		_ = consistent.Handle(p, "errands/"+path, sameKey[errand], runErrand)
-		run(t, p)
-		o := observe(t, addr, "dead-letters/"+path)
-		m := consistent.JSON("errands/"+path, errand{ID: path, In: 367 * 24 * time.Hour})
-		m.UserProperties = append(m.UserProperties, consistent.UserProperty{Name: "id", Value: "1"}, consistent.UserProperty{Name: "source", Value: "test"})
-		o.publish(t, m)
-		if reason, _ := o.next(t).UserProperties.Get(consistent.DeadLetterReason); reason == "" {
-			t.Error("the dead letter has no reason")
-		}
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, addr)
+			p := transactional(t, c, path, append(opts, quickly)...)
+			_ = consistent.Handle(p, "errands/"+path, func(e errand) string { return e.ID }, runErrand)
+			run(t, p)
+			o := observe(t, addr, "dead-letters/"+path, "now/"+path+"/#")
+			const longest = 366 * 24 * time.Hour
+			for id, in := range map[string]time.Duration{"beyond": longest + time.Millisecond, "longest": longest} {
+				o.publish(t, consistenttest.Event(id, consistent.JSON("errands/"+path, errand{ID: path + "/" + id, In: in})))
+			}
+			for range 2 {
+				switch got := o.next(t); got.Topic {
+				case "dead-letters/" + path:
+					reason, _ := got.UserProperties.Get(consistent.DeadLetterReason)
+					if id, _ := got.UserProperties.Get("id"); id != "beyond" || !strings.Contains(reason, "--max-delay") {
+						t.Errorf("the dead letter of %s says %q", id, reason)
+					}
+				case "now/" + path + "/longest":
+				default:
+					t.Errorf("got %s", got.Topic)
+				}
+			}
+			if s, _ := state(t, c, path+"/"+path+"/longest"); s != "1" {
+				t.Errorf("with the longest delay the state is %q", s)
+			}
+			if s, _ := state(t, c, path+"/"+path+"/beyond"); path == "transactions" && s != "" {
+				t.Errorf("beyond it the state is %q", s)
+			}
+			var timers []string
+			for timer, err := range c.Client().Timers(t.Context(), "errands/"+path+"/") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				timers = append(timers, timer.ID)
+			}
+			if !slices.Equal(timers, []string{"errands/" + path + "/longest"}) {
+				t.Errorf("timers %q", timers)
+			}
+		})
 	}
 }

@@ -51,7 +51,7 @@ func (c *counts) reach(t *testing.T, which consistent.Counter, n int) {
 }
 
 // atOnce is a processor that books deposits by transactions.
-func atOnce(t *testing.T, c consistent.Conn, opts ...consistent.Option) *consistent.Processor {
+func atOnce(t testing.TB, c consistent.Conn, opts ...consistent.Option) *consistent.Processor {
 	t.Helper()
 	p := transactional(t, c, "bank", append([]consistent.Option{quickly}, opts...)...)
 	_ = consistent.Handle(p, "deposits/+", accountOf, book)

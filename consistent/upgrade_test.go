@@ -1,6 +1,7 @@
 package consistent_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -117,31 +118,47 @@ func TestOutputsLeaveAfterKeep(t *testing.T) {
 	wantState(t, b, "bank/ann", `{"Balance":10,"Deposits":1}`)
 }
 
+// keeps is a connection that notes for how long a message was last asked to be remembered.
+type keeps struct {
+	*memory
+	last *atomic.Int64
+}
+
+func (k keeps) Transact(ctx context.Context, r consistent.TxnRequest) (consistent.TxnResult, error) {
+	k.last.Store(int64(r.Keep))
+	return k.memory.Transact(ctx, r)
+}
+
 // A sender's clock is ahead, so its messages look younger than they are: they are
 // remembered for that much longer, and refused beyond it.
 func TestSenderWhoseClockIsAhead(t *testing.T) {
 	t.Parallel()
-	b := consistenttest.NewBroker()
-	c := &memory{Conn: b.Connect("p")}
-	var keep atomic.Int64
-	c.store = func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error) {
-		keep.Store(int64(r.Keep))
-		return carryOut()
-	}
-	now := time.Now()
-	run(t, bank(t, c, consistent.WithKeep(48*time.Hour), consistent.WithMaxSkew(10*time.Minute), consistent.WithNow(func() time.Time { return now })))
-	ahead := func(id string, d time.Duration) consistent.Message {
-		m := message(id, deposit{"ann", 10})
-		m.UserProperties = append(m.UserProperties, consistent.UserProperty{Name: "time", Value: now.Add(d).Format(time.RFC3339Nano)})
-		return m
-	}
-	b.Publish(ahead("1", 10*time.Minute), ahead("2", 10*time.Minute+time.Second))
-	settle(t, b)
-	wantDeadLetters(t, b, consistent.ErrTimeAhead.Error())
-	wantState(t, b, "bank/ann", `{"Balance":10,"Deposits":1}`)
-	// A duplicate passes for young until now + 10 min + 48 h.
-	if got := time.Duration(keep.Load()); got < 48*time.Hour+10*time.Minute {
-		t.Errorf("the message is remembered for %v, want 48h10m", got)
+	for path, start := range map[string]func(testing.TB, consistent.Conn, ...consistent.Option) *consistent.Processor{"state-based": bank, "transactions": atOnce} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			b := consistenttest.NewBroker()
+			c := keeps{&memory{Conn: b.Connect("p")}, new(atomic.Int64)}
+			c.store = func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error) {
+				c.last.Store(int64(r.Keep))
+				return carryOut()
+			}
+			now := time.Now()
+			run(t, start(t, c, consistent.WithKeep(48*time.Hour), consistent.WithMaxSkew(10*time.Minute), consistent.WithNow(func() time.Time { return now })))
+			c.last.Store(0) // what the processor has asked
+			ahead := func(id string, d time.Duration) consistent.Message {
+				m := message(id, deposit{"ann", 10})
+				m.UserProperties = append(m.UserProperties, consistent.UserProperty{Name: "time", Value: now.Add(d).Format(time.RFC3339Nano)})
+				return m
+			}
+			b.Publish(ahead("1", 10*time.Minute), ahead("2", 10*time.Minute+time.Second))
+			settle(t, b)
+			wantDeadLetters(t, b, consistent.ErrTimeAhead.Error())
+			wantState(t, b, "bank/ann", `{"Balance":10,"Deposits":1}`)
+			// A duplicate passes for young until now + 10 min + 48 h.
+			if got := time.Duration(c.last.Load()); got < 48*time.Hour+10*time.Minute {
+				t.Errorf("the message is remembered for %v, want 48h10m", got)
+			}
+		})
 	}
 }
 
@@ -253,37 +270,48 @@ func TestFailedCaptureIsRemembered(t *testing.T) {
 // A duplicate that waits behind another message of its key takes nothing from outside.
 func TestNoCaptureForADuplicate(t *testing.T) {
 	t.Parallel()
-	b := consistenttest.NewBroker()
-	c := &memory{Conn: b.Connect("p")}
-	confirmed := make(chan struct{}, 10)
-	c.done = func(_ consistent.DoneRequest, carryOut func() (bool, error)) (bool, error) {
-		defer func() { confirmed <- struct{}{} }()
-		return carryOut()
-	}
-	var taken atomic.Int64
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	p := newProcessor(t, c, "shop", quickly)
-	_ = consistent.Handle(p, "in", sameKey[string], func(c *consistent.Context, s int, m string) (int, []consistent.Message, error) {
-		if m == "slow" {
-			once.Do(func() { close(begun) })
-			<-goOn
-		}
-		_, _ = consistent.Capture(c, "price", func() (int64, error) { return taken.Add(1), nil }) // an error does not stop it
-		return s + 1, nil, nil
-	})
-	run(t, p)
-	first := consistenttest.Event("1", consistent.JSON("in", "first"))
-	b.Publish(first)
-	<-confirmed
-	b.Publish(consistenttest.Event("2", consistent.JSON("in", "slow")))
-	<-begun
-	b.Publish(first, consistenttest.Event("3", consistent.JSON("in", "third")))
-	close(goOn)
-	settle(t, b)
-	wantDeadLetters(t, b)
-	wantState(t, b, "shop/k", "3")
-	if n := taken.Load(); n != 3 {
-		t.Errorf("three messages and a duplicate have captured %d times", n)
+	for path, opts := range map[string][]consistent.Option{"state-based": {consistent.Replay()}, "transactions": nil} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			b := consistenttest.NewBroker()
+			c := &memory{Conn: b.Connect("p")}
+			confirmed := make(chan struct{}, 10)
+			if path == "state-based" {
+				c.done = func(_ consistent.DoneRequest, carryOut func() (bool, error)) (bool, error) {
+					defer func() { confirmed <- struct{}{} }()
+					return carryOut()
+				}
+			}
+			m := &counts{}
+			var taken atomic.Int64
+			begun, goOn := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			p := transactional(t, c, "shop", append(opts, quickly, consistent.WithMetrics(m))...)
+			_ = consistent.Handle(p, "in", sameKey[string], func(c *consistent.Context, s int, m string) (int, []consistent.Message, error) {
+				if m == "slow" {
+					once.Do(func() { close(begun) })
+					<-goOn
+				}
+				_, _ = consistent.Capture(c, "price", func() (int64, error) { return taken.Add(1), nil }) // an error does not stop it
+				return s + 1, nil, nil
+			})
+			run(t, p)
+			first := consistenttest.Event("1", consistent.JSON("in", "first"))
+			b.Publish(first)
+			m.reach(t, consistent.CountProcessed, 1)
+			if path == "state-based" {
+				<-confirmed
+			}
+			b.Publish(consistenttest.Event("2", consistent.JSON("in", "slow")))
+			<-begun
+			b.Publish(first, consistenttest.Event("3", consistent.JSON("in", "third")))
+			close(goOn)
+			settle(t, b)
+			wantDeadLetters(t, b)
+			wantState(t, b, "shop/k", "3")
+			if n := taken.Load(); n != 3 {
+				t.Errorf("three messages and a duplicate have captured %d times", n)
+			}
+		})
 	}
 }
