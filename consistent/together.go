@@ -44,10 +44,10 @@ func (p *Processor) storeTogether(run *lanes.Run[*task]) {
 		return
 	}
 	ch := p.begin(first, state)
-	outputs, start := make([][]Message, 0, len(run.Tasks)), time.Now()
+	outputs, start := make([][]Message, 0, len(run.Tasks)), p.now()
 	for _, f := range run.Tasks {
 		n := int64(len(outputs))
-		if bytes := ch.Size + (n+1)*int64(len(state.Value)); n > 0 && (ch.Operations() >= p.operations.Most() || bytes+bytes/n > storeBytes || time.Since(start) > storeTime) {
+		if bytes := ch.Size + (n+1)*int64(len(state.Value)); n > 0 && (ch.Operations() >= p.operations.Most() || bytes+bytes/n > storeBytes || p.now().Sub(start) > storeTime) {
 			break // the next one would hardly have room, or have the outputs of the others wait
 		}
 		made, err := p.storeNext(&ch, f)

@@ -34,13 +34,14 @@ type line struct {
 	special        map[string]consistent.HandlerFunc[account, deposit] // of messages with these IDs
 
 	mu     sync.Mutex
-	stores []int // under mu: how many messages each STORE of several had that was carried out
-	dones  []int // under mu: likewise, DONEs of several
+	now    time.Time // under mu: by the processor's clock, which only handlers move
+	stores []int     // under mu: how many messages each STORE of several had that was carried out
+	dones  []int     // under mu: likewise, DONEs of several
 }
 
 func newLine(t *testing.T, opts ...client.Option) *line {
 	addr := testserver.Start(t).Addr
-	l := &line{conn: &conn{Connection: dial(t, addr, opts...)}, addr: addr, begun: make(chan struct{}), waiting: make(chan struct{}), special: make(map[string]consistent.HandlerFunc[account, deposit])}
+	l := &line{conn: &conn{Connection: dial(t, addr, opts...)}, addr: addr, begun: make(chan struct{}), waiting: make(chan struct{}), now: time.Now(), special: make(map[string]consistent.HandlerFunc[account, deposit])}
 	l.several = func(r consistent.TxnRequest, carryOut func() (consistent.TxnResult, error)) (consistent.TxnResult, error) {
 		all := requests(r)
 		i := slices.IndexFunc(all, func(r consistent.TxnRequest) bool { return len(r.Messages) > 1 })
@@ -74,11 +75,27 @@ func newLine(t *testing.T, opts ...client.Option) *line {
 	return l
 }
 
+// clock is the processor's: a machine that is busy has no message out of a STORE.
+func (l *line) clock() consistent.Option {
+	return consistent.WithNow(func() time.Time {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.now
+	})
+}
+
+// takes has a handler take some time.
+func (l *line) takes(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = l.now.Add(d)
+}
+
 // start runs a processor, and has messages wait in line: the first one, and what is given.
 func (l *line) start(t *testing.T, behind []string, opts ...consistent.Option) (o *observer, stop func()) {
 	t.Helper()
 	o = observe(t, l.addr, "balances/+", "dead-letters/bank")
-	p := newProcessor(t, l, "bank", append([]consistent.Option{quickly, consistent.WithAttempts(2)}, opts...)...)
+	p := newProcessor(t, l, "bank", append([]consistent.Option{quickly, consistent.WithAttempts(2), l.clock()}, opts...)...)
 	_ = consistent.Handle(p, "deposits/+", accountOf, func(c *consistent.Context, s account, d deposit) (account, []consistent.Message, error) {
 		if d.Account == fence {
 			close(l.waiting)
@@ -328,7 +345,7 @@ func TestSlowHandlersInLine(t *testing.T) {
 	l := newLine(t)
 	for _, id := range ids() {
 		l.special[id] = func(c *consistent.Context, s account, d deposit) (account, []consistent.Message, error) {
-			time.Sleep(15 * time.Millisecond)
+			l.takes(15 * time.Millisecond)
 			return book(c, s, d)
 		}
 	}
@@ -348,7 +365,7 @@ func TestLargeStatesInLine(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()
 			l := newLine(t)
-			p := newProcessor(t, l, "bank")
+			p := newProcessor(t, l, "bank", l.clock())
 			_ = consistent.Handle(p, "deposits/+", accountOf, func(_ *consistent.Context, s []byte, d deposit) ([]byte, []consistent.Message, error) {
 				if d.Account == fence {
 					close(l.waiting)
