@@ -161,7 +161,8 @@ func (r *release) buildFor(ctx context.Context, p platform, work string, shared 
 const withoutHTTP2 = "nethttpomithttp2"
 
 // alignAMD64 has functions begin at multiples of 16 bytes, as on arm64; of 32, which is the
-// linker's choice for amd64, they take 209 KB more.
+// linker's choice for amd64, they take 209 KB more. Alternated rounds of GET and SET take the same
+// processor time with both.
 const alignAMD64 = " -funcalign=16"
 
 // compile builds the program: static, without symbols, without paths of this machine.
