@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/audit"
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/websocket"
 )
@@ -119,7 +120,7 @@ func (s *Server) check() (err error) {
 	o := &s.o
 	host, _, err := net.SplitHostPort(o.Addr)
 	if err != nil {
-		return fmt.Errorf("--admin %q: want HOST:PORT, for example 127.0.0.1:9090", o.Addr)
+		return fmt.Errorf("--admin %q: want HOST:PORT, for example 127.0.0.1:9090", secrets.URL(o.Addr))
 	}
 	if s.loopback = isLoopback(host); s.loopback {
 		return nil

@@ -269,6 +269,7 @@ func TestAdminNeedsProtection(t *testing.T) {
 		"no host":        {func(c *Config) { c.Admin = ":0" }, "--admin :0 is beyond loopback"},
 		"no login":       {func(c *Config) { c.Admin, c.TLS = "0.0.0.0:0", a.Server("server") }, "is for administrators: give --password-file"},
 		"no port":        {func(c *Config) { c.Admin = "127.0.0.1" }, `--admin "127.0.0.1": want HOST:PORT`},
+		"a password":     {func(c *Config) { c.Admin = "http://user:s3cret@127.0.0.1:1" }, `--admin "http://…@127.0.0.1:1": want HOST:PORT`},
 		"a port in use":  {func(c *Config) { c.Admin = occupied(t) }, "or choose another port"},
 	} {
 		cfg := Default()
