@@ -2,7 +2,9 @@ package interop
 
 import (
 	"net"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,7 +24,9 @@ func TestBenchOfABrokerWithoutAStore(t *testing.T) {
 	})
 	_, port, _ := net.SplitHostPort(address)
 	bench := func(load string) (string, error) {
-		out, err := exec.Command(binary, "bench", load, "--port", port, "--for", "100ms", "--timeout", "2s").CombinedOutput()
+		cmd := exec.Command(binary, "bench", load, "--port", port, "--for", "100ms", "--timeout", "2s")
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "HOLDFAST_") }) // of the server that tests share, which may have TLS
+		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
 	for _, load := range []string{"set", "get"} {
