@@ -1,5 +1,5 @@
 // Package secrets hides what is secret in settings, before they are printed or written to a log. The
-// command config, the listeners, the webhook and the bridges call it. It knows no setting.
+// command config, the listeners, the admin port, the webhook and the bridges call it. It knows no setting.
 package secrets
 
 import (
