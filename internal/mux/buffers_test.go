@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// What streams hold that nobody reads is what is counted, however small the pieces are: as much as
-// may be is held, and the next byte that needs a buffer ends its stream.
+// While the node reads no stream, Unread counts what the streams' buffers take, however small the
+// pieces are that the front sends: they take up to Unread.Most bytes, and the next byte that needs a
+// buffer ends its stream.
 func TestMemoryOfStreamsThatAreNotRead(t *testing.T) { // alone, as it measures the heap
 	const streams = 900 // of the 1,000 that a front of these tests opens
 	p := connected(t, func(node *Options) { node.MaxStreams = streams + 1 })

@@ -77,8 +77,8 @@ func (s *settings) contradiction() error {
 	return nil
 }
 
-// unusedTLS refuses the files of TLS if nothing uses TLS: whoever gave them expects
-// connections to be encrypted.
+// unusedTLS refuses the files of TLS if no listener uses TLS: an operator who gives them
+// expects connections to be encrypted.
 func (s *settings) unusedTLS() error {
 	if s.cfg.Admin != "" || slices.ContainsFunc(s.cfg.Listeners, func(l listen.Config) bool { return l.URL.IsTLS() }) {
 		return nil
