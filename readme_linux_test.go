@@ -36,13 +36,33 @@ func TestREADME(t *testing.T) {
 	if len(sessions) < 3 {
 		t.Fatalf("found %d sessions in the README, there are more", len(sessions))
 	}
-	sh := startShell(t)
+	sh := startShell(t, "README.md")
 	for _, session := range sessions {
 		for _, step := range session {
 			if strings.Contains(step.command, "mosquitto") && !haveMosquitto() || step.command == "go test ./..." {
 				t.Logf("not run here: %s", step.command)
 				continue
 			}
+			sh.run(step)
+		}
+	}
+}
+
+// TestQuickStart types the sessions of docs/quick-start.md into a shell, as TestREADME does
+// with those of the README. The server that is killed is the real one.
+func TestQuickStart(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash here")
+	}
+	const page = "docs/quick-start.md"
+	sessions := consoleBlocks(t, page)
+	if len(sessions) < 8 {
+		t.Fatalf("found %d sessions in %s, there are more", len(sessions), page)
+	}
+	sh := startShell(t, page)
+	for _, session := range sessions {
+		for _, step := range session {
 			sh.run(step)
 		}
 	}
@@ -217,7 +237,7 @@ func haveMosquitto() bool {
 	return err == nil
 }
 
-// step is one command of a session with the output that the README shows below it.
+// step is one command of a session with the output that the page shows below it.
 type step struct {
 	line    int
 	command string
@@ -252,9 +272,10 @@ func consoleBlocks(t *testing.T, file string) (blocks [][]step) {
 	return blocks
 }
 
-// shell is a bash that runs the README's commands, in a directory of its own.
+// shell is a bash that runs the commands of a page, in a directory of its own.
 type shell struct {
 	t     *testing.T
+	page  string
 	in    *os.File
 	lines chan string
 }
@@ -262,7 +283,7 @@ type shell struct {
 // endOfStep is echoed after each command, to know where its output ends.
 const endOfStep = "--- end of step ---"
 
-func startShell(t *testing.T) *shell {
+func startShell(t *testing.T, page string) *shell {
 	t.Helper()
 	dir := t.TempDir()
 	_, port, err := net.SplitHostPort(testserver.FreeAddress())
@@ -286,14 +307,14 @@ func startShell(t *testing.T) *shell {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	expectStatic(t, filepath.Join(dir, "real"))
-	// `go run … serve` runs what was built, on a free port; `go build` puts a
+	// `go run … serve` runs what was built, on free ports; `go build` puts a
 	// wrapper where it would put the program.
 	script := fmt.Sprintf(`
 cd %[1]q
 wrapper='#!/bin/sh
 case "$1" in
-serve) exec %[1]s/real "$@" --listen 127.0.0.1:%[2]s ;;
-*) exec %[1]s/real "$@" -p %[2]s ;;
+serve) exec %[1]s/real $(echo "$@" | sed s/127.0.0.1:9090/%[3]s/) --listen 127.0.0.1:%[2]s ;;
+*) HOLDFAST_PORT=%[2]s exec %[1]s/real "$@" ;;
 esac'
 go() {
 	case "$*" in
@@ -321,7 +342,7 @@ mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
 	}
 	inRead.Close()
 	outWrite.Close()
-	sh := &shell{t: t, in: inWrite, lines: make(chan string, 100)}
+	sh := &shell{t: t, page: page, in: inWrite, lines: make(chan string, 100)}
 	go func() {
 		defer close(sh.lines)
 		for scan := bufio.NewScanner(outRead); scan.Scan(); {
@@ -359,7 +380,7 @@ func (sh *shell) awaitEnd() {
 }
 
 // run types one command. What a command in the background prints may come with
-// a later step; the README shows it where it appears.
+// a later step; the page shows it where it appears.
 func (sh *shell) run(s step) {
 	sh.t.Helper()
 	fmt.Fprintln(sh.in, s.command)
@@ -374,25 +395,25 @@ func (sh *shell) run(s step) {
 		case line, open := <-sh.lines:
 			switch {
 			case !open:
-				sh.t.Fatalf("README line %d: %s\nthe shell has gone", s.line, s.command)
+				sh.t.Fatalf("%s line %d: %s\nthe shell has gone", sh.page, s.line, s.command)
 			case line == endOfStep:
 				ended = true
 			default:
 				got = append(got, line)
 			}
 		case <-deadline:
-			sh.t.Fatalf("README line %d: %s\nprinted %q, then nothing more; want %q", s.line, s.command, got, s.want)
+			sh.t.Fatalf("%s line %d: %s\nprinted %q, then nothing more; want %q", sh.page, s.line, s.command, got, s.want)
 		}
 	}
 	// Two programs print at once where one is in the background.
 	slices.Sort(got)
 	slices.Sort(s.want)
 	if !matches(strings.Join(s.want, "\n"), strings.Join(got, "\n")) {
-		sh.t.Errorf("README line %d: %s\nprinted %q\nwant    %q", s.line, s.command, got, s.want)
+		sh.t.Errorf("%s line %d: %s\nprinted %q\nwant    %q", sh.page, s.line, s.command, got, s.want)
 	}
 }
 
-// matches compares output with what the README shows, in which … stands for
+// matches compares output with what a page shows, in which … stands for
 // anything on a line.
 func matches(want, got string) bool {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".+")

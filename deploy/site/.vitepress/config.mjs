@@ -17,6 +17,7 @@ const sidebar = [
     text: 'Start',
     items: [
       { text: 'Holdfast in one minute', link: '/' },
+      { text: 'Quick start', link: '/docs/quick-start' },
       { text: 'Why, in two minutes', link: '/docs/why' },
       { text: 'What is supported', link: '/docs/features' },
       { text: 'Beside other stores and brokers', link: '/docs/alternatives' },
