@@ -143,7 +143,8 @@ type Journal struct {
 	metaNext, metaLast []byte   // the committer's
 	spareWaiters       []Waiter // the committer's: memory for the next ones
 	lastRows           uint32   // the committer's: of the batch that it took last
-	reclaimed          Seq      // runReclaim's: up to here deletions are in tables
+	gathering          gathering
+	reclaimed          Seq // runReclaim's: up to here deletions are in tables
 
 	running sync.WaitGroup  // what Close waits for besides the pipeline
 	ending  context.Context // done when Close is called
@@ -239,6 +240,7 @@ func (j *Journal) start() {
 	}
 	j.filling.rows = j.db.NewBatch()
 	j.free = &batch{rows: j.db.NewBatch()}
+	j.gathering = newGathering()
 	j.CheckSpace()
 	go j.runCommitter()
 	go j.runWatchdog()

@@ -21,10 +21,10 @@ import (
 //	                 under mu, a memcpy            the log         to Pebble, later,
 //	                                              (package wal)    by the applier (apply.go)
 //
-// The committer takes the filling batch as soon as it has rows, puts an empty batch in its
-// place, writes the taken one to the log and waits for the fsync. Then it calls the
-// waiters. While the disk works, the next batch fills: batches grow with the load, and
-// latency stays near one and a half fsyncs.
+// The committer takes the filling batch as soon as it has rows and most of those that are about to
+// write have come (gather.go), puts an empty batch in its place, writes the taken one to the log and
+// waits for the fsync. Then it calls the waiters. While the disk works, the next batch fills: batches
+// grow with the load, and latency stays near one and a half fsyncs.
 //
 // One batch at a time is sealed, and one goroutine does all of the work on it. With two
 // batches and two goroutines the disk would not wait for the callbacks. But then each
@@ -138,6 +138,7 @@ func (a Append) End(w Waiter) Seq {
 		j.tooLarge = true
 		j.slow.Store(true)
 	}
+	j.tellGatherer()
 	j.mu.Unlock()
 	return s
 }
@@ -159,6 +160,7 @@ func (j *Journal) Await(s Seq, w Waiter) bool {
 	}
 	b := j.batch(s)
 	b.waiters = append(b.waiters, w)
+	j.tellGatherer()
 	return true
 }
 
@@ -242,7 +244,9 @@ func (j *Journal) runCommitter() {
 		j.addMeta(b)
 		rows := rowsOf(b.rows)
 		j.batchBytes.Observe(int64(len(rows)))
+		begun := time.Now()
 		number, err := j.log.Commit(rows)
+		j.gathering.commit = time.Since(begun)
 		if err != nil {
 			j.fail(fmt.Errorf("batch %d could not be written: %w", b.seq, err))
 			return
@@ -271,6 +275,9 @@ func (j *Journal) seal() *batch {
 		j.mu.Unlock()
 		runtime.Gosched()
 		j.mu.Lock()
+	}
+	if j.dirty && !j.closing {
+		j.gather()
 	}
 	if j.err != nil {
 		return nil
@@ -310,6 +317,7 @@ func (j *Journal) addMeta(b *batch) {
 // callWaiters calls the waiters of a durable batch until it has no more, then publishes
 // the batch as complete. It returns false if the journal has failed meanwhile.
 func (j *Journal) callWaiters(b *batch) bool {
+	j.gathering.served = 0
 	for round := 0; ; round++ {
 		j.mu.Lock()
 		if j.err != nil {
@@ -324,6 +332,7 @@ func (j *Journal) callWaiters(b *batch) bool {
 			j.slow.Store(true)
 		}
 		waiters := b.waiters
+		j.gathering.served += len(waiters)
 		b.waiters, j.spareWaiters = j.spareWaiters[:0], nil
 		j.mu.Unlock()
 		for i, w := range waiters {
@@ -333,6 +342,7 @@ func (j *Journal) callWaiters(b *batch) bool {
 		j.spareWaiters = waiters
 	}
 	b.rows.Reset()
+	j.gathering.before = len(j.filling.waiters)
 	j.complete.Store(uint64(b.seq))
 	j.sealed, j.free = nil, b
 	j.tooLate = false

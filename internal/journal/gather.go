@@ -1,0 +1,103 @@
+package journal
+
+import "time"
+
+// gathering lets the committer wait for callers that are about to write.
+//
+// A client that has waited for a batch often writes again when it has the answer. If the committer
+// sealed the next batch as soon as it has a row, that batch would have those that came while the last
+// one was under way, and the others would come too late: two halves of the clients would take turns,
+// each with an fsync, and in a cluster with messages to each node. So the committer first waits for
+// those whose batch has just completed. It stops when nearly all have come, or when none has come for
+// a quarter of the time that the last commit took. If few have come it does not wait before the next
+// batches. It never waits for a caller who is alone.
+type gathering struct {
+	enough chan struct{} // capacity 1: as many as want have come, or the batch is large
+	timer  *time.Timer
+	want   int // guarded by Journal.mu: send to enough when the filling batch has as many waiters; 0: don't
+
+	// The committer's.
+	commit time.Duration // that the last one took
+	served int           // callers of the batch that completed last
+	before int           // that waited for the next batch at that moment
+	missed int           // how often waiting has gained little, successively; at most maxMissed
+	skip   int           // for how many batches not to wait
+}
+
+const (
+	gatherPauses   = 8                     // that the committer waits at most, if callers come in each
+	minGatherPause = 50 * time.Microsecond // a commit of less than four of them is cheaper than to wait
+	maxGatherPause = 5 * time.Millisecond
+	maxMissed      = 2
+)
+
+func newGathering() gathering {
+	g := gathering{enough: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	g.timer.Stop()
+	return g
+}
+
+// expected is how many callers to wait for: nearly all of those whose batch has just completed, and of
+// those that were waiting for the next one then.
+func (g *gathering) expected() int {
+	all := g.served + g.before
+	return all - all/16
+}
+
+// judge notes whether it was worth waiting, which has raised the number of callers.
+func (g *gathering) judge(from, to int) {
+	if 8*(to-from) >= from {
+		g.missed = 0
+		return
+	}
+	g.missed = min(g.missed+1, maxMissed)
+	g.skip = 1 << g.missed
+}
+
+// gather waits for callers. mu is held, but not while it waits.
+func (j *Journal) gather() {
+	g, from := &j.gathering, len(j.filling.waiters)
+	pause, want := min(g.commit/4, maxGatherPause), g.expected()
+	if from >= want || pause < minGatherPause {
+		return
+	}
+	if g.skip > 0 {
+		g.skip--
+		return
+	}
+	came := from
+	for range gatherPauses {
+		if came >= want || j.tooLarge || j.closing || j.err != nil {
+			break
+		}
+		g.want = want
+		g.timer.Reset(pause)
+		j.mu.Unlock()
+		select {
+		case <-g.enough:
+			g.timer.Stop()
+		case <-g.timer.C:
+		}
+		j.mu.Lock()
+		if g.want == 0 { // enough was sent to, and the timer may have been faster
+			select {
+			case <-g.enough:
+			default:
+			}
+		}
+		g.want = 0
+		if len(j.filling.waiters) == came {
+			break
+		}
+		came = len(j.filling.waiters)
+	}
+	g.judge(from, came)
+}
+
+// tellGatherer wakes gather if what it waits for is there. mu is held.
+func (j *Journal) tellGatherer() {
+	if want := j.gathering.want; want != 0 && (len(j.filling.waiters) >= want || j.tooLarge) {
+		j.gathering.want = 0
+		j.gathering.enough <- struct{}{}
+	}
+}

@@ -1,0 +1,124 @@
+package journal
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// slowLog is a Log whose commits take a time, and which counts them.
+type slowLog struct {
+	takes   time.Duration
+	commits uint64
+}
+
+func (l *slowLog) open(LogOptions) (Log, error)                        { return l, nil }
+func (l *slowLog) Replay(func(number uint64, rows []byte) error) error { return nil }
+func (l *slowLog) Begin() error                                        { return nil }
+func (l *slowLog) Sync() error                                         { return nil }
+func (l *slowLog) Trim(uint64) error                                   { return nil }
+func (l *slowLog) Check() error                                        { return nil }
+func (l *slowLog) Close() error                                        { return nil }
+
+func (l *slowLog) Commit([]byte) (number uint64, err error) {
+	time.Sleep(l.takes)
+	l.commits++
+	return l.commits, nil
+}
+
+// Callers that write again soon after their batch has completed share the commits; one that comes
+// seldom holds up no other for long. The times are those of the bubble.
+func TestCommitterGathersCallers(t *testing.T) {
+	const commit, rounds = 4 * time.Millisecond, 100
+	eight := make([]time.Duration, 8)
+	for i := range eight {
+		eight[i] = time.Duration(i) * commit / 40
+	}
+	for _, test := range []struct {
+		name     string
+		thinking []time.Duration // of each caller, between its writes
+		commits  uint64          // at most
+		lasts    time.Duration   // at most
+	}{
+		{"one", []time.Duration{100 * time.Microsecond}, rounds, rounds * (commit + 100*time.Microsecond)},
+		{"two", []time.Duration{100 * time.Microsecond, 200 * time.Microsecond}, rounds + 5, (rounds + 5) * (commit + 200*time.Microsecond)},
+		{"eight", eight, rounds + 5, (rounds + 5) * (commit + 7*commit/40)},
+		{"one that comes seldom", []time.Duration{0, 50 * time.Millisecond}, 2 * rounds, rounds * (50*time.Millisecond + commit + commit/4)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				log := &slowLog{takes: commit}
+				j := mustOpen(t, Options{FS: vfs.NewMem(), Log: log.open})
+				begun := time.Now()
+				var callers sync.WaitGroup
+				for i, thinking := range test.thinking {
+					callers.Go(func() {
+						done := make(signal, 1)
+						for n := range rounds {
+							key := binary.BigEndian.AppendUint32([]byte{'k', byte(i)}, uint32(n))
+							a := j.Begin()
+							a.Set(key, nil)
+							a.End(done)
+							<-done
+							time.Sleep(thinking)
+						}
+					})
+				}
+				callers.Wait()
+				took := time.Since(begun)
+				mustClose(t, j)
+				if log.commits > test.commits || took > test.lasts {
+					t.Errorf("%d commits in %v, want at most %d in %v", log.commits, took, test.commits, test.lasts)
+				}
+			})
+		})
+	}
+}
+
+// What is gathered is committed at once when it is as large as a batch may be, and when the journal is
+// closed.
+func TestGatheringEndsEarly(t *testing.T) {
+	const commit = 10 * time.Second // a quarter of which is bounded by maxGatherPause
+	for name, end := range map[string]func(*Journal){
+		"a large batch": func(j *Journal) {
+			a := j.Begin()
+			a.Set([]byte("large"), make([]byte, 2000))
+			a.End(nil)
+		},
+		"the last caller": func(j *Journal) {
+			a := j.Begin()
+			a.End(make(signal, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				log := &slowLog{takes: commit}
+				j := mustOpen(t, Options{FS: vfs.NewMem(), Log: log.open, BatchBytes: 1000, CommitTimeout: time.Hour})
+				defer mustClose(t, j)
+				write := func(w Waiter) {
+					a := j.Begin()
+					a.Set([]byte("k"), nil)
+					a.End(w)
+				}
+				done := make(signal, 2)
+				write(done)
+				synctest.Wait() // the first is being committed
+				write(done)
+				<-done
+				synctest.Wait() // the committer waits for the first caller
+				begun := time.Now()
+				end(j)
+				<-done
+				if took := time.Since(begun); took != commit {
+					t.Errorf("the batch was complete after %v, want %v", took, commit)
+				}
+			})
+		})
+	}
+}
