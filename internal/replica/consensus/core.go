@@ -89,6 +89,9 @@ type Core struct {
 	office    Office
 	own       uint64          // index of the first entry of the own term as leader; 0: not known yet
 	tail      uint64          // index of the last entry that the leader has proposed
+	change    uint64          // index of the last change of the membership that it has proposed; 0: none
+	applied   uint64          // index of the last entry that the state machine has
+	appended  map[uint64]bool // nodes that the leader has sent an append to since the last tick
 	asked     map[uint64]bool // rounds of the lease that AskQuorum began
 	transfers bool            // the leadership is being given away, so there is no lease in this term
 	members   []uint64        // who may be leader
@@ -99,7 +102,7 @@ func New(o Options, now time.Duration) (*Core, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	c := &Core{o: o, lease: lease.New(o.Election), promise: lease.NewPromise(o.Election), asked: map[uint64]bool{}}
+	c := &Core{o: o, lease: lease.New(o.Election), promise: lease.NewPromise(o.Election), asked: map[uint64]bool{}, appended: map[uint64]bool{}, applied: o.Applied}
 	c.promise.Make(now) // to whatever leader it has answered before it was started
 	node, err := raft.NewRawNode(&raft.Config{
 		ID:                        o.ID,
@@ -138,6 +141,7 @@ func (c *Core) Office() Office { return c.office }
 // Tick is called TicksPerElection times in each election timeout.
 func (c *Core) Tick(now time.Duration) {
 	c.node.Tick()
+	clear(c.appended)
 	c.settle()
 	if !c.office.Ready {
 		return
@@ -234,7 +238,9 @@ func (c *Core) Change(change *raftpb.ConfChange) (Proposed, error) {
 	if err := c.node.ProposeConfChange(change); err != nil {
 		return Proposed{}, err
 	}
-	return c.proposed(), nil
+	p := c.proposed()
+	c.change = p.Index
+	return p, nil
 }
 
 // Transfer gives the leadership away, to a node if it can, otherwise to another one. The
@@ -303,7 +309,7 @@ func (c *Core) settle() {
 	next := Office{Term: s.GetTerm(), Leader: s.Lead, Leads: s.RaftState == raft.StateLeader}
 	if next.Term != c.office.Term || !next.Leads {
 		c.lease.Revoke()
-		c.own, c.tail, c.transfers = 0, 0, false
+		c.own, c.tail, c.change, c.transfers = 0, 0, 0, false
 		clear(c.asked)
 	} else {
 		next.Ready = c.office.Ready
@@ -323,6 +329,7 @@ func (c *Core) Work(now time.Duration) (w Work) {
 			case m.GetTo() == raft.LocalApplyThread:
 				w.Apply = append(w.Apply, m)
 			case (m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote) && !isForced(m) && c.promise.Binds(now):
+			case m.GetType() == raftpb.MsgApp && c.canWait(m):
 			default:
 				w.Send = append(w.Send, m)
 			}
@@ -339,6 +346,27 @@ func (c *Core) Work(now time.Duration) (w Work) {
 		}
 	}
 	return w
+}
+
+// canWait says whether an append need not be sent, because it only tells a follower how far entries
+// are committed: the next entries tell that as well, and the next tick's heartbeat does. Such a message,
+// with its answer, would cost both nodes nearly as much as one with entries.
+//
+// Sent are those of a leader that has not applied its first entry, or a change of the membership
+// (a node that is removed hears of it by such a message alone), those to a node that is not known
+// to follow, and the first append to a node after a tick (the library sends one without entries
+// to a node that has too many unanswered, and needs the answer).
+func (c *Core) canWait(m *raftpb.Message) bool {
+	isFirst := !c.appended[m.GetTo()]
+	c.appended[m.GetTo()] = true
+	if len(m.GetEntries()) > 0 || isFirst || c.own == 0 || c.applied < max(c.own, c.change) {
+		return false
+	}
+	follows := false
+	c.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		follows = follows || id == m.GetTo() && p.State == tracker.StateReplicate
+	})
+	return follows
 }
 
 // follow looks where the entries of the own term begin, and checks that they have the
@@ -391,6 +419,7 @@ func (c *Core) Applied(m *raftpb.Message) (conf *raftpb.ConfState, err error) {
 		if c.own != 0 && e.GetIndex() >= c.own {
 			c.office.Ready = true
 		}
+		c.applied = e.GetIndex()
 	}
 	for _, r := range m.GetResponses() {
 		_ = c.node.Step(r)

@@ -55,6 +55,39 @@ func TestProposalHasTheIndexThatItGetsInTheLog(t *testing.T) {
 	}
 }
 
+// An entry takes one message to each follower. Those of one that comes alone learn with the next
+// heartbeat that it is committed.
+func TestEntryTakesOneMessageToEachFollower(t *testing.T) {
+	w := newWorld(plan{seed: 1, nodes: 3})
+	w.run(5 * time.Second)
+	n := w.leader()
+	if n == nil {
+		t.Fatal("no node leads")
+	}
+	const entries = 100
+	before := w.appends
+	for range entries {
+		n.propose()
+		w.run(w.now + 20*time.Millisecond) // in which it is committed
+		if n.machine.at.Index != n.core.tail {
+			t.Fatalf("the leader has entries up to %d, and proposed %d", n.machine.at.Index, n.core.tail)
+		}
+	}
+	ticks := entries * int(20*time.Millisecond) / int(tick)
+	if sent, most := w.appends-before, 2*(entries+ticks+1); sent > most {
+		t.Errorf("%d messages for %d entries, want at most %d: those with entries, and one for each follower and tick", sent, entries, most)
+	}
+	w.run(w.now + 2*tick)
+	for _, follower := range w.nodes {
+		if follower.machine.at.Index != n.core.tail {
+			t.Errorf("node %d has entries up to %d two ticks later, the last is %d", follower.id, follower.machine.at.Index, n.core.tail)
+		}
+	}
+	if w.violation != nil {
+		t.Error(w.violation)
+	}
+}
+
 func TestLeaderThatGivesItsOfficeAwayHasNoLease(t *testing.T) {
 	w := newWorld(plan{seed: 1, nodes: 3})
 	w.run(5 * time.Second)

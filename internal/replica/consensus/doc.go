@@ -24,4 +24,7 @@
 // has learned since: it drops requests for votes, and does not send its own.
 //
 // Proposals are not forwarded: the leader alone proposes.
+//
+// The leader does not tell followers at once that entries are committed: they learn it with the next
+// entries, or by the next heartbeat, within a tick.
 package consensus

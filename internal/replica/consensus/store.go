@@ -20,6 +20,13 @@ func Store(l *raftlog.Log, m *raftpb.Message) (sync bool, err error) {
 	return true, l.Append(s, m.GetEntries())
 }
 
+// CannotWait says whether a message of Work.Store is to be stored without waiting for a later one:
+// entries are to be durable, or something is to be sent when it is stored. Another one tells how far
+// entries are committed, or of a term in which this node has not answered yet.
+func CannotWait(m *raftpb.Message) bool {
+	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || !raft.IsEmptySnap(m.GetSnapshot())
+}
+
 // stateOf is the state that m tells; without one in m, it is the one before.
 func stateOf(before raftlog.State, m *raftpb.Message) raftlog.State {
 	if m.Term == nil {

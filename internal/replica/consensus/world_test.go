@@ -39,6 +39,7 @@ type world struct {
 	cut      map[[2]uint64]bool // messages from the one to the other are lost
 	quiet    time.Duration      // until then clients only read
 	loss     int                // percent of messages that are lost, and of those that are doubled
+	appends  int                // messages with entries, or without, that leaders have sent
 	facts
 }
 
@@ -302,6 +303,9 @@ func (n *node) work() {
 func (n *node) send(messages []*raftpb.Message) {
 	w := n.w
 	for _, m := range messages {
+		if m.GetType() == raftpb.MsgApp {
+			w.appends++
+		}
 		if raft.IsLocalMsg(m.GetType()) {
 			w.violated("node %d sends %v", n.id, m.GetType())
 		}

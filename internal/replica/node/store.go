@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type storing struct {
 	long     func()            // guarded by mu: has tables written; nil: there is no journal
 }
 
+// add gives messages to the storer. What need not be stored at once waits for what must.
 func (s *storing) add(m []*raftpb.Message) {
 	if len(m) == 0 {
 		return
@@ -31,7 +33,9 @@ func (s *storing) add(m []*raftpb.Message) {
 	s.mu.Lock()
 	s.messages = append(s.messages, m...)
 	s.mu.Unlock()
-	s.wakeUp()
+	if slices.ContainsFunc(m, consensus.CannotWait) {
+		s.wakeUp()
+	}
 }
 
 func (s *storing) wakeUp() {
