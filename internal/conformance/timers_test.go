@@ -94,7 +94,10 @@ func TestTimerTimesAreJudged(t *testing.T) {
 	}{
 		{"zero", [][2]string{{a, "0"}}, mqtt.Success},
 		{"long past", [][2]string{{at, "0"}}, mqtt.Success},
-		{"before 1970", [][2]string{{at, "1960-01-02T03:04:05Z"}}, mqtt.Success},
+		{"before 1970", [][2]string{{at, "1960-01-02t03:04:05z"}}, mqtt.Success},
+		{"an hour of one digit", [][2]string{{at, "1960-01-02T3:04:05Z"}}, mqtt.ImplementationSpecificError},
+		{"a comma", [][2]string{{at, "1960-01-02T03:04:05,5Z"}}, mqtt.ImplementationSpecificError},
+		{"an offset of a day", [][2]string{{at, "1960-01-02T03:04:05+24:00"}}, mqtt.ImplementationSpecificError},
 		{"the longest", [][2]string{{a, "3600000"}, {id, "longest"}}, mqtt.Success},
 		{"one more", [][2]string{{a, "3600001"}}, mqtt.QuotaExceeded},
 		{"just within", [][2]string{{at, in(59 * time.Minute)}, {id, "within"}}, mqtt.Success},

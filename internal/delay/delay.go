@@ -93,8 +93,18 @@ func date(text []byte) (ms int64, ok bool) {
 	if len(text) > maxDate {
 		return 0, false
 	}
+	text = bytes.ToUpper(text) // T and Z may be lower case
 	at, err := time.Parse(time.RFC3339, string(text))
-	return at.Add(time.Millisecond - 1).UnixMilli(), err == nil // not before a fraction of a millisecond
+	ok = err == nil && strictDate(text)
+	return at.Add(time.Millisecond - 1).UnixMilli(), ok // not before a fraction of a millisecond
+}
+
+// strictDate refuses what time.Parse takes besides RFC 3339: an hour of one digit, a comma before
+// the fraction, and an offset of a day or more, or with more than 59 minutes.
+func strictDate(text []byte) bool {
+	n := len(text)
+	zone := text[n-1] == 'Z' || string(text[n-5:n-3]) < "24" && string(text[n-2:]) < "60"
+	return text[13] == ':' && !bytes.Contains(text, []byte{','}) && zone
 }
 
 // AppendProps appends a block of properties without those that Parse obeys: they say when the

@@ -34,6 +34,11 @@ func TestParse(t *testing.T) {
 		{[]string{at, "1970-01-01T00:00:01.5Z"}, delay.Request{Asked: true, Ms: 1500}, false},
 		{[]string{at, "1970-01-01T01:00:01.5+01:00"}, delay.Request{Asked: true, Ms: 1500}, false},
 		{[]string{at, "1970-01-01T00:00:01.5004Z"}, delay.Request{Asked: true, Ms: 1501}, false}, // not before it
+		{[]string{at, "1970-01-01t00:00:01.5z"}, delay.Request{Asked: true, Ms: 1500}, false},
+		{[]string{at, "1970-01-01T0:00:01Z"}, delay.Request{}, true},
+		{[]string{at, "1970-01-01T00:00:01,5Z"}, delay.Request{}, true},
+		{[]string{at, "1970-01-01T00:00:01+24:00"}, delay.Request{}, true},
+		{[]string{at, "1970-01-01T00:00:01+00:60"}, delay.Request{}, true},
 		{[]string{after, "1970-01-01T00:00:01.5Z"}, delay.Request{}, true},
 		{[]string{after, "9223372036854775807"}, delay.Request{Asked: true, Relative: true, Ms: 1<<63 - 1}, false},
 		{[]string{after, "9223372036854775808"}, delay.Request{}, true},
