@@ -138,12 +138,16 @@ func TestTransactionOfAnotherMessageWithTheSameID(t *testing.T) {
 		}
 		r.want(blob("2"), "GET", "a")
 	}
+	if got := r.do("TXN", "ONCE", "k", "empty", "CTX", "").Payload; !done(got) {
+		t.Fatalf("with an empty context: %q", got)
+	}
 	alreadyDone("SET a 3 ONCE k2 stored DIGEST one") // a STORE leaves no digest
 	r.want(":1\r\n", "DONE", "k2", "stored", "CTX", "two")
 	for range 2 {
 		refused("SET a 3 ONCE k m DIGEST two")
 		refused("SET a 3 ONCE k m DIGEST on")
 		refused("SET a 3 ONCE k2 stored DIGEST one")
+		refused("SET a 3 ONCE k empty DIGEST one") // an empty context is one
 		alreadyDone("SET a 3 ONCE k m DIGEST one")
 		alreadyDone("SET a 3 ONCE k m")
 		alreadyDone("SET a 3 ONCE k plain DIGEST one")

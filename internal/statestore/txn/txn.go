@@ -61,7 +61,7 @@ type Once struct {
 // isOther says whether what is remembered is of another message with the same ID. What STORE
 // has remembered without DONE is no digest.
 func (o *Once) isOther(memo *statestore.Memo) bool {
-	return o.Compare && memo.Done && len(memo.Context) > 0 && !bytes.Equal(o.Context, memo.Context)
+	return o.Compare && memo.Done && memo.Context != nil && !bytes.Equal(o.Context, memo.Context)
 }
 
 // Publish is a message that the transaction publishes, as far as the words of the request
