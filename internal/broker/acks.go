@@ -19,10 +19,16 @@ func (c *Conn) Answer(t *session.Turn, p *mqtt.Publish, code mqtt.ReasonCode, re
 	c.acknowledge(t, acks.Ack{Type: typ, ID: p.PacketID, Code: code, Reason: reason, Response: response})
 }
 
-// AnswerAndDisconnect acknowledges p at once, out of order, so that the client
-// doesn't send it again, and disconnects with the same code. Within Handle.
+// AnswerAndDisconnect acknowledges p, so that the client doesn't send it again, and
+// disconnects with the same code. Acknowledgements that wait for the disk go first: it waits
+// for them. Within Handle.
 func (c *Conn) AnswerAndDisconnect(t *session.Turn, p *mqtt.Publish, code mqtt.ReasonCode, reason string) {
-	c.write(t, &acks.Ack{Type: mqtt.PUBACK, ID: p.PacketID, Code: code, Reason: reason})
+	if c.acks.Pending() > 0 {
+		t.Flush()
+		c.Transport.Flush()
+		c.b.WaitDurable(c.b.Journal.Last()) // no acknowledgement waits for a later batch
+	}
+	c.acknowledge(t, acks.Ack{Type: mqtt.PUBACK, ID: p.PacketID, Code: code, Reason: reason})
 	c.Disconnect(code, reason)
 }
 

@@ -197,6 +197,26 @@ func TestStoreBadRequests(t *testing.T) {
 	})
 }
 
+// What was sent before a request that ends the connection is acknowledged before it, also if
+// its acknowledgement waits for the disk [MQTT-4.6.0-2].
+func TestStoreAcknowledgesInOrderBeforeItDisconnects(t *testing.T) {
+	t.Parallel()
+	r := start(t).requester()
+	set, forbidden := r.request(command("SET", "k", "v")), r.request(command("GET", "k"))
+	set.PacketID, forbidden.PacketID, forbidden.ResponseTopic = 101, 102, new(invokeTopic)
+	r.Write(append(mqtttest.EncodePublish(mqtt.V5, set), mqtttest.EncodePublish(mqtt.V5, forbidden)...))
+	if ack := r.Expect(mqtt.PUBACK).Ack; ack.PacketID != 101 || ack.Code != mqtt.Success {
+		t.Fatalf("got PUBACK %+v, want that of the SET", ack)
+	}
+	if got := r.Receive(); got.Payload != ok {
+		t.Errorf("got %v, want the response to the SET", got)
+	}
+	if ack := r.Expect(mqtt.PUBACK).Ack; ack.PacketID != 102 || ack.Code != mqtt.TopicNameInvalid {
+		t.Fatalf("got PUBACK %+v, want that of the forbidden request", ack)
+	}
+	r.ExpectDisconnect(mqtt.TopicNameInvalid)
+}
+
 func TestStoreAcknowledgesWithoutASubscriber(t *testing.T) {
 	t.Parallel()
 	r := start(t).requester()
