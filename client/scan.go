@@ -22,7 +22,7 @@ type Entry struct {
 	TooLarge bool
 
 	// With [Details]:
-	Expiry       time.Duration // until the key expires, up to a millisecond more; 0: it never does
+	Expiry       time.Duration // until the key expires, to the millisecond, at least 1 ms; 0: it never does
 	FencingToken hlc.Timestamp // that protects the key; zero: none
 }
 

@@ -364,6 +364,25 @@ func TestStoreScanWithOptions(t *testing.T) {
 	r.preview().want(failure("unknown command"), "SCAN", "*", "VALUES")
 }
 
+// The time that DETAILS says is never longer than the PX that the key was set with, also right
+// behind the SET.
+func TestStoreScanSaysNoLaterExpiry(t *testing.T) {
+	t.Parallel()
+	r := start(t).requester()
+	for range 20 {
+		set, scan := r.request(command("SET", "k", "v", "PX", "60000")), r.request(command("SCAN", "k", "VALUES", "DETAILS"))
+		set.PacketID, scan.PacketID = 1001, 1002
+		r.Write(append(mqtttest.EncodePublish(mqtt.V5, set), mqtttest.EncodePublish(mqtt.V5, scan)...))
+		r.answer(*set.CorrelationData)
+		page := r.answer(*scan.CorrelationData).Payload
+		at := strings.LastIndex(page, ":") // of the two elements that DETAILS adds
+		var left int64
+		if _, err := fmt.Sscanf(page[at:], ":%d\r\n$-1\r\n", &left); err != nil || left < 1 || left > 60_000 {
+			t.Errorf("got %q, want a key that expires in 60000 ms at the latest", page)
+		}
+	}
+}
+
 // No page is larger than the client takes, with a token or values or both. A value that
 // is too large alone is left out; a key that is can't be told, and that is an error.
 func TestStoreScanFitsTheClientsPackets(t *testing.T) {

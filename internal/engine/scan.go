@@ -17,16 +17,16 @@ func (s *session) scan(c *Call) (wait Wait) {
 	if d.res.Reply.Kind != statestore.OK {
 		return wait
 	}
-	d.res.Reply, wait.Batch = s.readPage(&c.Command, d.env.NowMs)
+	d.res.Reply, wait.Batch = s.readPage(&c.Command, &d.env)
 	if wait.Batch != 0 && s.watchesAny() {
 		return s.ask() // after the notifications of what the page shows
 	}
 	return wait
 }
 
-func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Reply, journal.Seq) {
+func (s *session) readPage(cmd *statestore.Command, env *statestore.Env) (statestore.Reply, journal.Seq) {
 	e := s.e
-	p, fault := page.New(cmd, page.Options{Source: scanned{s, nowMs}, Keys: e.o.ScanPageKeys, Bytes: e.o.ScanPageBytes})
+	p, fault := page.New(cmd, page.Options{Source: scanned{s, env.NowMs, env.CutMs}, Keys: e.o.ScanPageKeys, Bytes: e.o.ScanPageBytes})
 	if fault != statestore.None {
 		return statestore.Reply{Kind: statestore.Error, Fault: fault}, 0
 	}
@@ -47,8 +47,8 @@ func (s *session) readPage(cmd *statestore.Command, nowMs int64) (statestore.Rep
 
 // scanned is what a page of a session's SCAN asks.
 type scanned struct {
-	s     *session
-	nowMs int64
+	s            *session
+	nowMs, cutMs int64 // see statestore.Env
 }
 
 func (sc scanned) Gone() bool { return sc.s.gone() }
@@ -90,7 +90,7 @@ func (sc scanned) Find(key []byte, value bool) (found statestore.PageValue, live
 		}
 		found = statestore.PageValue{Bytes: e.Value, Version: e.Version, Token: e.Token}
 		if e.DeadlineMs != 0 {
-			found.ExpiryMs = max(1, e.DeadlineMs-sc.nowMs)
+			found.ExpiryMs = max(1, e.DeadlineMs-sc.nowMs-sc.cutMs) // cut, as the deadline was: never more than PX
 		}
 	}
 	return found, true
