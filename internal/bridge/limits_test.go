@@ -4,7 +4,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/auth/passwd"
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
+	"github.com/holdfast-mqtt/holdfast/internal/doctor"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -70,24 +74,112 @@ func TestARingEnds(t *testing.T) {
 	}
 }
 
-// A bridge whose URL is that of its own broker says so, and passes nothing.
+// A bridge whose URL is that of its own broker says so, passes nothing, and nothing waits for it.
 func TestBridgeToItself(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"mqtt", "ws"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
-			addr := testserver.FreeAddress()
-			s, log := start(t, bridge.Config{Name: "self", URL: scheme + "://" + addr, Topics: []bridge.Topic{{Filter: "a/#", Out: true, RemotePrefix: "b/"}}},
-				func(c *server.Config) { c.Listen = []string{scheme + "://" + addr, "127.0.0.1:0"} })
-			awaitLog(t, log, "is this broker itself")
-			c := mqtttest.Connect(t, s.Addrs()[len(s.Addrs())-1].String())
-			c.Subscribe("b/#", 1)
-			c.Publish(mqtttest.Message{Topic: "a/1", QoS: 1})
-			c.Publish(mqtttest.Message{Topic: "b/end", QoS: 1})
-			if m := awaitMessage(c); m.Topic != "b/end" {
-				t.Error(m)
+			for _, version := range versions {
+				addr := testserver.FreeAddress()
+				password := filepath.Join(t.TempDir(), "password")
+				s, log := start(t, bridge.Config{
+					Name: "self", URL: scheme + "://" + addr, Version: version, ClientID: "remote", Username: "u", PasswordFile: password,
+					Topics: []bridge.Topic{{Filter: "a/#", Out: true, QoS: 1, RemotePrefix: "b/"}},
+				}, func(c *server.Config) { c.Listen = []string{scheme + "://" + addr, "127.0.0.1:0"} })
+				c := mqtttest.Connect(t, s.Addrs()[len(s.Addrs())-1].String())
+				// Until it can connect, messages wait for what may be another broker.
+				awaitLog(t, log, "password-file")
+				c.Publish(mqtttest.Message{Topic: "a/0", QoS: 1})
+				if list := sessions(t, s); !strings.Contains(list, "bridge/self") {
+					t.Errorf("the bridge has no session:\n%s", list)
+				}
+				write(t, password, "secret")
+				awaitLog(t, log, "is this broker itself")
+				c.Subscribe("b/#", 1)
+				nobodyWants(t, c, "a/1")
+				c.Publish(mqtttest.Message{Topic: "b/end", QoS: 1})
+				if m := awaitMessage(c); m.Topic != "b/end" {
+					t.Error(m)
+				}
+				if list := sessions(t, s); strings.Contains(list, "bridge/self") {
+					t.Errorf("the bridge has a session:\n%s", list)
+				}
+				// An attempt to connect makes the session of the remote client, and ends it.
+				for end := time.Now().Add(time.Minute); strings.Contains(sessions(t, s), "remote"); {
+					if time.Now().After(end) {
+						t.Fatalf("the bridge's remote client has a session:\n%s", sessions(t, s))
+					}
+				}
+				awaitReason(t, c, "self", "itself")
+				if found, err := server.Doctor(t.Context(), s.Config.DataDir); err != nil || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
+					return f.Check == "bridges" && strings.Contains(f.Found, "leads to this server itself")
+				}) {
+					t.Errorf("the doctor does not name the bridge: %+v, %v", found, err)
+				}
 			}
 		})
+	}
+}
+
+// nobodyWants publishes to a topic to which no session subscribes.
+func nobodyWants(t *testing.T, c *mqtttest.Client, topic string) {
+	t.Helper()
+	if ack := c.Offer(mqtttest.Message{Topic: topic, QoS: 1}); ack.Code != mqtt.NoMatchingSubscribers {
+		t.Errorf("a message to %s: %v, and no session should subscribe to it", topic, ack.Code)
+	}
+}
+
+// sessions is what holdfast session list prints.
+func sessions(t *testing.T, s *testserver.Server) string {
+	t.Helper()
+	list, err := exec.Command(testserver.Binary(), "session", "list", "--data", s.Config.DataDir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, list)
+	}
+	return string(list)
+}
+
+// awaitReason waits until a server says why its bridge is not connected.
+func awaitReason(t *testing.T, c *mqtttest.Client, name, reason string) {
+	t.Helper()
+	subscribe(c, "$SYS/broker/connection/"+name+"/reason", 0)
+	c.Await("the reason "+reason, func(p *mqtttest.Packet) bool { return p.Publish != nil && p.Publish.Payload == reason })
+}
+
+// What waits for another broker stays while the bridge's URL leads to its own broker, nothing is added,
+// and it passes when the URL leads to the other broker again.
+func TestMessagesOfBeforeOutliveABridgeToItself(t *testing.T) {
+	t.Parallel()
+	own, farAddr := testserver.FreeAddress(), testserver.FreeAddress()
+	c := bridge.Config{Name: "plant", URL: "mqtt://" + farAddr, Topics: []bridge.Topic{{Filter: "up/#", Out: true, QoS: 1}}}
+	s, log := start(t, c, func(c *server.Config) { c.Listen = []string{own} })
+	awaitLog(t, log, "a bridge is not connected") // and its session has begun
+	client := mqtttest.Connect(t, own)
+	client.Publish(mqtttest.Message{Topic: "up/1", Payload: "before", QoS: 1})
+	waits := regexp.MustCompile(`(?m)^bridge/plant +away +\S+ - +1 +1 `)
+	if list := sessions(t, s); !waits.MatchString(list) {
+		t.Fatalf("no message waits for the bridge:\n%s", list)
+	}
+
+	c.URL = "mqtt://" + own
+	s.Config.Bridges = []bridge.Config{c}
+	s.Restart()
+	awaitLog(t, log, "is this broker itself")
+	client = mqtttest.Connect(t, own)
+	nobodyWants(t, client, "up/2")
+	if list := sessions(t, s); !regexp.MustCompile(`(?m)^bridge/plant +away +\S+ - +0 +1 `).MatchString(list) {
+		t.Errorf("want the session of before with its message, and no subscription:\n%s", list)
+	}
+
+	far := testserver.Run(t, "--listen", farAddr)
+	atFar := mqtttest.Connect(t, far.Addr)
+	atFar.Subscribe("up/#", 1)
+	c.URL = "mqtt://" + farAddr
+	s.Config.Bridges = []bridge.Config{c}
+	s.Restart()
+	if m := awaitMessage(atFar); m.Payload != "before" {
+		t.Error(m)
 	}
 }
 

@@ -32,9 +32,10 @@ type Options struct {
 	// Own says whether a client of this ID has connected here since then, from that address
 	// if it is one of TCP; needed.
 	Own         func(clientID string, from net.Addr, since time.Time) bool
-	ChooseQueue bool                              // the server lets sessions choose what happens when their queue is full
-	Changed     func(name string, connected bool) // called when the bridge has connected, and when it is connected no more; needed
-	Logger      *slog.Logger                      // needed
+	EndSession  func(clientID string) bool // ends a session at this broker with all that it holds; false: there is none; needed
+	ChooseQueue bool                       // the server lets sessions choose what happens when their queue is full
+	Changed     func(*Link)                // called when Connected or Reason gives something else; needed
+	Logger      *slog.Logger               // needed
 }
 
 // Link is one bridge. Its methods are safe for concurrent use; Run is called once.
@@ -46,9 +47,13 @@ type Link struct {
 
 	connected atomic.Bool
 	connects  atomic.Int64
+	reason    atomic.Int32 // a Reason
+	failures  [len(reasonNames)]atomic.Int64
 	Out, In   Figures // from this broker to the other one, and from that to this one
 
 	// Of Run's goroutine.
+	made       bool // this link has made the session at this broker, and has never been connected to another one since
+	itself     bool // the broker that answered last is this one
 	begun      bool // the session at this broker has its subscriptions
 	retained   bool // it had none before, and has not been sent the retained messages yet
 	subscribed bool // so has the one at the other broker, since the link began
@@ -93,7 +98,10 @@ func (l *Link) Connected() bool { return l.connected.Load() }
 
 func (l *Link) become(connected bool) {
 	l.connected.Store(connected)
-	l.options.Changed(l.config.Name, connected)
+	if connected {
+		l.reason.Store(int32(NoReason))
+	}
+	l.options.Changed(l)
 }
 
 // Connects is how often the link has connected to both brokers.
@@ -119,6 +127,7 @@ func (l *Link) Run(ctx context.Context) {
 		if time.Since(began) > steady {
 			pause = firstPause
 		}
+		l.failed(err)
 		wait := pause/2 + rand.N(pause/2+1)
 		l.log.Warn("a bridge is not connected", "url", secrets.URL(l.config.URL), "error", err, "retry_in", wait.Round(time.Millisecond))
 		select {
@@ -133,9 +142,13 @@ func (l *Link) Run(ctx context.Context) {
 // attempt connects both sides and passes packets on until one of them ends.
 func (l *Link) attempt(ctx context.Context) error {
 	remote, err := l.connectRemote(ctx)
+	if errors.Is(err, errItself) {
+		return errors.Join(err, l.withdraw(ctx))
+	}
 	if err != nil {
 		return errors.Join(err, l.begin(ctx))
 	}
+	l.itself = false
 	local, err := l.connectLocal(ctx, remote)
 	if err != nil {
 		_ = remote.nc.Close()
@@ -148,7 +161,7 @@ func (l *Link) attempt(ctx context.Context) error {
 // time: messages wait in it from then on. Retained messages wait for the connection with both.
 func (l *Link) begin(ctx context.Context) error {
 	const noRetained = 2
-	if l.begun || len(l.out) == 0 {
+	if l.begun || l.itself || len(l.out) == 0 {
 		return nil
 	}
 	local, err := l.connectLocal(ctx, nil)
@@ -157,6 +170,7 @@ func (l *Link) begin(ctx context.Context) error {
 	}
 	defer local.nc.Close()
 	l.retained = l.retained || !local.ack.SessionPresent
+	l.made = l.made || !local.ack.SessionPresent
 	wanted := local.subscribe(l.outRules(nil), noRetained)
 	if err := local.out.send(local.out.buf, nil); err != nil {
 		return err
@@ -207,7 +221,10 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	}
 	if err == nil && l.options.Own(l.config.ClientID, nc.LocalAddr(), began) {
 		_ = nc.Close()
-		return nil, fmt.Errorf("%s is this broker itself", secrets.URL(l.config.URL))
+		if !remote.ack.SessionPresent {
+			l.options.EndSession(l.config.ClientID)
+		}
+		return nil, fmt.Errorf("%s %w", secrets.URL(l.config.URL), errItself)
 	}
 	return remote, err
 }
@@ -356,7 +373,7 @@ func (l *Link) relay(ctx context.Context, local, remote *side) error {
 	_ = remote.nc.Close()
 	running.Wait()
 	if int(answered.Load()) >= wanted {
-		l.begun, l.subscribed, l.retained = true, true, false
+		l.begun, l.subscribed, l.retained, l.made = true, true, false, false
 		l.become(false)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -172,6 +173,19 @@ func (s *side) subscribe(r rules, retainHandling byte) (n int) {
 			})
 		}
 		s.out.append(func(dst []byte) []byte { return mqtt.AppendSubscribe(dst, s.version, &p) })
+		n++
+	}
+	return n
+}
+
+// unsubscribe appends UNSUBSCRIBEs for the filters of the rules, and says how many.
+func (s *side) unsubscribe(r rules) (n int) {
+	for some := range slices.Chunk(r, filtersAtOnce) {
+		p := mqtt.Unsubscribe{PacketID: lastPacketID - uint16(n)}
+		for _, one := range some {
+			p.Filters = append(p.Filters, []byte(one.filter))
+		}
+		s.out.append(func(dst []byte) []byte { return mqtt.AppendUnsubscribe(dst, s.version, &p) })
 		n++
 	}
 	return n

@@ -222,6 +222,23 @@ func Serving(reasons []string) Finding {
 	return ok("server", "the server serves clients")
 }
 
+// Bridge judges the connection of a bridge, by its name; reason is why it has none, in a word of the metrics.
+func Bridge(name string, connected bool, reason string) Finding {
+	if connected {
+		return ok("bridges", "%s is connected", name)
+	}
+	f := ok("bridges", "%s is not connected", name)
+	switch reason {
+	case "itself":
+		f.Found += ": its url leads to this server itself"
+		return f.but(Problem, "correct the bridge's url, and start the server again")
+	case "refused":
+		f.Found += ": a broker refuses it"
+		return f.but(Problem, "see the server's log for the reason code; the bridge reads its password and certificates again when it tries the next time")
+	}
+	return f.but(Problem, "see the server's log for the reason; does the other broker run, and can this machine reach it?")
+}
+
 // Fine is a Finding of which there is nothing to judge.
 func Fine(check, found string) Finding { return ok(check, "%s", found) }
 

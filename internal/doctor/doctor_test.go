@@ -58,6 +58,11 @@ func TestFindings(t *testing.T) {
 		{"a bound that is reached", Bound("keys", 1000, 1000), Problem, "is refused"},
 		{"a server at work", Serving(nil), OK, "serves clients"},
 		{"a server that starts", Serving([]string{"recovering"}), Problem, "recovering"},
+		{"a bridge", Bridge("plant", true, "none"), OK, "plant is connected"},
+		{"a bridge to itself", Bridge("plant", false, "itself"), Problem, "correct the bridge's url"},
+		{"a bridge that is refused", Bridge("plant", false, "refused"), Problem, "reason code"},
+		{"a bridge that reaches nothing", Bridge("plant", false, "failed"), Problem, "does the other broker run"},
+		{"a bridge that has not tried yet", Bridge("plant", false, "none"), Problem, "does the other broker run"},
 		{"an error", Refused("listeners", errors.New("address in use")), Problem, "address in use"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -166,6 +166,14 @@ var ofServer = []family{
 				emit(float64(l.Connects()), l.Name())
 			}
 		}},
+	{name: "holdfast_bridge_failures_total", kind: counter, labels: []string{"bridge", "reason"}, help: "attempts to connect, and connections, of the bridge that have failed: its URL leads to this server itself; refused by a broker with a reason code; or failed otherwise, as the log says",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, l := range m.Bridges {
+				for _, r := range bridge.Reasons {
+					emit(float64(l.Failures(r)), l.Name(), r.String())
+				}
+			}
+		}},
 	{name: "holdfast_bridge_messages_total", kind: counter, labels: []string{"bridge", "direction", "outcome"}, help: "messages from this broker to the other one (out) and from that to this one (in): passed on, those that were sent again counted again; refused by the receiving broker; or dropped, as the log says",
 		values: func(m *moment, emit func(float64, ...string)) {
 			for _, l := range m.Bridges {

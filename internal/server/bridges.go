@@ -41,6 +41,7 @@ func (s *Server) startBridges() {
 			Limits:         bridge.Limits{UserProperties: l.MaxUserProperties, TopicLevels: l.MaxTopicLevels},
 			Reserved:       reservedForBridges,
 			Own:            s.connectedFrom,
+			EndSession:     s.broker.Sessions.EndSession,
 			ChooseQueue:    !l.KeepQueueFull,
 			Changed:        s.publishBridge,
 			Logger:         s.log,
@@ -87,18 +88,20 @@ func (s *Server) connectedFrom(clientID string, from net.Addr, since time.Time) 
 	return !info.Since.Before(since.Truncate(time.Millisecond))
 }
 
-// publishBridge publishes a bridge's state, where Mosquitto publishes those of its own.
-func (s *Server) publishBridge(name string, connected bool) {
-	state := "0"
-	if connected {
+// publishBridge publishes a bridge's state, where Mosquitto publishes those of its own, and why
+// it is not connected.
+func (s *Server) publishBridge(link *bridge.Link) {
+	state, reason := "0", link.Reason().String()
+	if link.Connected() {
 		state = "1"
 	}
-	s.broker.PublishSys("broker/connection/"+name+"/state", state)
+	s.broker.PublishSys("broker/connection/"+link.Name()+"/state", state)
+	s.broker.PublishSys("broker/connection/"+link.Name()+"/reason", reason)
 }
 
 // publishBridges publishes the bridges' states.
 func (s *Server) publishBridges() {
 	for _, link := range s.bridges {
-		s.publishBridge(link.Name(), link.Connected())
+		s.publishBridge(link)
 	}
 }

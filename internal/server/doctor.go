@@ -59,6 +59,9 @@ func (s *Server) examine() []doctor.Finding {
 	all = append(all, doctor.Fsync(median, longest, count, s.config.Durability == journal.Sync))
 	all = append(all, examineMemory(s.config.MaxMemory))
 	all = append(all, s.config.examineCertificates()...)
+	for _, link := range s.bridges {
+		all = append(all, doctor.Bridge(link.Name(), link.Connected(), link.Reason().String()))
+	}
 	return append(all, metrics.Fill(s.sources(), doctor.Bound)...)
 }
 

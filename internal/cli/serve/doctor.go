@@ -27,8 +27,8 @@ func NewDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with a server or its machine, and say what to change",
-		Long: `Look at descriptors, clock, disk, the time of an fsync, memory, certificates and how
-far bounds are filled, and say what to change.
+		Long: `Look at descriptors, clock, disk, the time of an fsync, memory, certificates, bridges
+and how far bounds are filled, and say what to change.
 
 If a server runs on the data directory, it examines itself: the command reaches it
 through a socket in that directory, which only the directory's owner may use. If
