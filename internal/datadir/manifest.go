@@ -20,13 +20,15 @@ const (
 // it is unknown what the disk has.
 type ManifestFS struct {
 	vfs.FS
-	MakeRoom func() // is called when there is none; safe for concurrent use
+	makeRoom func()              // is called when there is none; safe for concurrent use
+	waits    func(time.Duration) // is called when that was not enough, once for each wait: how long it may take at most
 	patience time.Duration
 }
 
-// NewManifestFS is fs with manifests that wait for room.
-func NewManifestFS(fs vfs.FS, makeRoom func()) *ManifestFS {
-	return &ManifestFS{FS: fs, MakeRoom: makeRoom, patience: manifestPatience}
+// NewManifestFS is fs with manifests that wait for room. makeRoom is called when there is none, and waits
+// once for each wait if that did not help: for how long it may go on. Both are safe for concurrent use.
+func NewManifestFS(fs vfs.FS, makeRoom func(), waits func(atMost time.Duration)) *ManifestFS {
+	return &ManifestFS{FS: fs, makeRoom: makeRoom, waits: waits, patience: manifestPatience}
 }
 
 // Create implements vfs.FS.
@@ -46,9 +48,14 @@ func (m *ManifestFS) Create(name string, k vfs.DiskWriteCategory) (vfs.File, err
 // try does something, again and again while it finds no room on the disk.
 func (m *ManifestFS) try(again bool, do func() error) error {
 	err := do()
-	for begin := time.Now(); again && err != nil && IsNoRoom(err) && time.Since(begin) < m.patience; err = do() {
-		m.MakeRoom()
+	begin := time.Now()
+	for n := 0; again && err != nil && IsNoRoom(err) && time.Since(begin) < m.patience; n++ {
+		m.makeRoom()
+		if n == 1 {
+			m.waits(m.patience)
+		}
 		time.Sleep(manifestPause)
+		err = do()
 	}
 	return err
 }

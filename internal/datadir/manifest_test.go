@@ -6,6 +6,7 @@ import (
 	"io"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -25,6 +26,7 @@ func TestManifestWaitsForRoom(t *testing.T) {
 		want       error
 	}{
 		{"a write", name, errorfs.OpFileWrite, syscall.ENOSPC, 2, 2, nil},
+		{"a write that the first attempt helps", name, errorfs.OpFileWrite, syscall.ENOSPC, 1, 1, nil},
 		{"a file", name, errorfs.OpCreate, syscall.ENOSPC, 2, 2, nil},
 		{"a table", "000001.sst", errorfs.OpFileWrite, syscall.ENOSPC, 1, 0, syscall.ENOSPC},
 		{"a sync", name, errorfs.OpFileSync, syscall.ENOSPC, 1, 0, syscall.ENOSPC},
@@ -32,14 +34,14 @@ func TestManifestWaitsForRoom(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			mem, failed, made := vfs.NewMem(), 0, 0
+			mem, failed, made, said := vfs.NewMem(), 0, 0, 0
 			fs := NewManifestFS(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if op.Kind != c.kind || failed == c.times {
 					return nil
 				}
 				failed++
 				return c.err
-			})), func() { made++ })
+			})), func() { made++ }, func(time.Duration) { said++ })
 			f, err := fs.Create(c.name, vfs.WriteCategoryUnspecified)
 			if err == nil {
 				_, err = f.Write([]byte("record"))
@@ -49,6 +51,9 @@ func TestManifestWaitsForRoom(t *testing.T) {
 			}
 			if !errors.Is(err, c.want) || made != c.made {
 				t.Fatalf("%v, and room was asked for %d times; want %v and %d", err, made, c.want, c.made)
+			}
+			if want := c.made / 2; said != want { // the first time the ballast may be enough
+				t.Errorf("it was said %d times that it waits, want %d", said, want)
 			}
 			if c.want != nil {
 				return
@@ -83,7 +88,7 @@ func (f *shortWrites) Write(p []byte) (int, error) {
 func TestManifestGoesOnWithinARecord(t *testing.T) {
 	t.Parallel()
 	under := new(shortWrites)
-	f := &manifest{File: under, fs: NewManifestFS(vfs.NewMem(), func() { under.room = true })}
+	f := &manifest{File: under, fs: NewManifestFS(vfs.NewMem(), func() { under.room = true }, nil)}
 	if n, err := f.Write([]byte("record")); n != 6 || err != nil || under.got.String() != "record" {
 		t.Errorf("%d, %v, and the file has %q", n, err, under.got.String())
 	}
@@ -97,7 +102,7 @@ func TestManifestWithoutRoom(t *testing.T) {
 			return syscall.ENOSPC
 		}
 		return nil
-	})), func() {})
+	})), func() {}, func(time.Duration) {})
 	fs.patience = 2 * manifestPause
 	f, err := fs.Create("MANIFEST-000001", vfs.WriteCategoryUnspecified)
 	if err != nil {

@@ -2,12 +2,14 @@ package datadir
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // Space on the disk
@@ -109,6 +111,31 @@ func (s *Space) Reserve() (bytes int64, known bool) {
 	}
 	return s.reserveOf(usage), true
 }
+
+// CheckReserve refuses a reserve that is set and that the disk could not have free if it were empty: all
+// new data would be refused for ever.
+func (s *Space) CheckReserve() error {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil || usage.TotalBytes == 0 || s.setting == 0 || uint64(s.setting) < usage.TotalBytes {
+		return nil
+	}
+	return fmt.Errorf("--disk-reserve is %s, and the whole disk of %s has %s: new data would always be refused; lower --disk-reserve, or choose a directory on a larger disk (--data)",
+		units.FormatBytes(s.setting), s.dir, units.FormatBytes(int64(usage.TotalBytes)))
+}
+
+// CheckRoom refuses a disk on which a new database finds no room at all. That of a server which has run
+// has its ballast.
+func (s *Space) CheckRoom() error {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil || usage.TotalBytes == 0 || usage.AvailBytes >= leastForNew {
+		return nil
+	}
+	return fmt.Errorf("the disk of %s has %s free, and a new data directory takes %s at least: make room on it, or choose a directory on another disk (--data)",
+		s.dir, units.FormatBytes(int64(usage.AvailBytes)), units.FormatBytes(leastForNew))
+}
+
+// leastForNew is what a new database takes before the first row is written, rounded up.
+const leastForNew = 1 << 20
 
 func (s *Space) reserveOf(usage vfs.DiskUsage) int64 {
 	if s.setting > 0 {

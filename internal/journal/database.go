@@ -30,6 +30,11 @@ func (j *Journal) openDB(damaged bool) error {
 	if o.ReadOnly && !exists {
 		return fmt.Errorf("%w: %s holds no database", ErrForeign, o.Dir)
 	}
+	if !exists {
+		if err := j.space.CheckRoom(); err != nil {
+			return err
+		}
+	}
 	db, err := j.openPebble()
 	if err != nil {
 		j.cache.Unref()
@@ -246,7 +251,7 @@ const (
 // each key.
 func (j *Journal) pebbleOptions() *pebble.Options {
 	po := &pebble.Options{
-		FS:                          datadir.NewManifestFS(j.links, j.makeRoomForManifest),
+		FS:                          datadir.NewManifestFS(j.links, j.makeRoomForManifest, j.waitsForRoom),
 		Lock:                        j.lock.File(),
 		ReadOnly:                    j.o.ReadOnly,
 		FormatMajorVersion:          pebbleFormat,

@@ -202,7 +202,13 @@ func open(o Options, damaged bool) (*Journal, error) {
 		j.descriptors.Fill()
 	}
 	j.space = datadir.NewSpace(j.o.FS, o.Dir, o.Reserve, o.Logger)
-	if err := j.openDB(damaged); err != nil {
+	if !o.ReadOnly {
+		err = j.space.CheckReserve()
+	}
+	if err == nil {
+		err = j.openDB(damaged)
+	}
+	if err != nil {
 		j.descriptors.Release()
 		return nil, errors.Join(err, j.lock.Close())
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -132,6 +133,11 @@ func (j *Journal) makeRoomForManifest() {
 	if j.space.ReleaseBallast("the manifest of the tables found no room on the disk: going on in the room that was kept") {
 		j.noRoom()
 	}
+}
+
+// waitsForRoom logs that the manifest of the tables waits for room on the disk.
+func (j *Journal) waitsForRoom(atMost time.Duration) {
+	j.o.Logger.Warn("waiting until the disk has room for the manifest of the tables: remove other files from it", "dir", j.o.Dir, "at_most", atMost)
 }
 
 // sayMended logs what the start has made whole.

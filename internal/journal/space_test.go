@@ -84,6 +84,64 @@ func TestSpaceOfAFileSystemThatDoesNotTell(t *testing.T) {
 	}
 }
 
+// A reserve that the whole disk does not have is refused with both figures, whether there is data or
+// not; what only reads has no reserve.
+func TestReserveLargerThanTheDisk(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reserve int64
+		refused bool
+	}{{100*gib - 1, false}, {100 * gib, true}, {200 * gib, true}} {
+		d := journaltest.NewDisk(vfs.NewMem())
+		d.SetSpace(99*gib, 100*gib)
+		_, err := openOn(d, c.reserve)
+		if (err != nil) != c.refused || c.refused && (!strings.Contains(err.Error(), "--disk-reserve is") || !strings.Contains(err.Error(), "has 100.0 GiB")) {
+			t.Errorf("%d bytes: %v", c.reserve, err)
+		}
+	}
+	d := journaltest.NewDisk(vfs.NewMem())
+	d.SetSpace(99*gib, 100*gib)
+	mustClose(t, mustOpen(t, Options{FS: d}))
+	if _, err := openOn(d, 200*gib); err == nil {
+		t.Error("with data on the disk, the reserve is accepted")
+	}
+	mustClose(t, mustOpen(t, Options{FS: d, Reserve: 200 * gib, ReadOnly: true}))
+}
+
+// openOn opens a journal and closes it.
+func openOn(fs vfs.FS, reserve int64) (*Journal, error) {
+	j, err := Open(Options{Dir: "data", FS: fs, Reserve: reserve, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		err = j.Close()
+	}
+	return j, err
+}
+
+// A new data directory on a disk without room is refused at once, and with a sentence on what to do; a
+// directory with data is opened.
+func TestFirstStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		free    uint64
+		refused bool
+	}{{0, true}, {mib - 1, true}, {mib, false}} {
+		d := journaltest.NewDisk(vfs.NewMem())
+		d.SetSpace(c.free, gib)
+		_, err := openOn(d, 0)
+		if (err != nil) != c.refused || c.refused && !strings.Contains(err.Error(), "free, and a new data directory takes 1.0 MiB at least: make room") {
+			t.Errorf("%d bytes free: %v", c.free, err)
+		}
+		d.SetSpace(gib/2, gib)
+		if _, err := openOn(d, 0); err != nil {
+			t.Errorf("with room again: %v", err)
+		}
+		d.SetSpace(0, gib)
+		if _, err := openOn(d, 0); err != nil {
+			t.Errorf("with data, and without room: %v", err)
+		}
+	}
+}
+
 // Room is kept on the disk, and let go of when there is none for a start or for
 // a table.
 func TestBallast(t *testing.T) {

@@ -115,8 +115,11 @@ func (c *Config) examineDisk() (all []doctor.Finding) {
 		return []doctor.Finding{doctor.Refused("disk", err)}
 	}
 	usage, err := vfs.Default.GetDiskUsage(dir)
-	reserve, known := datadir.NewSpace(vfs.Default, dir, c.DiskReserve, nil).Reserve()
-	if err == nil && known {
+	space := datadir.NewSpace(vfs.Default, dir, c.DiskReserve, nil)
+	reserve, known := space.Reserve()
+	if refused := space.CheckReserve(); refused != nil {
+		all = append(all, doctor.Refused("disk", refused))
+	} else if err == nil && known {
 		all = append(all, doctor.Disk(doctor.ProbeFileSystem(dir), int64(usage.AvailBytes), reserve))
 	}
 	median, longest, count, err := doctor.ProbeFsync(dir, fsyncProbe)

@@ -56,6 +56,12 @@ func TestDoctorOfARunningServer(t *testing.T) {
 		}
 	}
 
+	for _, f := range all {
+		if f.Check == "bridges" {
+			t.Errorf("there is no bridge: %+v", f)
+		}
+	}
+
 	s.setPhase("sessions are being read")
 	all, err = Doctor(t.Context(), cfg.DataDir)
 	if err != nil {
@@ -93,6 +99,9 @@ func TestDoctorBeforeAStart(t *testing.T) {
 	all = cfg.Examine()
 	wantFinding(t, all, "certificates", doctor.Problem, "none.crt")
 	wantFinding(t, all, "disk", doctor.Problem, fmt.Sprintf("%s is not a directory", files.Key))
+
+	cfg.DataDir, cfg.DiskReserve = above, 1<<60
+	wantFinding(t, cfg.Examine(), "disk", doctor.Problem, "--disk-reserve is")
 }
 
 func TestQuantiles(t *testing.T) {
