@@ -3,13 +3,13 @@ package config
 import (
 	"math"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // bridgeNames are the settings of a bridge, topicNames those of one of its topics.
@@ -85,7 +85,7 @@ func (r *reader) bridgeSetting(b *bridge.Config, key, value *yaml.Node) (err err
 	case "password-file":
 		b.PasswordFile = r.relative(text)
 	case "keep-alive":
-		if b.KeepAlive, err = time.ParseDuration(text); err != nil || b.KeepAlive <= 0 {
+		if b.KeepAlive, err = units.ParseDuration(text); err != nil || b.KeepAlive <= 0 {
 			return r.at(value, "%s: %q: want a duration, for example 60s", key.Value, text)
 		}
 	case "max-inflight":

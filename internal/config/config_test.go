@@ -166,6 +166,8 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		"a bridge without topics":               {"bridges:\n- name: x\n  url: mqtt://h", "f.yaml:2: bridge x: it has no topics"},
 		"a bridge's version":                    {"bridges:\n- name: x\n  version: 4", "f.yaml:3: version: \"4\": want 5 or 3.1.1"},
 		"a bridge's keep-alive":                 {"bridges:\n- keep-alive: -5s", "f.yaml:2: keep-alive: \"-5s\": want a duration"},
+		"a bridge's keep-alive in octal":        {"bridges:\n- keep-alive: 060s", "f.yaml:2: keep-alive: \"060s\": want a duration"},
+		"a bridge's max-inflight in octal":      {"bridges:\n- max-inflight: 010", "f.yaml:2: max-inflight: \"010\": want a whole number"},
 		"a bridge's max-inflight":               {"bridges:\n- max-inflight: 0", "f.yaml:2: max-inflight: \"0\": want a whole number"},
 		"two bridges of one name":               {"bridges:\n- {name: x, url: 'mqtt://h', topics: [{filter: a, direction: in}]}\n- {name: x, url: 'mqtt://h', topics: [{filter: a, direction: in}]}", "f.yaml:3: a bridge in line 2 is named x already"},
 		"topics that are no list":               {"bridges:\n- topics: a", "f.yaml:2: topics must be a list"},

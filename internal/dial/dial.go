@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/coder/websocket"
+
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // To gives the function that connects to an address: host:port, or mqtt://, mqtts://,
@@ -36,7 +38,7 @@ func To(address string, t *tls.Config) (func(context.Context) (net.Conn, error),
 		return nil, fmt.Errorf("address %q names no host", address)
 	}
 	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		if n, err := strconv.Atoi(port); err != nil || !units.IsDecimal(port) || n < 1 || n > 65535 {
 			return nil, fmt.Errorf("address %q: port %s: want a number from 1 to 65535", address, port)
 		}
 	}

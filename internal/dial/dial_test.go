@@ -23,6 +23,7 @@ func TestAddresses(t *testing.T) {
 		{":1883", false, false},
 		{"ftp://h", false, false},
 		{"mqtt://h:port", false, false},
+		{"mqtt://h:01883", false, false},
 	} {
 		var config *tls.Config
 		if test.tls {

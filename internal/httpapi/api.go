@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/policy"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 	"github.com/holdfast-mqtt/holdfast/internal/zipped"
 )
 
@@ -316,7 +317,7 @@ func (q *request) limit(most int) (int, error) {
 		return defaultPage, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
+	if err != nil || !units.IsDecimal(text) || n < 1 || n > most {
 		return 0, failed(http.StatusBadRequest, "the parameter limit is %q: want a number from 1 to %d", cut(text), most)
 	}
 	return n, nil

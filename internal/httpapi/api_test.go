@@ -179,6 +179,7 @@ func TestClients(t *testing.T) {
 	a.refused(404, "there is no /api/v1/clients/dev/0", "GET", "/api/v1/clients/dev/0", nil)
 	a.refused(400, "want a number from 1 to 1000", "GET", "/api/v1/clients?limit=1001", nil)
 	a.refused(400, "want a number from 1 to 1000", "GET", "/api/v1/clients?limit=0", nil)
+	a.refused(400, "want a number from 1 to 1000", "GET", "/api/v1/clients?limit=010", nil)
 	a.refused(400, "want true or false", "GET", "/api/v1/clients?connected=yes", nil)
 	a.refused(400, "not what an answer has as next", "GET", "/api/v1/clients?after=%25", nil)
 	a.refused(400, "takes prefix, connected, limit, after", "GET", "/api/v1/clients?page=2", nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // Durability says when a batch counts as durable, which is when its waiters are
@@ -60,10 +61,11 @@ func ParseDurability(s string) (Durability, error) {
 	case s == "none":
 		return NoSync, nil
 	case isInterval:
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			d, err = time.ParseDuration(text + "ms")
+		unit := ""
+		if units.IsDecimal(text) {
+			unit = "ms"
 		}
+		d, err := units.ParseDuration(text + unit)
 		if err == nil && d >= MinSyncInterval && d <= MaxSyncInterval {
 			return SyncEvery(d), nil
 		}

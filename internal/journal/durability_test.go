@@ -33,7 +33,7 @@ func TestParseDurability(t *testing.T) {
 			t.Errorf("%q is printed as %q", c.text, got)
 		}
 	}
-	for _, text := range []string{"", "Sync", "interval", "interval=", "interval=9", "interval=-5", "interval=60001", "interval=2h", "interval=x", "everysec"} {
+	for _, text := range []string{"", "Sync", "interval", "interval=", "interval=9", "interval=-5", "interval=60001", "interval=010", "interval=0100", "interval=010s", "interval=15.5", "interval=0x10", "interval=2h", "interval=x", "everysec"} {
 		if d, err := ParseDurability(text); err == nil || !strings.Contains(err.Error(), "interval=1000") {
 			t.Errorf("%q: %v, %v; want an error with an example", text, d, err)
 		}

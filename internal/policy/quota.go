@@ -67,7 +67,7 @@ func quotaKeys() string {
 
 func readCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > maxCount {
+	if err != nil || !units.IsDecimal(text) || n < 1 || n > maxCount {
 		return 0, fmt.Errorf("want a whole number from 1 to %d; leave it out for the server's own bound", int64(maxCount))
 	}
 	return n, nil
@@ -112,7 +112,7 @@ func (q *quotas) set(k *quotaKind, text string) (err error) {
 	case k.of != nil:
 		*k.of(&q.Quota), err = k.read(text)
 	case k.duration != nil:
-		d, bad := time.ParseDuration(text)
+		d, bad := units.ParseDuration(text)
 		if bad != nil || d < time.Millisecond || d > maxSkew {
 			return errors.New("want a time from 1ms to 24h, for example 5s")
 		}

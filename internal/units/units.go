@@ -1,5 +1,5 @@
-// Package units reads and writes numbers of bytes as people write them, in flags, in files
-// of the configuration and in output.
+// Package units reads and writes numbers of bytes, and reads durations, as people write them, in
+// flags, in files of the configuration and in output.
 package units
 
 import (
@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // decimal is a number without a sign, with digits only.
@@ -36,6 +37,19 @@ func ParseBytes(s string) (int64, error) {
 		return 0, errors.New("want a positive number of bytes, for example 65536, 64KiB or 1.5GiB")
 	}
 	return int64(n * factor), nil
+}
+
+// ParseDuration reads a duration such as 500ms, 1.5s, -2h or 1h05m, as time.ParseDuration does,
+// but for its first number, which must be in decimal digits: 010s and .5s are refused.
+func ParseDuration(s string) (time.Duration, error) {
+	number := strings.TrimPrefix(s, "-")
+	if end := strings.IndexFunc(number, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		number = number[:end]
+	}
+	if !IsDecimal(number) {
+		return 0, fmt.Errorf("%q is no duration: want one such as 500ms, 10s or 2h", s)
+	}
+	return time.ParseDuration(s)
 }
 
 // FormatBytes gives a number of bytes, rounded, in the unit that fits it.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/broker/reserved"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // MaxRules is how many rules there may be: a topic is compared with one after the other.
@@ -106,7 +107,7 @@ func pieces(to string, wildcards int) (all []piece, err error) {
 		}
 		number, after, closed := strings.Cut(rest, "}")
 		n, err := strconv.Atoi(number)
-		if !closed || err != nil || n < 1 || n > wildcards {
+		if !closed || err != nil || !units.IsDecimal(number) || n < 1 || n > wildcards {
 			return nil, fmt.Errorf("{%s} stands for no wildcard: on the left there are %d, the first is {1}", number, wildcards)
 		}
 		all, to = append(all, piece{text, n}), after

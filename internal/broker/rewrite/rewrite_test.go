@@ -76,6 +76,7 @@ func TestMistakes(t *testing.T) {
 		"a -> b\x00":                           "is no topic with",
 		"a/+ -> b/{2}":                         "{2} stands for no wildcard",
 		"a/+ -> b/{0}":                         "{0} stands for no wildcard",
+		"a/+ -> b/{01}":                        "{01} stands for no wildcard",
 		"a/+ -> b/{x}":                         "{x} stands for no wildcard",
 		"a/+ -> b/{1":                          "stands for no wildcard",
 		"a/+ -> b/1}":                          "there is a } without a {",

@@ -69,7 +69,7 @@ type limited struct {
 // Set implements pflag.Value. A value that is refused is set all the same: the
 // command does not run.
 func (v limited) Set(s string) error {
-	if t := v.Type(); (t == "int" || t == "int64") && !units.IsDecimal(strings.TrimPrefix(s, "-")) {
+	if !isPlain(v.Type(), s) {
 		return errors.New("want " + v.Want())
 	}
 	if err := v.Value.Set(s); err != nil {
@@ -85,6 +85,50 @@ func (v limited) Set(s string) error {
 		return errors.New("want " + v.Want())
 	}
 	return nil
+}
+
+// isPlain says whether the text of a number or a duration is in decimal digits. The parser of flags
+// takes a number that begins with a zero for an octal one.
+func isPlain(valueType, text string) bool {
+	switch valueType {
+	case "int", "int64", "uint16", "uint64":
+		return units.IsDecimal(strings.TrimPrefix(text, "-"))
+	case "duration":
+		_, err := units.ParseDuration(text)
+		return err == nil
+	}
+	return true
+}
+
+// PlainNumbers makes every number and duration among the flags of a command, and of those below
+// it, refuse what is not in decimal digits, as Limit does.
+func PlainNumbers(cmd *cobra.Command) {
+	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		set.VisitAll(func(flag *pflag.Flag) {
+			switch flag.Value.(type) {
+			case limited, plain:
+				return
+			}
+			switch flag.Value.Type() {
+			case "int", "int64", "uint16", "uint64", "duration":
+				flag.Value = plain{flag.Value}
+			}
+		})
+	}
+	for _, sub := range cmd.Commands() {
+		PlainNumbers(sub)
+	}
+}
+
+// plain is a flag's value that must be in decimal digits if it is a number or a duration.
+type plain struct{ pflag.Value }
+
+// Set implements pflag.Value.
+func (v plain) Set(s string) error {
+	if !isPlain(v.Type(), s) {
+		return errors.New("not in decimal digits") // ExplainValue says what is wanted
+	}
+	return v.Value.Set(s)
 }
 
 // Want says what is accepted.

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // operands are KEY and VALUE, each given by a flag or by its place.
@@ -81,13 +82,14 @@ func (o *operands) takeKeyAndValue(cmd *cobra.Command, args []string) (key strin
 
 // parsePX reads a number of milliseconds, or a duration such as 1.5s or 2h.
 func parsePX(s string) (time.Duration, error) {
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if ms <= 0 || ms > int64(1<<63-1)/int64(time.Millisecond) {
+	if units.IsDecimal(s) {
+		ms, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || ms <= 0 || ms > int64(1<<63-1)/int64(time.Millisecond) {
 			return 0, fmt.Errorf("--px %s: it must be positive and less than 292 years", s)
 		}
 		return time.Duration(ms) * time.Millisecond, nil
 	}
-	d, err := time.ParseDuration(s)
+	d, err := units.ParseDuration(s)
 	if err != nil || d <= 0 {
 		return 0, fmt.Errorf("--px %s: want a positive number of milliseconds, or a duration such as 1.5s or 2h", s)
 	}

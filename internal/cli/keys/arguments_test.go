@@ -20,6 +20,8 @@ func TestParsePX(t *testing.T) {
 		"":                    0,
 		"soon":                0,
 		"1e3":                 0,
+		"010":                 0,
+		"010s":                0,
 		"9223372036854775807": 0,
 	} {
 		got, err := parsePX(s)

@@ -76,6 +76,7 @@ taken from that variable of the environment if they are not given.`,
 		secure.NewInitCommand(), secure.NewCertCommand(), passwdcmd.NewCommand(), policycmd.NewCommand(), mosquitto.NewCommand(),
 		newVersionCommand(version),
 	)
+	flags.PlainNumbers(root)
 	return root
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestFlagsAreThoseOfStatestoreCLI(t *testing.T) {
@@ -42,6 +43,45 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	check(New(""))
+}
+
+// Numbers and durations are in decimal digits, in every flag of every command: the parser of
+// flags would take 010 for eight.
+func TestNumbersAreDecimal(t *testing.T) {
+	t.Parallel()
+	numbers := 0
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			var refused []string
+			switch f.Value.Type() {
+			case "bool", "string", "stringArray", "stringSlice", "float64", "FORMAT":
+				return
+			case "int", "int64", "uint", "uint16", "uint32", "uint64", "BYTES":
+				refused = []string{"010", "0x10", "1_0", "+10"}
+			case "duration":
+				refused = []string{"010s", ".5s", "+10s"}
+			default:
+				if f.Value.Set("010") == nil {
+					t.Errorf("%s --%s, a %s, takes 010", cmd.CommandPath(), f.Name, f.Value.Type())
+				}
+				return
+			}
+			numbers++
+			for _, text := range refused {
+				if f.Value.Set(text) == nil {
+					t.Errorf("%s --%s takes %s for %s", cmd.CommandPath(), f.Name, text, f.Value)
+				}
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(New(""))
+	if numbers < 100 {
+		t.Errorf("%d flags are numbers, there are more", numbers)
+	}
 }
 
 func TestVersionNamesCommitAndDate(t *testing.T) {

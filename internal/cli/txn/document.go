@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
+	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
 // document is a transaction as JSON. Bytes that are not UTF-8 come in the fields that end
@@ -442,7 +443,7 @@ func (m *message) build() (built txn.Message, err error) {
 }
 
 func duration(field, text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
+	d, err := units.ParseDuration(text)
 	if err != nil || d <= 0 {
 		return 0, fmt.Errorf("%s %q: want a positive duration such as 1.5s or 2h", field, text)
 	}

@@ -27,6 +27,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		`{"publish": [{"payload": "p"}]}`:                                                   "publish, item 1: topic is missing",
 		`{"publish": [{"topic": "t"}]}`:                                                     "publish, item 1: payload is missing",
 		`{"publish": [{"topic": "t", "payload": "", "qos": 3}]}`:                            "qos 3: want 0, 1 or 2",
+		`{"publish": [{"topic": "t", "payload": "", "expiry": "010s"}]}`:                    `expiry "010s": want a positive duration`,
 		`{"publish": [{"topic": "t", "payload": "", "expiry": "0s"}]}`:                      `expiry "0s": want a positive duration`,
 		`{"cancel": ["a", ""]}`:                                                             "cancel, item 2: the ID of the timer is empty",
 		`{"once": {"key": "k"}}`:                                                            "once, item 1: message_id is missing",
