@@ -36,6 +36,27 @@ func URL(text string) string {
 	return shown
 }
 
+// Host is a URL with nothing behind its host, and without its user: for servers of which some have the
+// secret in the path, https://host/hooks/SECRET. Of a text that is no URL with a host nothing is left.
+func Host(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return ""
+	case err != nil || u.Scheme == "" || u.Host == "":
+		return hidden
+	}
+	shown := u.Host
+	if u.User != nil {
+		shown = hidden + "@" + shown
+	}
+	shown = u.Scheme + "://" + shown
+	if strings.TrimPrefix(u.EscapedPath(), "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		shown += "/" + hidden
+	}
+	return shown
+}
+
 // Header is a header without its value. All of it is hidden if it is no header.
 func Header(text string) string {
 	name, _, ok := header.Parse(text)

@@ -28,6 +28,27 @@ func TestURL(t *testing.T) {
 	}
 }
 
+func TestHost(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                  "",
+		"https://auth.example.com":          "https://auth.example.com",
+		"https://auth.example.com/":         "https://auth.example.com",
+		"http://127.0.0.1:8080/holdfast":    "http://127.0.0.1:8080/…",
+		"https://h/hooks/secret":            "https://h/…",
+		"https://h?token=secret":            "https://h/…",
+		"https://h/#secret":                 "https://h/…",
+		"https://u:secret@h:1/hooks/secret": "https://…@h:1/…",
+		"hooks/secret":                      "…",
+		"https:secret":                      "…",
+		"https://h/se cret\x7f":             "…",
+	} {
+		if got := Host(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestHeader(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

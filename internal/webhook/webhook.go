@@ -183,7 +183,7 @@ func (w *Webhook) Ask(q *Question) (*Answer, error) {
 		return nil, err
 	}
 	if w.failing.Swap(false) {
-		w.log.Info("the webhook answers again", "url", secrets.URL(w.o.URL))
+		w.log.Info("the webhook answers again", "url", secrets.Host(w.o.URL))
 	}
 	lasts := w.o.Denied
 	switch answer.Result {
@@ -215,7 +215,7 @@ func (w *Webhook) noteFailure(err error) {
 	}
 	w.outcomes[outcome].Add(1)
 	if w.ended.Err() == nil && !w.failing.Swap(true) {
-		w.log.Error("the webhook does not answer as it must; clients are judged as --webhook-failure says until it does", "url", secrets.URL(w.o.URL), "failure", w.o.Failure, "error", err)
+		w.log.Error("the webhook does not answer as it must; clients are judged as --webhook-failure says until it does", "url", secrets.Host(w.o.URL), "failure", w.o.Failure, "error", err)
 	}
 }
 

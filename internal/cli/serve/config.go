@@ -29,8 +29,8 @@ default. What is wrong with them is said as serve says it. No server is started,
 and nothing is opened but the configuration.
 
 A value of - means that the setting has none. What follows from the free space of
-the disk is not known before the start. The values of headers, and the query of the
-webhook's URL, are not shown.`,
+the disk is not known before the start. The values of headers, and what follows the
+host in the webhook's URL, are not shown.`,
 		Example: `  holdfast config
   holdfast config --config site/holdfast.yaml --max-connections 5000
   holdfast config reference >holdfast.yaml`,
@@ -78,7 +78,7 @@ means, its variable of the environment, and its default.`,
 func withoutSecrets(all []setting) []setting {
 	for i := range all {
 		one := &all[i]
-		hide := map[string]func(string) string{"otlp-header": secrets.Header, "webhook": secrets.URL}[one.Name]
+		hide := map[string]func(string) string{"otlp-header": secrets.Header, "webhook": secrets.Host}[one.Name]
 		for n := range one.Values {
 			if hide != nil {
 				one.Values[n] = hide(one.Values[n])

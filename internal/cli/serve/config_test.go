@@ -301,13 +301,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		var out strings.Builder
 		cmd := NewConfigCommand()
 		cmd.SetOut(&out)
-		cmd.SetArgs([]string{form, "--webhook", "https://auth.example.com/ask?token=s3cret", "--otlp-endpoint", "http://127.0.0.1:4318",
+		cmd.SetArgs([]string{form, "--webhook", "https://auth.example.com/hooks/s3cret?token=s3cret", "--otlp-endpoint", "http://127.0.0.1:4318",
 			"--otlp-header", "Authorization: Bearer s3cret", "--otlp-header", "X-Key=s3cret"})
 		if err := cmd.Execute(); err != nil {
 			t.Fatal(err)
 		}
 		printed := out.String()
-		if strings.Contains(printed, "s3cret") || !strings.Contains(printed, "https://auth.example.com/ask?…") ||
+		if strings.Contains(printed, "s3cret") || !strings.Contains(printed, "https://auth.example.com/…") ||
 			!strings.Contains(printed, "Authorization=…") || !strings.Contains(printed, "X-Key=…") {
 			t.Error(printed)
 		}
