@@ -23,6 +23,7 @@ type Client struct {
 type links interface {
 	AwaitFirst(context.Context) error
 	Live(context.Context) (*invoke.Link, error)
+	Now() *invoke.Link // nil: there is no connection
 	Bound(context.Context) (context.Context, context.CancelFunc)
 	Why(ended error) error
 	Context() context.Context
@@ -76,6 +77,16 @@ func (c *Client) ClientID() string { return c.cfg.ClientID }
 // ClockAhead is how far this machine's clock was ahead of the server's when that refused a
 // timestamp; 0: it has refused none. The client has corrected its timestamps by it.
 func (c *Client) ClockAhead() time.Duration { return c.cfg.clock.Ahead() }
+
+// MaxPacketSize is the largest packet, in bytes, that the server takes, as it said when it was
+// reached last; 0: any, or it is not reached now.
+func (c *Client) MaxPacketSize() uint32 {
+	l := c.links.Now()
+	if l == nil {
+		return 0
+	}
+	return l.MaxPacket()
+}
 
 // Close disconnects. Requests in flight fail, with [ErrClosed] or, if they are
 // writes that were sent, [ErrUnknownOutcome]; watches end with ErrClosed. Close

@@ -86,6 +86,13 @@ func (s sessionLinks) Live(ctx context.Context) (*invoke.Link, error) {
 	return l.Link, nil
 }
 
+func (s sessionLinks) Now() *invoke.Link {
+	if l := s.Upkeep.Now(); l != nil {
+		return l.Link
+	}
+	return nil
+}
+
 // Publish sends messages in this order, and returns nil when the server has
 // acknowledged all of them. A Holdfast that runs with its default durability does so
 // after its fsync.
@@ -206,13 +213,7 @@ func (s *Session) Expiry() time.Duration { return s.cfg.sessionExpiry }
 
 // MaxPacketSize is the largest packet, in bytes, that the server takes, as it said
 // when it was reached last; 0: any.
-func (s *Session) MaxPacketSize() uint32 {
-	l := s.conn.Now()
-	if l == nil {
-		return 0
-	}
-	return l.MaxPacket()
-}
+func (s *Session) MaxPacketSize() uint32 { return s.client.MaxPacketSize() }
 
 // sessionLink is one connection of a Session.
 type sessionLink struct {

@@ -146,6 +146,35 @@ func TestImportFromRedis(t *testing.T) {
 	}
 }
 
+// A string of Redis that is larger than a packet of the server is named, with its size and without being
+// read, and the keys behind it can be imported.
+func TestImportOfTooLargeRedisStrings(t *testing.T) {
+	t.Parallel()
+	const references = 800_000 // of 264 bytes each, of 3 bytes in the dump: 211 MB
+	length := func(n int) string { return string([]byte{0x80, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) }
+	packed := "\x00x" + strings.Repeat("\xe0\xff\x00", references)
+	size := 1 + 264*references
+	dump := filepath.Join(t.TempDir(), "dump.rdb")
+	text := "REDIS0011" +
+		"\x00\x05plain" + length(200<<10) + strings.Repeat("v", 200<<10) +
+		"\x00\x06packed\xc3" + length(len(packed)) + length(size) + packed +
+		"\x00\x04next\x01v" + "\xff" + strings.Repeat("\x00", 8)
+	if err := os.WriteFile(dump, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := testserver.Run(t, "--max-packet-size", "100KiB")
+	plain := dump + `: entry 1: key "plain": its value has 204800 bytes, and the server takes packets of 102400 bytes at most (--max-packet-size)`
+	huge := fmt.Sprintf(`%s: entry 2: key "packed": its value has %d bytes, and the server takes packets of 102400 bytes at most (--max-packet-size)`, dump, size)
+	if r := program(t, s, "import", "--from", "redis", dump); r.code != 2 || !strings.Contains(r.err, plain) {
+		t.Errorf("status %d, %s; want %q", r.code, r.err, plain)
+	}
+	r := program(t, s, "import", "--from", "redis", "--keep-going", dump)
+	if want := plain + "\n" + huge + "\n1 key written\n"; r.code != 1 || !strings.HasPrefix(r.err, want) {
+		t.Errorf("--keep-going: status %d, %s; want %s", r.code, r.err, want)
+	}
+	program(t, s, "get", "next").want(t, "get", 0, "v", "")
+}
+
 // What a real etcd answers can be imported.
 func TestImportFromEtcd(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,20 @@ type Entry struct {
 	Type    Type
 	Value   []byte    // of a string; nil for other types
 	Expires time.Time // zero: never
+
+	// TooLong is how many bytes the key has, if Key is nil, or the string: more than Options.Most, so that it
+	// was read over; 0: it is not too long.
+	TooLong uint64
+}
+
+// Options of Read.
+type Options struct {
+	// Size of the file in bytes lets Read refuse a length beyond the end before it reads anything of
+	// that length; negative: it is not known.
+	Size int64
+	// Most is the longest key, and the longest string, in bytes, that is wanted. A longer one, also one that is
+	// compressed, is read over and takes no memory. 0: MaxString.
+	Most uint64
 }
 
 // Type is the type of a key, by the name that Redis's command TYPE has for it: "module" is that
@@ -50,12 +64,14 @@ var ErrNotADump = errors.New("not a dump of Redis: it does not begin with REDIS 
 // Read gives the keys of a dump in the order of the file. An error comes last; it says at which
 // byte of the file the reader was. The checksum at the end of the file is compared, if it has one.
 //
-// The size of the file, in bytes, lets it refuse a length beyond the end before it reads anything
-// of that length; negative: it is not known. Even then it allocates no more than a few times what
-// the file has, and no more than MaxString for a string.
-func Read(r io.Reader, size int64) iter.Seq2[Entry, error] {
+// It allocates no more than a few times what the file has, and for a string no more than about four
+// times Options.Most; of a file whose size it knows, twice.
+func Read(r io.Reader, o Options) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		d := &decoder{in: bufio.NewReaderSize(r, 1<<16), size: size}
+		d := &decoder{in: bufio.NewReaderSize(r, 1<<16), size: o.Size, most: MaxString}
+		if o.Most > 0 {
+			d.most = min(o.Most, MaxString)
+		}
 		more, err := true, d.header()
 		for more && err == nil {
 			var e Entry
@@ -76,6 +92,7 @@ func Read(r io.Reader, size int64) iter.Seq2[Entry, error] {
 type decoder struct {
 	in      *bufio.Reader
 	size    int64  // of the file; negative: it is not known
+	most    uint64 // bytes of a string that is wanted
 	read    int64  // bytes so far
 	sum     uint64 // the checksum of these
 	version int
@@ -185,13 +202,16 @@ func (d *decoder) entry(encoding byte) (e Entry, more bool, err error) {
 	if !known {
 		return e, false, fmt.Errorf("type %d of a dump of version %d is not known", encoding, d.version)
 	}
-	if e.Key, err = d.string(); err != nil {
+	if e.Key, e.TooLong, err = d.string(); err != nil {
 		return e, false, err
 	}
-	if e.Type = how.of; e.Type == String {
-		e.Value, err = d.string()
-	} else {
+	switch e.Type = how.of; {
+	case e.Type != String:
 		err = how.skip(d)
+	case e.TooLong > 0:
+		err = d.skipString()
+	default:
+		e.Value, e.TooLong, err = d.string()
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("key %.100q, a %s: %w", e.Key, e.Type, err)
@@ -250,7 +270,7 @@ func (d *decoder) bytes(n uint64) ([]byte, error) {
 	if err := d.left(n, "bytes of a string"); err != nil {
 		return nil, err
 	}
-	if n <= 1<<16 {
+	if n <= 1<<16 || d.size >= 0 {
 		b := make([]byte, n)
 		got, err := io.ReadFull(d.in, b)
 		d.count(b[:got])
@@ -329,50 +349,77 @@ func (d *decoder) length() (uint64, error) {
 	return n, err
 }
 
-func (d *decoder) string() ([]byte, error) {
+// string reads a string. Of one that is longer than is wanted it returns the length only.
+func (d *decoder) string() (b []byte, tooLong uint64, err error) {
 	n, encoded, err := d.prefix()
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case !encoded && n > d.most && n <= MaxString:
+		return nil, n, d.skip(n)
+	case !encoded:
+		b, err = d.bytes(n)
+	case n == asLZF:
+		return d.packed()
+	default:
+		b, err = d.integer(n)
 	}
-	if !encoded {
-		return d.bytes(n)
-	}
-	switch n {
+	return b, 0, err
+}
+
+// integer reads a string that is written as a number.
+func (d *decoder) integer(encoding uint64) ([]byte, error) {
+	var n int64
+	switch encoding {
 	case asInt8:
 		b, err := d.fixed(1)
 		if err != nil {
 			return nil, err
 		}
-		return strconv.AppendInt(nil, int64(int8(b[0])), 10), nil
+		n = int64(int8(b[0]))
 	case asInt16:
 		b, err := d.fixed(2)
 		if err != nil {
 			return nil, err
 		}
-		return strconv.AppendInt(nil, int64(int16(binary.LittleEndian.Uint16(b))), 10), nil
+		n = int64(int16(binary.LittleEndian.Uint16(b)))
 	case asInt32:
 		b, err := d.fixed(4)
 		if err != nil {
 			return nil, err
 		}
-		return strconv.AppendInt(nil, int64(int32(binary.LittleEndian.Uint32(b))), 10), nil
-	case asLZF:
-		packed, err := d.length()
-		if err != nil {
-			return nil, err
-		}
-		size, err := d.length()
-		if err != nil {
-			return nil, err
-		}
-		b, err := d.bytes(packed)
-		if err != nil {
-			return nil, err
-		}
-		return unpack(b, size)
+		n = int64(int32(binary.LittleEndian.Uint32(b)))
+	default:
+		return nil, fmt.Errorf("a string has the unknown encoding %d", encoding)
 	}
-	return nil, fmt.Errorf("a string has the unknown encoding %d", n)
+	return strconv.AppendInt(nil, n, 10), nil
 }
+
+// packed reads a compressed string.
+func (d *decoder) packed() (b []byte, tooLong uint64, err error) {
+	packed, err := d.length()
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := d.length()
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case size > d.most && size <= MaxString:
+		return nil, size, d.skip(packed)
+	case size <= MaxString && packed > size+size/maxLiteral+1:
+		return nil, 0, fmt.Errorf("%d bytes of a string that would have %d: %w", packed, size, errPacked)
+	}
+	if b, err = d.bytes(packed); err != nil {
+		return nil, 0, err
+	}
+	b, err = unpack(b, size)
+	return b, 0, err
+}
+
+// maxLiteral is how many bytes one byte of a compressed string announces at most that follow as they are.
+// So a compressed string of n bytes is not longer than n + n/maxLiteral + 1.
+const maxLiteral = 32
 
 func (d *decoder) skipString() error {
 	n, encoded, err := d.prefix()
@@ -460,7 +507,7 @@ type lzfRun struct {
 // lzfPart reads the first part, which takes n bytes.
 func lzfPart(in []byte) (part lzfRun, n int, ok bool) {
 	control := int(in[0])
-	if control < 32 {
+	if control < maxLiteral {
 		if n = control + 2; len(in) < n {
 			return part, 0, false
 		}

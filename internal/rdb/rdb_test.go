@@ -55,7 +55,7 @@ func readAll(dump string) (entries []Entry, err error) {
 }
 
 func readSized(dump string, size int64) (entries []Entry, err error) {
-	for e, failed := range Read(strings.NewReader(dump), size) {
+	for e, failed := range Read(strings.NewReader(dump), Options{Size: size}) {
 		if failed != nil {
 			return entries, failed
 		}
@@ -283,12 +283,56 @@ func TestBadLengthsAllocateNothing(t *testing.T) {
 	}
 }
 
+// What is longer than is wanted is read over, compressed or not, and the keys behind it are read. It
+// allocates next to nothing, so the test is not parallel.
+func TestTooLong(t *testing.T) {
+	const most, huge = 1000, 200 << 20
+	reference := "\xe0\xff\x00" // 264 times the byte before it
+	packed := "\x00x" + strings.Repeat(reference, huge/264)
+	size := uint64(1 + huge/264*264)
+	for name, test := range map[string]struct {
+		key, value string
+		tooLong    uint64
+	}{
+		"at the bound":             {str("k"), str(strings.Repeat("x", most)), 0},
+		"one byte above":           {str("k"), str(strings.Repeat("x", most+1)), most + 1},
+		"compressed, at the bound": {str("k"), lzf(most, "\x00x"+strings.Repeat(reference, 3)+"\xe0\xc6\x00"), 0},
+		"compressed, above":        {str("k"), lzf(size, packed), size},
+		"a key at the bound":       {str(strings.Repeat("k", most)), str("v"), 0},
+		"a key above":              {str(strings.Repeat("k", most+1)), str("v"), most + 1},
+		"a compressed key above":   {lzf(size, packed), str("v"), size},
+	} {
+		dump := header + "\x00" + test.key + test.value + "\x00" + str("next") + str("v") + end
+		for _, o := range []Options{{Size: int64(len(dump)), Most: most}, {Size: -1, Most: most}} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			var entries []Entry
+			for e, err := range Read(strings.NewReader(dump), o) {
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				entries = append(entries, e)
+			}
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; got > 1<<18 {
+				t.Errorf("%s: it allocates %d bytes", name, got)
+			}
+			if len(entries) != 2 || string(entries[1].Key) != "next" || entries[0].TooLong != test.tooLong {
+				t.Fatalf("%s: %.200v", name, entries)
+			}
+			if e := entries[0]; test.tooLong > 0 && e.Value != nil || test.tooLong == 0 && (len(e.Value) == 0 || len(e.Key) == 0) {
+				t.Errorf("%s: a key of %d bytes, a value of %d bytes", name, len(e.Key), len(e.Value))
+			}
+		}
+	}
+}
+
 // A reader that does not want more keys gets none.
 func TestReadStops(t *testing.T) {
 	t.Parallel()
 	dump := header + strings.Repeat("\x00"+str("k")+str("v"), 3) + end
 	n := 0
-	for range Read(strings.NewReader(dump), -1) {
+	for range Read(strings.NewReader(dump), Options{Size: -1}) {
 		n++
 		break
 	}

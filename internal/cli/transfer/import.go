@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
 )
@@ -153,7 +155,7 @@ func (i *importing) blocks(in io.Reader) iter.Seq2[block, error] {
 	entries := lines(in)
 	switch i.from {
 	case fromRedis:
-		entries = redisKeys(in, i.redisDB)
+		entries = redisKeys(in, i.redisDB, i.mostBytes())
 	case fromEtcd:
 		entries = etcdKeys(in)
 	}
@@ -170,6 +172,11 @@ func (i *importing) blocks(in io.Reader) iter.Seq2[block, error] {
 			}
 		}
 	}
+}
+
+// mostBytes is the largest packet that the server takes, and so more than the longest value.
+func (i *importing) mostBytes() uint64 {
+	return uint64(cmp.Or(i.client.MaxPacketSize(), input.MaxBytes))
 }
 
 // outcome is that of one block.

@@ -43,11 +43,11 @@ func lines(in io.Reader) iter.Seq2[entry, error] {
 }
 
 // redisKeys reads a dump of Redis, of which it imports the strings of one database. Each key counts
-// as a line.
-func redisKeys(in io.Reader, db uint64) iter.Seq2[entry, error] {
+// as a line. What is longer than most bytes is not read.
+func redisKeys(in io.Reader, db, most uint64) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		n := int64(0)
-		for k, err := range rdb.Read(in, sizeOf(in)) {
+		for k, err := range rdb.Read(in, rdb.Options{Size: sizeOf(in), Most: most}) {
 			n++
 			e := entry{line: n, key: string(k.Key), value: k.Value, expires: k.Expires}
 			switch {
@@ -56,6 +56,10 @@ func redisKeys(in io.Reader, db uint64) iter.Seq2[entry, error] {
 				e.skip, e.remark = true, "of other databases left out (--redis-db)"
 			case k.Type != rdb.String:
 				e.skip, e.remark, e.named = true, fmt.Sprintf("of the type %s left out", k.Type), true
+			case k.TooLong > 0 && k.Key == nil:
+				e.wrong = fmt.Errorf("its key has %d bytes, and the server takes packets of %d bytes at most (--max-packet-size)", k.TooLong, most)
+			case k.TooLong > 0:
+				e.wrong = fmt.Errorf("%s: its value has %d bytes, and the server takes packets of %d bytes at most (--max-packet-size)", e.name(), k.TooLong, most)
 			}
 			if !yield(e, err) {
 				return
