@@ -100,6 +100,8 @@ func Disk(kind string, free, reserve int64) Finding {
 		f.Found = kind + ": " + f.Found
 	}
 	switch {
+	case volatile[kind] && free < reserve:
+		return f.but(Problem, "make room; and choose a directory on a disk (--data): this file system is in memory, where everything is lost with the machine, and an fsync keeps nothing")
 	case volatile[kind]:
 		return f.but(Problem, "this file system is in memory: everything is lost with the machine, and an fsync keeps nothing; choose a directory on a disk (--data)")
 	case free < reserve:

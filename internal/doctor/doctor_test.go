@@ -34,6 +34,7 @@ func TestFindings(t *testing.T) {
 		{"little room", Disk("ext4", 4*gib-1, gib), Advice, "make room soon"},
 		{"no room", Disk("", gib-1, gib), Problem, "make room"},
 		{"a disk in memory", Disk("tmpfs", 10*gib, gib), Problem, "lost with the machine"},
+		{"no room in memory", Disk("tmpfs", gib-1, gib), Problem, "make room; and choose"},
 		{"a disk elsewhere", Disk("nfs", 10*gib, gib), Advice, "local disk"},
 		{"a container's own layer", Disk("overlay", 10*gib, gib), Advice, "mount a volume"},
 		{"no fsync yet", Fsync(0, 0, 0, true), OK, "no write"},

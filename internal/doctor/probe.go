@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -27,20 +26,20 @@ func ProbeFsync(dir string, limit time.Duration) (median, longest time.Duration,
 	}()
 	page := make([]byte, syncedBytes)
 	if _, err := f.Write(make([]byte, fsyncs*syncedBytes)); err != nil {
-		return 0, 0, 0, fmt.Errorf("write of %s: %w", f.Name(), err)
+		return 0, 0, 0, err
 	}
 	if err := f.Sync(); err != nil {
-		return 0, 0, 0, fmt.Errorf("fsync of %s: %w", f.Name(), err)
+		return 0, 0, 0, err
 	}
 	var took []time.Duration
 	for begin := time.Now(); len(took) < fsyncs && (len(took) == 0 || time.Since(begin) < limit); {
 		page[0]++
 		start := time.Now()
 		if _, err := f.WriteAt(page, int64(len(took)*syncedBytes)); err != nil {
-			return 0, 0, 0, fmt.Errorf("write of %s: %w", f.Name(), err)
+			return 0, 0, 0, err
 		}
 		if err := f.Sync(); err != nil {
-			return 0, 0, 0, fmt.Errorf("fsync of %s: %w", f.Name(), err)
+			return 0, 0, 0, err
 		}
 		took = append(took, time.Since(start))
 	}

@@ -26,8 +26,19 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // has not ended the process, the goroutine stays here, with whatever locks
 // Pebble holds; the journal is dead by then.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.j.fail(fmt.Errorf(format, args...))
+	l.j.fail(fatalError(format, args...))
 	select {}
+}
+
+// fatalError is the error of a call of Fatalf, whose format wraps none. On a full disk it says what to do.
+func fatalError(format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	for _, a := range args {
+		if cause, is := a.(error); is && datadir.IsNoRoom(cause) {
+			return fmt.Errorf("%w: is the disk full? Make room on it and start again, nothing is lost", err)
+		}
+	}
+	return err
 }
 
 // backgroundErrorPause is how often failing flushes and compactions are worth a

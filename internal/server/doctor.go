@@ -117,13 +117,17 @@ func (c *Config) examineDisk() (all []doctor.Finding) {
 	usage, err := vfs.Default.GetDiskUsage(dir)
 	space := datadir.NewSpace(vfs.Default, dir, c.DiskReserve, nil)
 	reserve, known := space.Reserve()
-	if refused := space.CheckReserve(); refused != nil {
+	refused := space.CheckReserve()
+	if wanted, _ := filepath.Abs(c.DataDir); refused == nil && dir != wanted { // there is no data yet
+		refused = space.CheckRoom()
+	}
+	if refused != nil {
 		all = append(all, doctor.Refused("disk", refused))
 	} else if err == nil && known {
 		all = append(all, doctor.Disk(doctor.ProbeFileSystem(dir), int64(usage.AvailBytes), reserve))
 	}
 	median, longest, count, err := doctor.ProbeFsync(dir, fsyncProbe)
-	if err != nil {
+	if err != nil && !datadir.IsNoRoom(err) { // of a full disk it is said above
 		return append(all, doctor.Refused("fsync", err))
 	}
 	return append(all, doctor.Fsync(median, longest, count, c.Durability == journal.Sync))
