@@ -235,7 +235,7 @@ func (i *importing) set(ctx context.Context, o *outcome, e *entry) error {
 		o.expired++
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	ctx, cancel := context.WithTimeout(ctx, i.timeoutOf(len(e.value)))
 	defer cancel()
 	_, err := i.client.Set(ctx, e.key, e.value, opts...)
 	switch {
@@ -247,6 +247,15 @@ func (i *importing) set(ctx context.Context, o *outcome, e *entry) error {
 		return nil
 	}
 	return err
+}
+
+// slowest is how many bytes a second are written at least, so that a large value has more time than a
+// small one: of a write whose time is over it is not known whether it was carried out.
+const slowest = 1 << 20
+
+// timeoutOf is how long the write of so many bytes may take.
+func (i *importing) timeoutOf(bytes int) time.Duration {
+	return i.timeout + time.Duration(bytes/slowest)*time.Second
 }
 
 // options are those of the SET of an entry, which may have expired.
