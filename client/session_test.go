@@ -279,3 +279,27 @@ func TestPublishOfASessionThatEnds(t *testing.T) {
 		}
 	}
 }
+
+// A message that the server takes for no reason code, but ends the connection for, is given up: the
+// session goes on.
+func TestMessageThatTheServerEndsConnectionsFor(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Start(t).Addr
+	s, err := client.DialSession(t.Context(), addr, client.WithClientID("p"), client.WithBackoff(time.Millisecond, 10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	properties := make(client.UserProperties, 1001)
+	for i := range properties {
+		properties[i].Name = "n"
+	}
+	err = s.Publish(t.Context(), client.Message{Topic: "t", UserProperties: properties})
+	var disconnected *client.DisconnectError
+	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.As(err, &disconnected) || disconnected.Code != client.ReasonQuotaExceeded {
+		t.Errorf("1,001 user properties: %v", err)
+	}
+	if err := s.Publish(t.Context(), client.Message{Topic: "t", UserProperties: properties[:1000]}); err != nil {
+		t.Errorf("1,000 user properties: %v", err)
+	}
+}

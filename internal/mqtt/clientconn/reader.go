@@ -31,7 +31,7 @@ func (c *Conn) run() {
 		c.out.close(nil)
 	}
 	c.err = c.why(err)
-	if kept := c.window.close(); len(kept) > 0 {
+	if kept := c.window.close(c.err); len(kept) > 0 {
 		c.cfg.Sent.put(kept)
 	}
 	close(c.done)

@@ -116,3 +116,28 @@ func inOrder(used map[uint16]request) []request {
 	sort.Slice(kept, func(i, j int) bool { return kept[i].number < kept[j].number })
 	return kept
 }
+
+// blameBound is how many connections the server may end perhaps because of a message, before the
+// message is given up.
+//
+// A server ends the connection for a PUBLISH that it does not take, if there is no PUBACK that says
+// so: one with more user properties than it allows, for example. Sent again over each connection,
+// such a message would end all of them, and the messages behind it would never be sent. Which
+// message it is, the DISCONNECT does not say; so those that were not acknowledged are given up
+// together, and the caller of each learns that it may or may not have been published.
+const blameBound = 3
+
+// blame returns the DISCONNECT by which the server has ended a connection, if that may be because
+// of a packet that it does not take.
+func blame(why error) *ReasonError {
+	var said *ReasonError
+	if !errors.As(why, &said) || said.Packet != mqtt.DISCONNECT {
+		return nil
+	}
+	switch said.Code {
+	case mqtt.MalformedPacket, mqtt.ProtocolError, mqtt.ImplementationSpecificError, mqtt.TopicNameInvalid, mqtt.PacketTooLarge,
+		mqtt.QuotaExceeded, mqtt.PayloadFormatInvalid, mqtt.RetainNotSupported, mqtt.QoSNotSupported:
+		return said
+	}
+	return nil
+}

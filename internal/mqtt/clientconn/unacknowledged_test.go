@@ -173,3 +173,41 @@ func TestUnacknowledgedMessageThatIsTooLargeNow(t *testing.T) {
 		t.Errorf("outcome %+v, want lost", got)
 	}
 }
+
+// A message for which the server ends the connection is given up after three connections, so that
+// others get through. A server that is shut down, or a connection that breaks, blames no message.
+func TestMessageThatEndsConnectionsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	sent := new(Unacknowledged)
+	c, s := resumable(t, sent, false, 10)
+	bad := publishText(t, c, 1, "bad")
+	end := func(code mqtt.ReasonCode) {
+		t.Helper()
+		s.send(mqtt.AppendDisconnect(nil, mqtt.V5, &mqtt.Disconnect{Code: code, ReasonString: []byte("why")}))
+		<-c.Done()
+		c, s = resumable(t, sent, true, 10)
+	}
+	s.wantPublish("bad", false)
+	for _, code := range []mqtt.ReasonCode{mqtt.ServerShuttingDown, mqtt.AdministrativeAction, mqtt.QuotaExceeded, mqtt.ServerShuttingDown, mqtt.MalformedPacket} {
+		end(code)
+		s.wantPublish("bad", true)
+	}
+	lose(c, s)
+	c, s = resumable(t, sent, true, 10)
+	s.wantPublish("bad", true)
+	select {
+	case o := <-bad:
+		t.Fatalf("given up after two connections: %+v", o)
+	default:
+	}
+	end(mqtt.QuotaExceeded)
+	var said *ReasonError
+	if o := <-bad; !errors.As(o.Err(), &said) || said.Packet != mqtt.DISCONNECT || said.Code != mqtt.QuotaExceeded || said.Reason != "why" {
+		t.Errorf("outcome %+v", o)
+	}
+	good := publishText(t, c, 1, "good")
+	s.send(ack(mqtt.PUBACK, s.wantPublish("good", false), 0))
+	if o := <-good; o.Err() != nil || o.Type == lost.Type {
+		t.Errorf("outcome %+v", o)
+	}
+}

@@ -66,6 +66,7 @@ type request struct {
 	sent     []byte    // the packet of a PUBLISH that outlives the connection, once it was sent
 	kept     bool      // it outlives the connection
 	waits    bool      // it was sent over an earlier connection, and has no slot of this one yet
+	blamed   int       // connections that the server has ended perhaps because of it
 }
 
 var (
@@ -224,16 +225,25 @@ func (r *request) answeredBy(t mqtt.Type) bool {
 }
 
 // close tells all that wait that the connection has ended, but for messages that outlive it,
-// which it returns.
-func (w *window) close() (kept []request) {
+// which it returns. why is why it has ended.
+func (w *window) close(why error) (kept []request) {
 	w.mu.Lock()
 	used := w.used
 	w.used = nil
 	w.mu.Unlock()
 	close(w.lost)
-	for _, r := range used {
-		if !r.kept { // one that is kept and not sent: its caller notices
+	said := blame(why)
+	for id, r := range used {
+		switch {
+		case !r.kept: // one that is kept and not sent: its caller notices
 			r.pending.Lost()
+		case said != nil && r.sent != nil && !r.waits:
+			if r.blamed++; r.blamed == blameBound {
+				delete(used, id)
+				r.pending.Acknowledged(Outcome{Type: said.Packet, Code: said.Code, Reason: []byte(said.Reason)})
+				continue
+			}
+			used[id] = r
 		}
 	}
 	return inOrder(used)
