@@ -50,8 +50,12 @@ type Link struct {
 	cfg           *Config
 	responseTopic string
 	messages      func(*mqtt.Publish)
-	node          string // the node of the version that came last; the reader's
+	node          string    // the node of the version that came last; the reader's
+	warned        time.Time // that the clocks differ; the reader's
 }
+
+// warnEvery is how often a log says at most that the clocks of the server and this machine differ.
+const warnEvery = time.Minute
 
 // Request is a command.
 type Request struct {
@@ -104,8 +108,8 @@ func Connect(ctx context.Context, cfg *Config) (*Link, error) {
 
 // Do sends a request and returns without waiting for the answer; see rpc.Link.Start.
 func (l *Link) Do(ctx context.Context, r *Request, seen func(Reply, error)) (*rpc.Call[Reply], error) {
-	if limit := l.LimitBytes(); r.sizeBytes(l.responseTopic) > limit {
-		return nil, fmt.Errorf("%w: %d bytes, the limit is %d bytes", conn.ErrTooLarge, len(r.Payload), limit)
+	if n, limit := r.sizeBytes(l.responseTopic), l.LimitBytes(); n > limit {
+		return nil, fmt.Errorf("%w: up to %d bytes, the limit is %d bytes", conn.ErrTooLarge, n, limit)
 	}
 	expiry, expires := expiryOf(ctx)
 	return l.Start(ctx, func(dst []byte, packetID uint16, correlation []byte) []byte {
@@ -280,7 +284,8 @@ func (l *Link) observe(p *mqtt.Publish) hlc.Timestamp {
 		l.node = strings.Clone(version.Node)
 	}
 	version.Node = l.node
-	if err := l.cfg.Clock.Observe(version); err != nil {
+	if err := l.cfg.Clock.Observe(version); err != nil && time.Since(l.warned) >= warnEvery {
+		l.warned = time.Now()
 		l.cfg.Logger.Warn("the server's clock and this machine's differ", "version", version.String(), "error", err)
 	}
 	return version
