@@ -40,8 +40,8 @@ The server looks at each key and session every 10 seconds; a session's weight is
 bytes of its queue, and those that its client's socket has not taken. Times are upper
 bounds, each twice the one below it.
 
-With --once, or if the output is no terminal, one page is printed, with the rates of
-one second. The command reaches the server through a socket in its data directory; of
+With --once, or if the output is no terminal, or one that cannot be drawn on (TERM is
+dumb), one page is printed, with the rates of one second. The command reaches the server through a socket in its data directory; of
 a cluster it is the directory of the node that leads.`,
 		Example: `  holdfast top
   holdfast top --data /var/lib/holdfast --once`,
@@ -52,7 +52,7 @@ a cluster it is the directory of the node that leads.`,
 			if !isFile || !output.IsTerminal(out) {
 				return t.print(cmd, columnsOfText)
 			}
-			if once {
+			if once || os.Getenv("TERM") == "dumb" {
 				columns, _ := top.Size(out)
 				return t.print(cmd, columns)
 			}
