@@ -314,8 +314,8 @@ func (p *Processor) publish(ctx context.Context, f *task, version hlc.Timestamp,
 	if len(outputs) == 0 {
 		return nil
 	}
-	return p.bounded(ctx, f, StepPublish, func(ctx context.Context) error {
-		return commit.Publish(ctx, p.conn, p.o.qualified("holdfast-timers")+"/", version, p.remember, outputs)
+	return p.timed(f, StepPublish, func() error {
+		return commit.Publish(ctx, p.conn, p.o.qualified("holdfast-timers")+"/", version, p.remember, p.o.timeout, outputs)
 	})
 }
 

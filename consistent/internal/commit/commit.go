@@ -167,11 +167,24 @@ func Send(ctx context.Context, c *client.Client, r *Request) (Result, error) {
 		settles += len(r.Also[i].Settle)
 	}
 	result, err := send(ctx, c, rs, true)
-	var refused *txn.OperationError
-	if settles > 0 && (errors.Is(err, client.ErrStaleDelivery) || errors.As(err, &refused) && refused.Operation == "SETTLE" && refused.Quota == "") {
-		return send(ctx, c, rs, false) // the connection was lost meanwhile: they come again
+	if settles > 0 && withoutSettling(rs, err) {
+		return send(ctx, c, rs, false)
 	}
 	return result, err
+}
+
+// withoutSettling tells whether a transaction was refused because of the messages that it was to
+// acknowledge: the connection was lost meanwhile, and they come again; or they are the operations that
+// are too many of a request that cannot be smaller.
+func withoutSettling(rs []*Request, err error) bool {
+	var refused *txn.OperationError
+	switch {
+	case errors.Is(err, client.ErrStaleDelivery):
+		return true
+	case !errors.As(err, &refused) || refused.Operation != "SETTLE":
+		return false
+	}
+	return refused.Quota == "" || refused.Quota == QuotaOperations && len(rs) == 1 && len(rs[0].Messages) == 1
 }
 
 func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Result, error) {
@@ -338,8 +351,10 @@ func RefusesOutput(err error) bool {
 	switch {
 	case !errors.As(err, &o):
 		return false
-	case o.Quota == QuotaOperations, o.Quota == quotaDeliveries, o.Quota == quotaDelay:
+	case o.Quota == quotaDeliveries, o.Quota == quotaDelay:
 		return true
+	case o.Quota == QuotaOperations: // unless the server has no room for a message without outputs
+		return o.Operation == "PUBLISH" || o.Operation == "CANCEL"
 	case o.Operation != "PUBLISH":
 		return false
 	}

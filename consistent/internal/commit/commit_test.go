@@ -47,6 +47,8 @@ func TestRefusals(t *testing.T) {
 		"a reserved topic":      {operation("PUBLISH", "", errors.New("the topic is reserved")), true},
 		"no permission":         {operation("PUBLISH", "", client.ErrNotAuthorized), true},
 		"too many outputs":      {operation("PUBLISH", QuotaOperations, client.ErrQuotaExceeded), true},
+		"too many cancels":      {operation("CANCEL", QuotaOperations, client.ErrQuotaExceeded), true},
+		"no room for a message": {operation("SET", QuotaOperations, client.ErrQuotaExceeded), false},
 		"a full queue":          {operation("PUBLISH", "", client.ErrQueueFull), false},
 		"no room to retain":     {operation("PUBLISH", "max-retained-messages", client.ErrQuotaExceeded), false},
 		"no room for the state": {operation("SET", "max-keys", client.ErrQuotaExceeded), false},

@@ -29,15 +29,40 @@ type publisher interface {
 	Publish(context.Context, ...client.Message) error
 }
 
+// pieceMessages and pieceBytes are how many outputs are published, and how many bytes of them, before
+// their acknowledgements are awaited.
+const pieceMessages, pieceBytes = 1024, 4 << 20
+
 // Publish sets and cancels the timers among the outputs of a message (see marked), and publishes the
-// others: what they lead to may cancel a timer.
-func Publish(ctx context.Context, c publisher, prefix string, version hlc.Timestamp, keep time.Duration, outputs []client.Message) error {
+// others: what they lead to may cancel a timer. timeout is for each timer, and for each piece of the
+// others: as many outputs as a handler returns, at whatever rate a server takes them.
+func Publish(ctx context.Context, c publisher, prefix string, version hlc.Timestamp, keep, timeout time.Duration, outputs []client.Message) error {
 	timers, others := timed.Split(outputs)
-	err := marked(ctx, c.Transact, prefix, version, keep, timers)
-	if err == nil && len(others) > 0 {
-		err = c.Publish(ctx, others...)
+	transact := func(ctx context.Context, r Request) (Result, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return c.Transact(ctx, r)
+	}
+	err := marked(ctx, transact, prefix, version, keep, timers)
+	for err == nil && len(others) > 0 {
+		n := piece(others)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		err = c.Publish(ctx, others[:n]...)
+		cancel()
+		others = others[n:]
 	}
 	return err
+}
+
+// piece is how many of some outputs are published at once, at least 1.
+func piece(outputs []client.Message) int {
+	bytes := int64(0)
+	for i := range outputs {
+		if bytes += outputs[i].SizeBytes(); i > 0 && (i == pieceMessages || bytes > pieceBytes) {
+			return i
+		}
+	}
+	return len(outputs)
 }
 
 // marked sets and cancels timers that the message has ordered whose STORE has made version, as

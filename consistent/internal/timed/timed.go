@@ -82,26 +82,41 @@ func Delivered(m client.Message) client.Message {
 // is said of a timer the last counts: a message takes the place of one with the same ID, and of a
 // cancel; and a cancel that of a message. So no timer occurs twice.
 func Add(publish []client.Message, cancels []string, outputs []client.Message) ([]client.Message, []string) {
-	drop := func(id string) {
-		publish = slices.DeleteFunc(publish, func(m client.Message) bool {
-			other, timer := ID(&m)
-			return timer && other == id
-		})
-		cancels = slices.DeleteFunc(cancels, func(other string) bool { return other == id })
+	last := make(map[string]int) // of the outputs that are about a timer
+	for i := range outputs {
+		if id, is := about(&outputs[i]); is {
+			last[id] = i
+		}
 	}
+	replaced := func(id string) bool { _, is := last[id]; return is }
+	publish = slices.DeleteFunc(publish, func(m client.Message) bool {
+		id, is := about(&m)
+		return is && replaced(id)
+	})
+	cancels = slices.DeleteFunc(cancels, replaced)
 	for i := range outputs {
 		m := &outputs[i]
-		if id, is := Cancels(m); is {
-			drop(id)
-			cancels = append(cancels, id)
+		id, is := about(m)
+		if is && last[id] != i {
 			continue
 		}
-		if id, timer := ID(m); timer && id != "" {
-			drop(id)
+		if _, cancel := Cancels(m); cancel {
+			cancels = append(cancels, id)
+		} else {
+			publish = append(publish, *m)
 		}
-		publish = append(publish, *m)
 	}
 	return publish, cancels
+}
+
+// about returns the ID of the timer that a message sets or cancels. is false if it does neither, or
+// the timer has no ID.
+func about(m *client.Message) (id string, is bool) {
+	if id, is = Cancels(m); is {
+		return id, true
+	}
+	id, is = ID(m)
+	return id, is && id != ""
 }
 
 // Any tells whether some of the outputs set or cancel timers.

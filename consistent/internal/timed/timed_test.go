@@ -64,3 +64,18 @@ func TestDue(t *testing.T) {
 		}
 	}
 }
+
+// As many orders as a handler may return take time that grows with their number, not with its square.
+func TestAddMany(t *testing.T) {
+	t.Parallel()
+	const n = 100_000
+	outputs := make([]client.Message, 0, 2*n)
+	for i := range n {
+		outputs = append(outputs, Cancel(fmt.Sprint(i)))
+	}
+	outputs = append(outputs, outputs...)
+	publish, cancels := Add(nil, nil, outputs)
+	if len(publish) != 0 || len(cancels) != n {
+		t.Errorf("%d published and %d cancelled, want 0 and %d", len(publish), len(cancels), n)
+	}
+}
