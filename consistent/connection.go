@@ -14,23 +14,23 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/stores"
 )
 
-// Connection is the [Conn] to a server: one connection for the store, and one with a
-// session that outlives it for the messages. Both repair themselves.
+// Connection is the [Conn] to a server: one connection for the store, and one with a session that
+// outlives it for the messages. Both repair themselves.
 type Connection struct {
 	store    *client.Client
 	messages *client.Session
 }
 
-// Dial connects to a server, as [client.Dial] and [client.DialSession] do. The session
-// gets the client ID of [client.WithClientID], and the connection for the store the same
-// with "-store" appended. Without a client ID Dial fails: it must stay the same, or a
-// process that is started again does not get the messages that were published in between.
-// Each instance has one of its own.
+// Dial connects to a server, as [client.Dial] and [client.DialSession] do. The session gets the
+// client ID of [client.WithClientID], and the connection for the store the same with "-store"
+// appended. Without a client ID Dial fails: it must stay the same, or a process that is started
+// again does not get the messages that were published in between. Each instance has one of its own.
+// Only one [Processor] at a time runs on a connection.
 //
-// Other than there, the session outlives its connection for 7 days, as long as messages
-// are remembered by default; the server refuses publishes when its queue for the session
-// is full, rather than end the session ([client.WithQueueFull]); and the connections log
-// to [slog.Default]. Options replace each of these.
+// Other than there, the session outlives its connection for 7 days, as long as messages are
+// remembered by default; the server refuses publishes when its queue for the session is full,
+// rather than end the session ([client.WithQueueFull]); and the connections log to [slog.Default].
+// Options replace each of these.
 func Dial(ctx context.Context, address string, opts ...client.Option) (*Connection, error) {
 	opts = append([]client.Option{client.WithSessionExpiry(defaultKeep), client.WithQueueFull(client.QueueFullReject), client.WithLogger(slog.Default())}, opts...)
 	messages, err := client.DialSession(ctx, address, opts...)
@@ -58,8 +58,8 @@ func (c *Connection) Load(ctx context.Context, key, messageID string) (client.Lo
 	return c.store.Load(ctx, key, messageID)
 }
 
-// Store implements Conn. A lost answer is an error; the next Load tells whether the STORE
-// was executed.
+// Store implements Conn. A lost answer is an error; the next Load tells whether the STORE was
+// executed.
 func (c *Connection) Store(ctx context.Context, r StoreRequest) (client.StoreResult, error) {
 	return stores.Send(ctx, c.store, &r)
 }
@@ -69,8 +69,8 @@ func (c *Connection) Done(ctx context.Context, r DoneRequest) (bool, error) {
 	return c.store.Done(ctx, r.Key, r.MessageID, client.OfVersion(r.Version), client.Leave(r.Digest))
 }
 
-// Transact implements Conn. It goes over the connection of the messages, so that it can
-// acknowledge them.
+// Transact implements Conn. It goes over the connection of the messages, so that it can acknowledge
+// them.
 func (c *Connection) Transact(ctx context.Context, r TxnRequest) (TxnResult, error) {
 	return commit.Send(ctx, c.messages.Client(), &r)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
 )
 
-// Context gives a handler the values that do not follow from its state and its message,
-// such as the time. When the message is processed again it gives the same values. It
-// belongs to one run of the handler: it must not be kept, nor used by several goroutines.
+// Context gives a handler the values that do not follow from its state and its message, such as the
+// time. When the message is processed again it gives the same values. It belongs to one run of the
+// handler: it must not be kept, nor used by several goroutines.
 type Context struct {
 	ctx     context.Context
 	name    string // of the handler
@@ -51,8 +51,7 @@ const (
 	deleted
 )
 
-// Context returns a context that ends when the processor has to stop, for calls that take
-// time.
+// Context returns a context that ends when the processor has to stop, for calls that take time.
 func (c *Context) Context() context.Context { return c.ctx }
 
 // Key returns the business key of the message.
@@ -61,23 +60,21 @@ func (c *Context) Key() string { return c.key }
 // MessageID returns what the message is remembered by.
 func (c *Context) MessageID() string { return c.id }
 
-// Message returns the message as it came; it must not be changed. A duplicate may
-// differ from the first one in its expiry, which counts down, so that must not enter
-// the results.
+// Message returns the message as it came; it must not be changed. A duplicate may differ from the
+// first one in its expiry, which counts down, so that must not enter the results.
 func (c *Context) Message() *Message { return c.message }
 
-// Logger logs with the handler, the key and the message's ID. Log lines come again when
-// the message is processed again.
+// Logger logs with the handler, the key and the message's ID. Log lines come again when the message
+// is processed again.
 func (c *Context) Logger() *slog.Logger { return c.p.log(c.of) }
 
-// Delete ends the state of the key: it is deleted in the commit that remembers the message,
-// and the next message of the key finds none. The state that the handler returns does not
-// count. The outputs are published as usual.
+// Delete ends the state of the key: it is deleted in the commit that remembers the message, and the
+// next message of the key finds none. The state that the handler returns does not count. The
+// outputs are published as usual.
 func (c *Context) Delete() { c.end = deleted }
 
-// ExpireIn lets the state of the key expire after d, unless a later message changes the
-// state; each message that is to move the expiry calls it. A d that is not positive is
-// Delete.
+// ExpireIn lets the state of the key expire after d, unless a later message changes the state; each
+// message that is to move the expiry calls it. A d that is not positive is Delete.
 func (c *Context) ExpireIn(d time.Duration) {
 	c.end, c.expiry = expires, d
 	if d <= 0 {
@@ -85,16 +82,16 @@ func (c *Context) ExpireIn(d time.Duration) {
 	}
 }
 
-// Version returns the version of the handler's code ([WithVersion]) by which the message
-// was first processed: the current one, unless this is a replay.
+// Version returns the version of the handler's code ([WithVersion]) by which the message was first
+// processed: the current one, unless this is a replay.
 func (c *Context) Version() uint32 { return c.version }
 
 // Now returns the time of the first processing, in UTC.
 func (c *Context) Now() time.Time { return c.now }
 
-// ID returns a UUID (version 8, RFC 9562) that is unique to the handler, its key, the
-// message, and how often ID was called before: the first call of a replay returns what
-// the first call of the first run did.
+// ID returns a UUID (version 8, RFC 9562) that is unique to the handler, its key, the message, and
+// how often ID was called before: the first call of a replay returns what the first call of the
+// first run did.
 func (c *Context) ID() string {
 	c.ordinal++
 	return c.processing().UUID(c.ordinal - 1)
@@ -113,15 +110,13 @@ func (c *Context) processing() derived.Processing {
 }
 
 // Capture takes a value from outside: take is called in the first processing, its value is
-// remembered under name (as JSON; see [CaptureWith]), and every replay gets that value. take is called again
-// if the processing is not committed, because another instance was faster; outputs and
-// states that become visible are made of the committed value. take is not called for a
-// duplicate.
+// remembered under name (as JSON; see [CaptureWith]), and every replay gets that value. take is
+// called again if the processing is not committed, because another instance was faster; outputs and
+// states that become visible are made of the committed value. take is not called for a duplicate.
 //
-// An error of take comes as a [CaptureError], which has its text only: that is what is
-// remembered if the handler does without the value. Return it, and the message is tried
-// again, unless it was [Terminal]. A second Capture of a name gives the first value or
-// error.
+// An error of take comes as a [CaptureError], which has its text only: that is what is remembered
+// if the handler does without the value. Return it, and the message is tried again, unless it was
+// [Terminal]. A second Capture of a name gives the first value or error.
 func Capture[T any](c *Context, name string, take func() (T, error)) (T, error) {
 	return CaptureWith(c, name, JSONCodec[T]{}, take)
 }

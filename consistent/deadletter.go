@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 )
@@ -49,24 +48,13 @@ func (p *Processor) sendDeadLetter(ctx context.Context, f *task) error {
 		p.count(f, CountDeadLetter)
 		return nil
 	}
-	letter := f.letter(true)
-	if limit := p.conn.MaxPacketSize(); limit > 0 && letter.SizeBytes() > int64(limit) {
-		letter = f.letter(false)
-	}
-	publish := func() error {
+	err := letters.Publish(p.conn.MaxPacketSize(), func(part event.Part) Message {
+		return event.DeadLetter(f.Message, f.handler.deadLetter, f.refused.Error(), string(codeOf(f.refused)), f.Handler, part)
+	}, func(letter Message) error {
 		return p.bounded(ctx, f, StepPublish, func(ctx context.Context) error { return p.conn.Publish(ctx, letter) })
-	}
-	err := publish()
-	if errors.Is(err, client.ErrTooLarge) && len(letter.Payload) > 0 {
-		letter = f.letter(false) // the server's limit was not known before
-		err = publish()
-	}
+	})
 	if err == nil {
 		p.count(f, CountDeadLetter)
 	}
 	return err
-}
-
-func (f *task) letter(whole bool) Message {
-	return event.DeadLetter(f.Message, f.handler.deadLetter, f.refused.Error(), string(codeOf(f.refused)), f.Handler, whole)
 }

@@ -15,7 +15,7 @@ import (
 // server takes. The reason in the dead letter is the text.
 var (
 	// ErrNoIdentity: nothing tells the message from others.
-	ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or a Response Topic with Correlation Data, or the handler the option WithMessageID")
+	ErrNoIdentity = event.ErrNoIdentity
 	// ErrIdentityReused: a message with another payload was processed under the same
 	// identity. Its sender gives two messages one ID.
 	ErrIdentityReused = errors.New("another message was processed under the same identity: its payload was not the same; the sender must give each message an ID of its own")

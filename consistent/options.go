@@ -72,57 +72,53 @@ type optionFunc func(*options)
 
 func (f optionFunc) applyProcessor(o *options) { f(o) }
 
-// WithShare lets several instances share the messages: group names the group of a
-// shared subscription. Without it, or with "", each instance gets every message, and the
-// store makes sure that it takes effect once.
+// WithShare lets several instances share the messages: group names the group of a shared
+// subscription. Without it, or with "", each instance gets every message, and the store makes sure
+// that it takes effect once.
 func WithShare(group string) Option { return optionFunc(func(o *options) { o.share = group }) }
 
-// WithConcurrency sets how many messages are processed at once, at least 1; the
-// default is 256.
+// WithConcurrency sets how many messages are processed at once, at least 1; the default is 256.
 func WithConcurrency(messages int) Option {
 	return optionFunc(func(o *options) { o.concurrency = messages })
 }
 
-// WithStatesAtHand bounds the states that the processor keeps at hand, in bytes with their keys
-// and about 200 bytes for each; the default is 64 MiB. A message of a key whose state is at hand
-// takes one request less ([CountLoaded]); [CountEvicted] counts states that had
-// to make room. 0: none is kept, and messages of a key do not share transactions.
+// WithStatesAtHand bounds the states that the processor keeps at hand, in bytes with their keys and
+// about 200 bytes for each; the default is 64 MiB. A message of a key whose state is at hand takes
+// one request less ([CountLoaded]); [CountEvicted] counts states that had to make room. 0: none is
+// kept, and messages of a key do not share transactions.
 func WithStatesAtHand(bytes int64) Option {
 	return optionFunc(func(o *options) { o.stateBytes = bytes })
 }
 
-// WithNamespace puts name and a slash, behind a slash, before the store's keys of all
-// handlers, so that processors of several applications can use the same names of handlers
-// on one server. By default there is none, and the names are common to all processors.
-// The default of [WithDeadLetterTopic] then is "dead-letters/", the namespace, a slash and
-// the processor's name, and that of [WithSource] the namespace, a slash and the handler's
-// name. Another namespace means other states, and no memory of messages.
+// WithNamespace puts name and a slash, behind a slash, before the store's keys of all handlers, so
+// that processors of several applications can use the same names of handlers on one server. By
+// default there is none, and the names are common to all processors. The default of
+// [WithDeadLetterTopic] then is "dead-letters/", the namespace, a slash and the processor's name,
+// and that of [WithSource] the namespace, a slash and the handler's name. Another namespace means
+// other states, and no memory of messages.
 func WithNamespace(name string) Option { return optionFunc(func(o *options) { o.namespace = name }) }
 
-// WithMaxSkew sets how far ahead of this machine's clock a message's CloudEvents time may
-// be; the default is 5 minutes. A message that is further ahead is a dead letter, unless
-// [WithLateMessages] is given. Messages are remembered that much longer than [WithKeep]
-// says, so that a sender whose clock is ahead can't make an old duplicate look young.
+// WithMaxSkew sets how far ahead of this machine's clock a message's CloudEvents time may be; the
+// default is 5 minutes. A message that is further ahead is a dead letter, unless [WithLateMessages]
+// is given. Messages are remembered that much longer than [WithKeep] says, so that a sender whose
+// clock is ahead can't make an old duplicate look young.
 func WithMaxSkew(d time.Duration) Option { return optionFunc(func(o *options) { o.skew = d }) }
 
-// WithKeep sets for how long a message is remembered, so that a duplicate is known as
-// one; the default is 7 days. If the server's maximum is shorter, [Processor.Run] returns
-// [ErrKeepTooShort].
+// WithKeep sets for how long a message is remembered, so that a duplicate is known as one; the
+// default is 7 days. If the server's maximum is shorter, [Processor.Run] returns [ErrKeepTooShort].
 func WithKeep(d time.Duration) Option { return optionFunc(func(o *options) { o.keep = d }) }
 
-// WithLateMessages processes messages whose CloudEvents time is longer ago than
-// [WithKeep] says. Without it they are dead letters, because it is not known whether
-// they are duplicates.
+// WithLateMessages processes messages whose CloudEvents time is longer ago than [WithKeep] says.
+// Without it they are dead letters, because it is not known whether they are duplicates.
 func WithLateMessages() Option { return optionFunc(func(o *options) { o.acceptLate = true }) }
 
-// WithAttempts sets how often a handler that returns an error is called in all, before
-// the message becomes a dead letter: at least 1; the default is 5.
+// WithAttempts sets how often a handler that returns an error is called in all, before the message
+// becomes a dead letter: at least 1; the default is 5.
 func WithAttempts(calls int) Option { return optionFunc(func(o *options) { o.attempts = calls }) }
 
-// WithBackoff bounds the pause between two attempts: it starts near minimum, doubles with
-// each failure up to maximum, and is spread at random by half. The defaults are 100 ms and
-// 30 s. Failures of the store and the connection have the same pauses, and are tried
-// again without limit.
+// WithBackoff bounds the pause between two attempts: it starts near minimum, doubles with each
+// failure up to maximum, and is spread at random by half. The defaults are 100 ms and 30 s.
+// Failures of the store and the connection have the same pauses, and are tried again without limit.
 func WithBackoff(minimum, maximum time.Duration) Option {
 	return optionFunc(func(o *options) { o.minBackoff, o.maxBackoff = minimum, maximum })
 }
@@ -133,31 +129,31 @@ func (t deadLetterTopic) applyProcessor(o *options)      { o.deadLetter = string
 func (t deadLetterTopic) applyHandler(o *handlerOptions) { o.deadLetter = string(t) }
 
 // WithDeadLetterTopic sets where messages go that can't be processed. The default is
-// "dead-letters/" and the processor's name. Given to [Handle], it replaces the
-// processor's topic for one handler.
+// "dead-letters/" and the processor's name. Given to [Handle], it replaces the processor's topic
+// for one handler.
 func WithDeadLetterTopic(topic string) DeadLetterOption { return deadLetterTopic(topic) }
 
-// WithKeptDeadLetters bounds the dead letters that are kept in the store, where
-// holdfast dead-letters and package deadletter find them: how many letters, how many bytes
-// they have together, and after what time each of them expires. The defaults are 10,000,
-// 64 MiB and 30 days. A letter for which there is no room is published only, counted
-// ([CountUnkept]) and logged. With 0 letters none is kept. Each instance counts for itself.
+// WithKeptDeadLetters bounds the dead letters that are kept in the store, where holdfast
+// dead-letters and package deadletter find them: how many letters, how many bytes they have
+// together, and after what time each of them expires. The defaults are 10,000, 64 MiB and 30 days.
+// A letter for which there is no room is published only, counted ([CountUnkept]) and logged. With 0
+// letters none is kept. Each instance counts for itself.
 //
-// The processor must be allowed to read and write the keys dead-letters/NAME/…, with the
-// namespace before the processor's name if it has one.
+// The processor must be allowed to read and write the keys dead-letters/NAME/…, with the namespace
+// before the processor's name if it has one.
 func WithKeptDeadLetters(letters int, bytes int64, expiry time.Duration) Option {
 	return optionFunc(func(o *options) { o.letters, o.letterBytes, o.letterExpiry = letters, bytes, expiry })
 }
 
-// WithSource sets the CloudEvents source of outputs that have none; the default is the
-// name of their handler.
+// WithSource sets the CloudEvents source of outputs that have none; the default is the name of
+// their handler.
 func WithSource(source string) Option { return optionFunc(func(o *options) { o.source = source }) }
 
 // WithTimeout bounds each request to the store, and each publishing; the default is 10 s.
 func WithTimeout(d time.Duration) Option { return optionFunc(func(o *options) { o.timeout = d }) }
 
-// WithDrainTimeout sets how long [Processor.Run] waits, once its context has ended, for
-// messages that are being processed; the default is 30 s.
+// WithDrainTimeout sets how long [Processor.Run] waits, once its context has ended, for messages
+// that are being processed; the default is 30 s.
 func WithDrainTimeout(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.drainTimeout = d })
 }
@@ -167,17 +163,17 @@ func WithMiddleware(m ...Middleware) Option {
 	return optionFunc(func(o *options) { o.middleware = m })
 }
 
-// WithLogger receives retries, dead letters and duplicates that contradict each other. The
-// default is [slog.Default], with at most 20 lines a second that have the same message, and
-// a count of the others; give slog.New(slog.DiscardHandler) to log nothing.
+// WithLogger receives retries, dead letters and duplicates that contradict each other. The default
+// is [slog.Default], with at most 20 lines a second that have the same message, and a count of the
+// others; give slog.New(slog.DiscardHandler) to log nothing.
 func WithLogger(l *slog.Logger) Option { return optionFunc(func(o *options) { o.logger = l }) }
 
-// WithMetrics counts and measures into m, for example one of package consistentprom. By
-// default nothing is counted.
+// WithMetrics counts and measures into m, for example one of package consistentprom. By default
+// nothing is counted.
 func WithMetrics(m Metrics) Option { return optionFunc(func(o *options) { o.metrics = m }) }
 
-// WithNow replaces the machine's clock, for tests: [Context.Now] and the age of messages.
-// Without it, a clock of which the server has said that it is ahead is corrected.
+// WithNow replaces the machine's clock, for tests: [Context.Now] and the age of messages. Without
+// it, a clock of which the server has said that it is ahead is corrected.
 func WithNow(now func() time.Time) Option {
 	return optionFunc(func(o *options) { o.now, o.noNow = now, now == nil })
 }
@@ -209,8 +205,8 @@ func newOptions(name string, opts []Option) (options, error) {
 	return o, o.check()
 }
 
-// qualified puts the namespace before a name. No name is empty, so no key of a state
-// without a namespace looks like one with it.
+// qualified puts the namespace before a name. No name is empty, so no key of a state without a
+// namespace looks like one with it.
 func (o *options) qualified(name string) string {
 	if o.namespace == "" {
 		return name

@@ -34,6 +34,13 @@ func (p *Processor) work(run *lanes.Run[*task]) (ended bool) {
 	return true
 }
 
+// Exited implements lanes.Task: t.FailNow in a handler, for example, counts as a panic.
+func (f *task) Exited(only bool) {
+	if f.alone, f.mustLoad = true, true; only {
+		f.refused = &PanicError{Value: "runtime.Goexit was called"}
+	}
+}
+
 // settle makes one attempt to process a message, or to make a dead letter of it.
 func (p *Processor) settle(f *task) lanes.Outcome {
 	ctx := p.working
@@ -75,7 +82,7 @@ func (p *Processor) tryOnce(ctx context.Context, f *task) error {
 	if p.attempt == nil {
 		return p.process(ctx, f)
 	}
-	return p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming)
+	return guarded(func() error { return p.attempt(context.WithValue(ctx, taskKey{}, f), &f.Incoming) })
 }
 
 // taskKey finds the task in the context of an attempt. Middleware may pass on another
@@ -124,7 +131,10 @@ func (p *Processor) isNew(ctx context.Context, f *task, key string, known *clien
 	case client.Duplicate:
 		return false, p.replayed(ctx, f, key, known)
 	}
-	err = p.tooOld(f.Message)
+	if err = p.tooOld(f.Message); errors.Is(err, ErrTimeAhead) && p.o.now == nil { // or this machine's clock is behind
+		p.clock.Ask(ctx, p.conn, storeKey(p.handlers[0], "holdfast-clock"), p.o.timeout)
+		err = p.tooOld(f.Message)
+	}
 	return err == nil, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/claim"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/commit"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/decoded"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/lanes"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/letters"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/record"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/serverclock"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/states"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/stores"
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
@@ -51,6 +53,7 @@ type Processor struct {
 	lanes    *lanes.Lanes[*task]
 	states   *states.Cache // of the transactional path
 	letters  letters.Box   // the dead letters in the store
+	clock    serverclock.Clock
 	backlog  backlog.Backlog
 	attempt  Process // by the middleware; nil: there is none
 
@@ -85,6 +88,7 @@ func New(conn Conn, name string, opts ...Option) (*Processor, error) {
 	p.backlog.Full, p.backlog.Over = p.behind, func() {
 		p.o.logger.Info("this processor has caught up with half of the messages that the server sends without an acknowledgement", "processor", p.o.name)
 	}
+	p.clock.Log = p.o.logger.With("processor", p.o.name)
 	if len(o.middleware) > 0 {
 		p.attempt = func(ctx context.Context, _ *Incoming) error { return p.process(ctx, ctx.Value(taskKey{}).(*task)) }
 	}
@@ -125,8 +129,8 @@ func (p *Processor) register(h *handler) error {
 
 // Run processes messages until ctx ends, waits for those that are being processed, and
 // returns nil. Otherwise it returns an error: of a registration, of a subscription that
-// the server refuses, or [ErrUnsupported] if the server lacks the commands. Run can be
-// called once, and does not close the connection.
+// the server refuses, [ErrUnsupported] if the server lacks the commands, or of handlers that have
+// not returned 5 s after [WithDrainTimeout]. Run can be called once, and does not close the connection.
 func (p *Processor) Run(ctx context.Context) error {
 	if len(p.unregistered) > 0 {
 		return errors.Join(p.unregistered...)
@@ -137,6 +141,11 @@ func (p *Processor) Run(ctx context.Context) error {
 	if p.started.Swap(true) {
 		return errors.New("the processor was run before: make another with New")
 	}
+	release, err := claim.Of(p.conn)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := p.askKeep(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -154,10 +163,9 @@ func (p *Processor) Run(ctx context.Context) error {
 	receiving, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	p.fail = enough
-	err := p.receive(receiving)
-	p.drain(stop)
-	if ctx.Err() != nil {
-		return nil
+	err = p.receive(receiving)
+	if late := p.drain(stop); late != nil || ctx.Err() != nil {
+		return late
 	}
 	return err
 }
@@ -187,14 +195,14 @@ func (p *Processor) receive(ctx context.Context) error {
 func (p *Processor) Subscribed() <-chan struct{} { return p.subscribed }
 
 // drain drops the tasks that wait, without acknowledgement, and waits for the tasks that
-// run, up to the time of WithDrainTimeout.
-func (p *Processor) drain(stop context.CancelFunc) {
+// run, up to the time of WithDrainTimeout, and then for handlers to see that their context has ended.
+func (p *Processor) drain(stop context.CancelFunc) error {
 	close(p.draining)
 	p.lanes.Close()
-	timer := time.AfterFunc(p.o.drainTimeout, stop)
-	defer timer.Stop()
-	p.lanes.Wait()
-	p.stores.Wait()
+	if lanes.Await(func() { p.lanes.Wait(); p.stores.Wait() }, p.o.drainTimeout, stop) {
+		return nil
+	}
+	return fmt.Errorf("handlers have not returned %v after WithDrainTimeout (%v), although their Context.Context has ended: they run on, and their messages come again", lanes.Grace, p.o.drainTimeout)
 }
 
 // deliver gets each message, in the goroutine of Run. A message that several handlers
@@ -257,8 +265,8 @@ func (p *Processor) newTask(h *handler, m *Message) *task {
 	f := &task{pause: p.newPause(), digest: record.DigestOf(m.Payload),
 		together: len(p.o.middleware) == 0, Incoming: Incoming{Handler: h.name, Message: m, handler: h}}
 	f.refused = guarded(func() (err error) {
-		if f.MessageID = event.ID(m, h.messageID); f.MessageID == "" {
-			return ErrNoIdentity
+		if f.MessageID, err = event.Identity(m, h.messageID); err != nil {
+			return err
 		}
 		if f.decoded, err = h.decode(m); err != nil {
 			return err
@@ -266,7 +274,7 @@ func (p *Processor) newTask(h *handler, m *Message) *task {
 		if f.Key = h.key(m, f.decoded); f.Key == "" {
 			return ErrNoKey
 		}
-		return nil
+		return event.CheckKey(storeKey(h, f.Key))
 	})
 	if f.refused != nil {
 		f.Lane = p.ownLane()
@@ -309,5 +317,5 @@ func (p *Processor) now() time.Time {
 	if p.o.now != nil {
 		return p.o.now()
 	}
-	return time.Now().Add(-p.conn.ClockAhead())
+	return p.clock.Now(p.conn.ClockAhead())
 }

@@ -108,6 +108,7 @@ func (p *Processor) committed(f *task, ch *commit.Change, result *TxnResult, err
 		p.keepState(f, states.State{Value: result.State, Version: result.Version})
 	}
 	if err == nil && result.Outcome == txn.Committed {
+		p.clock.Saw(result.Version)
 		p.checkKeep(result.Keep)
 	}
 }

@@ -302,12 +302,15 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request, id string) (m 
 		}
 	}
 	m, err = consistent.Event(h.o.source, id, h.o.eventType, consistent.Message{Topic: to, Payload: body, ContentType: contentType})
+	if err != nil {
+		return m, failed(http.StatusBadRequest, "the %s and the scope of its client are too long together: %v", KeyHeader, err)
+	}
 	for _, name := range event.TraceContext {
 		if value := r.Header.Get(name); value != "" && len(value) <= maxContentType && event.ValidText(value) {
 			m.UserProperties = append(m.UserProperties, consistent.UserProperty{Name: name, Value: value})
 		}
 	}
-	return m, err
+	return m, nil
 }
 
 // digest tells requests with the same key apart.

@@ -360,3 +360,20 @@ func TestInvalidOptions(t *testing.T) {
 		}
 	}
 }
+
+// A key and a scope that together are more than processors take.
+func TestLongScope(t *testing.T) {
+	t.Parallel()
+	c, err := client.Dial(t.Context(), testserver.Start(t).Addr, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s := serve(t, c, httpin.WithScope(func(r *http.Request) (string, error) { return r.Header.Get("Client"), nil }))
+	longest := 1024 - len("event:4:shop") - len("/key")
+	for bytes, want := range map[int]int{longest: http.StatusAccepted, longest + 1: http.StatusBadRequest} {
+		if status, answer := post(t, s.URL, "key", "{}", "Client", strings.Repeat("c", bytes)); status != want {
+			t.Errorf("a scope of %d bytes: %d %s", bytes, status, answer)
+		}
+	}
+}

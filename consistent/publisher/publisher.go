@@ -92,10 +92,11 @@ var ErrNoIdentity = errors.New("the message has no identity, so it would be proc
 // anything is sent.
 func (p *Publisher) Publish(ctx context.Context, messages ...client.Message) error {
 	for i := range messages {
-		if event.ID(&messages[i], nil) == "" {
+		id := event.ID(&messages[i], nil)
+		if id == "" {
 			return fmt.Errorf("publish to %q: %w", messages[i].Topic, ErrNoIdentity)
 		}
-		if err := event.Check(&messages[i], 0); err != nil {
+		if err := errors.Join(event.CheckID(id), event.Check(&messages[i], 0)); err != nil {
 			return fmt.Errorf("publish to %q: %w: %w", messages[i].Topic, client.ErrInvalidOption, err)
 		}
 	}

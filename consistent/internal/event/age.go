@@ -12,7 +12,7 @@ var (
 	// ErrTooOld: older than the period for which messages are remembered.
 	ErrTooOld = errors.New("the message is too old to tell whether it has been processed")
 	// ErrTimeAhead: its time is further ahead than it may be.
-	ErrTimeAhead = errors.New("the message's time is too far ahead; set the sender's clock right")
+	ErrTimeAhead = errors.New("the message's time is too far ahead; set the clock of its sender, or of this machine, right")
 )
 
 // CheckAge tells why a new message can't be processed, if messages are remembered for keep and clocks

@@ -17,21 +17,43 @@ const (
 	DeadLetterOmitted     = "dead-letter-omitted-bytes"
 )
 
-// DeadLetter is the message as it came, under another topic, with the reason; if it is not to be
-// whole, without the payload.
-func DeadLetter(came *client.Message, topic, reason, code, handler string, whole bool) client.Message {
+// Part is how much of a message a dead letter has.
+type Part int
+
+// The parts, from all of a message to hardly anything of it: what a server takes also of a message
+// that is as large as it may be, or has as many user properties.
+const (
+	Whole          Part = iota
+	WithoutPayload      // and with properties
+	Bare                // without its properties either
+)
+
+// Parts are all parts.
+var Parts = [...]Part{Whole, WithoutPayload, Bare}
+
+// DeadLetter is a part of the message as it came, under another topic, with the reason.
+func DeadLetter(came *client.Message, topic, reason, code, handler string, part Part) client.Message {
 	m := *came
+	if part == Bare {
+		m = client.Message{}
+	}
 	m.Topic, m.Retain, m.Expiry = topic, false, 0
 	m.UserProperties = append(slices.Clone(m.UserProperties),
 		client.UserProperty{Name: DeadLetterReason, Value: Text(reason)},
 		client.UserProperty{Name: DeadLetterCode, Value: code},
 		client.UserProperty{Name: DeadLetterSourceTopic, Value: came.Topic},
 		client.UserProperty{Name: DeadLetterHandler, Value: handler})
-	if !whole {
-		m.UserProperties = append(m.UserProperties, client.UserProperty{Name: DeadLetterOmitted, Value: strconv.Itoa(len(m.Payload))})
+	if part != Whole {
+		m.UserProperties = append(m.UserProperties, client.UserProperty{Name: DeadLetterOmitted, Value: strconv.Itoa(len(came.Payload))})
 		m.Payload = nil
 	}
 	return m
+}
+
+// Fits tells whether a server takes a message, as far as is known. limit is its largest packet in
+// bytes; 0: any.
+func Fits(m *client.Message, limit uint32) bool {
+	return len(m.UserProperties) <= MaxProperties && (limit == 0 || m.SizeBytes() <= int64(limit))
 }
 
 // reasonBytes bounds the text of a reason.

@@ -47,6 +47,38 @@ func ID(m *client.Message, application func(*client.Message) string) string {
 	return ""
 }
 
+// maxID is how long the ID of a message may be (protocol, section 9), and maxKey a key of the store
+// unless it is set otherwise.
+const maxID, maxKey = 1 << 10, 64 << 10
+
+// ErrNoIdentity: nothing tells the message from others.
+var ErrNoIdentity = errors.New("the message has no identity: it needs the CloudEvents properties source and id, or a Response Topic with Correlation Data, or the handler the option WithMessageID")
+
+// Identity is the ID of a message, under which the store can remember it.
+func Identity(m *client.Message, application func(*client.Message) string) (string, error) {
+	id := ID(m, application)
+	if id == "" {
+		return "", ErrNoIdentity
+	}
+	return id, CheckID(id)
+}
+
+// CheckID tells why the store cannot remember a message under an ID that [ID] has given.
+func CheckID(id string) error {
+	if len(id) > maxID {
+		return fmt.Errorf("its identity has %d bytes, of a kind, source and id, and the store takes %d: give it a shorter one", len(id), maxID)
+	}
+	return nil
+}
+
+// CheckKey tells why the store has no such key.
+func CheckKey(key string) error {
+	if len(key) > maxKey {
+		return fmt.Errorf("the key of its state has %d bytes, and the store takes %d", len(key), maxKey)
+	}
+	return nil
+}
+
 // Time is the CloudEvents time of a message.
 func Time(m *client.Message) (time.Time, bool) {
 	text, ok := m.UserProperties.Get("time")
@@ -95,6 +127,8 @@ func Check(m *client.Message, limit uint32) error {
 		return errors.New("it says that its payload is text, which it is not")
 	case m.Expiry < 0:
 		return errors.New("its expiry is negative")
+	case len(m.UserProperties) > MaxProperties:
+		return fmt.Errorf("it has %d user properties, and a server takes %d", len(m.UserProperties), MaxProperties)
 	}
 	for _, name := range []string{"id", "source"} {
 		if value, ok := m.UserProperties.Get(name); ok && value == "" {
@@ -111,6 +145,10 @@ func Check(m *client.Message, limit uint32) error {
 	}
 	return nil
 }
+
+// MaxProperties is how many user properties a message has at most: what the server takes by default
+// (--max-user-properties). It ends the connection of a client that sends more.
+const MaxProperties = 1000
 
 // ValidText tells whether s can be a string of MQTT [MQTT-1.5.4].
 func ValidText(s string) bool { return len(s) <= math.MaxUint16 && wire.ValidText(s) }

@@ -24,6 +24,9 @@ const TopicRule = "it must be the name of a topic: UTF-8, not empty, without '+'
 // ValidTopic tells whether a message can be published to a topic.
 func ValidTopic(name string) bool { return utf8.ValidString(name) && topic.ValidName([]byte(name)) }
 
+// reserved names begin keys that are no states: dead letters, what httpin remembers, marks of timers.
+var reserved = []string{"dead-letters", "httpin", "holdfast-timers"}
+
 // Filters are the subscriptions of a member of a group, "" for none, each once.
 func Filters(group string, of []string) (filters []string) {
 	for _, f := range of {
@@ -43,6 +46,8 @@ func CheckHandler(name, filter, deadLetter string) error {
 	switch {
 	case !ValidName(name):
 		return fmt.Errorf("WithName(%q): %s", name, NameRule)
+	case slices.Contains(reserved, name):
+		return fmt.Errorf("WithName(%q): the keys of the store that begin so are those of this module: %s", name, strings.Join(reserved, ", "))
 	case !utf8.ValidString(filter) || !topic.ValidFilter(filter):
 		return errors.New("that is not a topic filter: it must be UTF-8 and not empty, and a level may be '+' or, the last one, '#'")
 	case strings.HasPrefix(filter, "$share/"):

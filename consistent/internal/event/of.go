@@ -31,5 +31,8 @@ func Of(m client.Message, source, id, eventType string) (client.Message, error) 
 		}
 	}
 	m.UserProperties = set
+	if err := CheckID(ID(&m, nil)); err != nil {
+		return client.Message{}, fmt.Errorf("event: %w: %w", client.ErrInvalidOption, err)
+	}
 	return m, nil
 }

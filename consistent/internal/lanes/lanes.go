@@ -17,6 +17,9 @@ type Task[T any] interface {
 	// Joins tells whether the task may run together with those before it, which wait in the
 	// same lane.
 	Joins(before []T) bool
+	// Exited tells the task that the goroutine was ended which worked on it, and on no other one
+	// if only is true.
+	Exited(only bool)
 }
 
 // Ack is the acknowledgement of a message.
@@ -198,10 +201,29 @@ func (l *Lanes[T]) serve() {
 		l.take(in)
 		l.wake()
 		l.mu.Unlock()
-		if l.work(&in.run) {
-			l.finish(in, false)
-		}
+		l.attend(in)
 		l.mu.Lock()
+	}
+}
+
+// attend works on the tasks of a lane. If work ends the goroutine (runtime.Goexit), they are worked
+// on again, by another worker.
+func (l *Lanes[T]) attend(in *lane[T]) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		for i, f := range in.run.Tasks {
+			in.run.Outcomes[i] = Outcome{Back: true}
+			f.Exited(len(in.run.Tasks) == 1)
+		}
+		l.finish(in, true)
+	}()
+	ended := l.work(&in.run)
+	returned = true
+	if ended {
+		l.finish(in, false)
 	}
 }
 
@@ -339,3 +361,26 @@ func (l *Lanes[T]) Close() {
 
 // Wait waits, after Close, until no task runs.
 func (l *Lanes[T]) Wait() { l.running.Wait() }
+
+// Grace is for tasks to end that were stopped.
+const Grace = 5 * time.Second
+
+// Await calls wait, and returns true when that has returned. After patience it calls stop, and
+// after Grace besides it returns false.
+func Await(wait func(), patience time.Duration, stop func()) bool {
+	ended := make(chan struct{})
+	go func() { defer close(ended); wait() }()
+	stopping, late := time.NewTimer(patience), time.NewTimer(patience+Grace)
+	defer stopping.Stop()
+	defer late.Stop()
+	for {
+		select {
+		case <-ended:
+			return true
+		case <-stopping.C:
+			stop()
+		case <-late.C:
+			return false
+		}
+	}
+}

@@ -2,20 +2,25 @@ package lanes
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 type task struct {
 	Place
 	id    string
 	alone bool // it does not join others
+
+	exited *bool // what Exited was told last
 }
 
 func (t *task) Same(other *task) bool { return t.id == other.id }
 func (t *task) Joins(_ []*task) bool  { return !t.alone }
+func (t *task) Exited(only bool)      { t.exited = &only }
 func taskOf(lane, id string) *task    { return &task{Place: Place{Lane: lane}, id: id, alone: true} }
 
 type ackFunc func()
@@ -227,4 +232,52 @@ func TestClosedBeforeTheyBegin(t *testing.T) {
 	l.Add(taskOf("b", "1"), ackFunc(func() { t.Error("acknowledged") }))
 	l.Close()
 	l.Wait()
+}
+
+// Work that ends its goroutine is told to its tasks, and they are worked on again: no slot is lost.
+func TestGoexit(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{1, 2} {
+		begun, done := make(chan struct{}), make(chan struct{})
+		first, acked := true, 0
+		l := New(1, most, func(r *Run[*task]) bool {
+			<-begun
+			if first {
+				first = false
+				runtime.Goexit()
+			}
+			for i := range r.Outcomes {
+				r.Outcomes[i] = Outcome{Settled: true}
+			}
+			return true
+		})
+		tasks := []*task{taskOf("k", "1"), taskOf("k", "2")}
+		for _, f := range tasks {
+			f.alone = false
+			l.Add(f, ackFunc(func() {
+				if acked++; acked == len(tasks) {
+					close(done)
+				}
+			}))
+		}
+		close(begun)
+		<-done
+		if only := tasks[0].exited; only == nil || *only != (most == 1) {
+			t.Errorf("%d together: told %v", most, only)
+		}
+		l.Close()
+		l.Wait()
+	}
+}
+
+// Await stops what takes long.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	stopped := make(chan struct{})
+	if !Await(func() {}, time.Hour, func() { t.Error("stopped") }) {
+		t.Error("what ends at once is not awaited")
+	}
+	if !Await(func() { <-stopped }, time.Nanosecond, func() { close(stopped) }) {
+		t.Error("what ends when it is stopped is not awaited")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/deadletter"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/budget"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/event"
 )
 
 // ErrNotKept says that a dead letter can't be kept in the store, so it is published only.
@@ -40,8 +41,17 @@ func (b *Box) Keep(ctx context.Context, conn Conn, o *Options, l *deadletter.Let
 	}
 	l.ID = l.MakeID()
 	value, err := l.Encode(true)
-	if limit := conn.MaxPacketSize(); err == nil && limit > 0 && len(value)+len(l.StoreKey())+1024 > int(limit) {
+	tooLarge := func() bool {
+		limit := conn.MaxPacketSize()
+		return err == nil && limit > 0 && len(value)+len(l.StoreKey())+1024 > int(limit)
+	}
+	if tooLarge() {
 		value, err = l.Encode(false)
+	}
+	if tooLarge() { // its properties are
+		l.Omitted = int(l.Message.SizeBytes())
+		l.Message = client.Message{Topic: l.Message.Topic}
+		value, err = l.Encode(true)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotKept, err)
@@ -62,6 +72,25 @@ func (b *Box) Keep(ctx context.Context, conn Conn, o *Options, l *deadletter.Let
 		return fmt.Errorf("%w: %w, which WithKeptDeadLetters sets; replay or drop some", ErrNotKept, err)
 	case isFinal(err):
 		return fmt.Errorf("%w: %w", ErrNotKept, err)
+	}
+	return err
+}
+
+// Publish publishes a dead letter with as much of its message as the server takes. letter makes it
+// with a part of that, and limit is the largest packet that the server takes, in bytes; 0: that is
+// not known.
+func Publish(limit uint32, letter func(event.Part) client.Message, publish func(client.Message) error) error {
+	err := error(client.ErrTooLarge)
+	for _, part := range event.Parts {
+		l := letter(part)
+		if !event.Fits(&l, limit) {
+			continue
+		}
+		err = publish(l)
+		var disconnected *client.DisconnectError // of a server that takes fewer properties
+		if !errors.Is(err, client.ErrTooLarge) && !errors.As(err, &disconnected) {
+			break
+		}
 	}
 	return err
 }
