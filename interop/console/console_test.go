@@ -482,3 +482,20 @@ func TestKeyboard(t *testing.T) {
 	press(kb.Enter)
 	p.shows("main", "This server is by itself")
 }
+
+// On a phone no page is wider than the screen, and the navigation shows which page it is.
+func TestPhone(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.set(strings.Repeat("long/", 100), strings.Repeat("value ", 1000))
+	p := s.open("#/")
+	p.look("light", 360, 740)
+	for _, page := range []string{"", "keys", "new", "locks", "topics", "timers", "clients", "processors", "policy", "cluster", "demo"} {
+		p.visit("#/" + page)
+		p.await(page+" is in view", `(() => {
+			const current = document.querySelector('nav a[aria-current]'), at = current?.getBoundingClientRect();
+			return at && current.getAttribute('href') === '#/' + (`+quote(page)+` === 'new' ? 'keys' : `+quote(page)+`) && at.left >= 0 && at.right <= innerWidth;
+		})()`)
+		p.await(page+" fits", `document.documentElement.scrollWidth <= innerWidth`)
+	}
+}

@@ -90,6 +90,11 @@ function App() {
   const { page, title, view } = route(hash);
   useEffect(() => {
     document.title = `${title} – Holdfast`;
+    const current = document.querySelector('nav a[aria-current]');
+    if (current) { // on a phone the pages have no room beside each other
+      const nav = current.parentElement;
+      nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+    }
     if (!first.current) main.current?.focus({ preventScroll: true });
     first.current = false;
     scrollTo(0, 0);

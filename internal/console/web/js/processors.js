@@ -162,7 +162,7 @@ function Letters() {
     </li>`)}</ul>
     ${(starts.length > 1 || found?.next) && html`<div class="row pager">
       <button type="button" disabled=${starts.length < 2} onClick=${() => setStarts(starts.slice(0, -1))}>Back</button>
-      <span class="muted">Page ${starts.length}</span>
+      <span class="muted">Page ${starts.length}${found?.next ? '' : ', the last'}</span>
       <button type="button" disabled=${!found?.next} onClick=${() => setStarts([...starts, found.next])}>Next</button>
     </div>`}
     ${asking && html`<${Confirm} question=${question[0]} action=${question[1]} onClose=${act} />`}

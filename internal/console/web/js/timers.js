@@ -67,7 +67,7 @@ export function Timers() {
     </table>`}
     <div class="row pager">
       <button type="button" disabled=${starts.length < 2} onClick=${() => show(starts.slice(0, -1))}>Back</button>
-      <span class="muted">Page ${starts.length}</span>
+      <span class="muted">Page ${starts.length}${more ? '' : ', the last'}</span>
       <button type="button" disabled=${!more} onClick=${() => show([...starts, rows[rows.length - 1].id])}>Next</button>
     </div>
     ${asking && html`<${Confirm} question=${html`Cancel the timer <${Name} bytes=${asking.id} size=${80} />? Its message is then never delivered.`} action="Cancel it" onClose=${cancel} />`}
