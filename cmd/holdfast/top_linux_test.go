@@ -64,6 +64,7 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "top", "--data", data, "--every", "100ms")
+	cmd.Env = append(os.Environ(), "TERM=xterm")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -98,6 +99,32 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
+// A terminal that cannot be drawn on gets one page of its width as text.
+func TestTopOnADumbTerminal(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	serveIn(t, data)
+	screen, tty := terminal.Open(t)
+	if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 60, Row: 24}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "top", "--data", data)
+	cmd.Env = append(os.Environ(), "TERM=dumb")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := watch(screen)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	tty.Close()
+	<-p.ended
+	if all := p.all(); strings.Contains(all, "\x1b") || !regexp.MustCompile(`(?m)^memory .{52}…\r?$`).MatchString(all) {
+		t.Errorf("it prints %q", all)
+	}
+}
+
 // Ctrl-C and the end of the terminal end it, too.
 func TestTopEnds(t *testing.T) {
 	t.Parallel()
@@ -110,6 +137,7 @@ func TestTopEnds(t *testing.T) {
 	} {
 		screen, tty := terminal.Open(t)
 		cmd := exec.Command(binary, "top", "--data", data)
+		cmd.Env = append(os.Environ(), "TERM=xterm")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/doctor"
@@ -206,9 +205,9 @@ func (v *View) sessions(rows, columns int) []string {
 func nameWidth(columns, others int) int { return max(columns-others, 24) }
 
 // pad makes a name so wide.
-func pad(name string, width int) string {
-	name = cut(name, width)
-	return name + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(strings.TrimPrefix(name, title))))
+func pad(name string, columns int) string {
+	name = cut(name, columns)
+	return name + strings.Repeat(" ", max(0, columns-width(strings.TrimPrefix(name, title))))
 }
 
 // cut makes a line no longer than so many columns.
@@ -217,10 +216,10 @@ func cut(s string, columns int) string {
 	if rest, is := strings.CutPrefix(s, title); is {
 		begin, s = title, rest
 	}
-	if utf8.RuneCountInString(s) <= columns {
+	if width(s) <= columns {
 		return begin + s
 	}
-	return begin + string([]rune(s)[:max(0, columns-1)]) + "…"
+	return begin + fitting(s, max(0, columns-1)) + "…"
 }
 
 // grouped is a number with commas; below 10 it has a decimal, unless that is 0.
