@@ -64,7 +64,7 @@ type Letter struct {
 	MessageID string // the identity; empty if there was none
 	Time      time.Time
 	Message   client.Message // as it came
-	Omitted   int            // bytes of payload that had to be left out, because the letter would be larger than the server takes
+	Omitted   int            // bytes that had to be left out, because the letter would be larger than the server takes: the payload; or the message, if its properties are too large, too
 
 	// Version is that of the key: set by List and Get.
 	Version hlc.Timestamp

@@ -170,6 +170,8 @@ func New(c *client.Client, name string, topic func(*http.Request) (string, error
 		return bad("WithConcurrency(%d): it must be at least 1", o.requests)
 	case o.logger == nil:
 		return bad("WithLogger(nil): leave the option out, or give a logger with slog.DiscardHandler")
+	case c == nil:
+		return bad("the client is nil: see client.Dial")
 	}
 	return &Handler{client: c, name: name, topic: topic, o: o, running: make(chan struct{}, o.requests)}, nil
 }

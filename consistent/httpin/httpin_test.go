@@ -346,6 +346,7 @@ func TestInvalidOptions(t *testing.T) {
 	topic := httpin.Topic("orders")
 	for want, build := range map[string]func() (*httpin.Handler, error){
 		"the name is":     func() (*httpin.Handler, error) { return httpin.New(nil, "a/b", topic) },
+		"client is nil":   func() (*httpin.Handler, error) { return httpin.New(nil, "a", topic) },
 		"topic is nil":    func() (*httpin.Handler, error) { return httpin.New(nil, "a", nil) },
 		"WithSource":      func() (*httpin.Handler, error) { return httpin.New(nil, "a", topic, httpin.WithSource("")) },
 		"WithType":        func() (*httpin.Handler, error) { return httpin.New(nil, "a", topic, httpin.WithType("\x00")) },

@@ -67,6 +67,8 @@ func New(conn Conn, opts ...Option) (*Publisher, error) {
 		opt(p)
 	}
 	switch {
+	case conn == nil:
+		return nil, fmt.Errorf("%w: the connection is nil: see client.DialSession", client.ErrInvalidOption)
 	case p.timeout <= 0:
 		return nil, fmt.Errorf("%w: WithTimeout(%v): it must be positive", client.ErrInvalidOption, p.timeout)
 	case p.minBackoff <= 0 || p.maxBackoff < p.minBackoff:

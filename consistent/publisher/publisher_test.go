@@ -193,6 +193,9 @@ func TestInvalidOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if _, err := publisher.New(nil); !errors.Is(err, client.ErrInvalidOption) {
+		t.Errorf("without a connection: %v", err)
+	}
 }
 
 // The server is killed and started again while messages are published; the processor finds
