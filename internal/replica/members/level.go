@@ -22,8 +22,9 @@ import (
 // A change of any such format that an earlier program cannot read needs a new Level: the program
 // keeps writing what the former level says while List.Level is lower, and reads both. Which
 // formats level 1 stands for is in formats_test.go of package node, and byte by byte in the files
-// that formats_test.go of packages members, raftlog and journal, and of rows of broker and engine,
-// compare with what the program writes. Lowest rises when a program ceases to write an old format, at the earliest one release after Level has risen.
+// that formats_test.go of packages members, raftlog, wal and journal, and of rows of broker and engine,
+// compare with what the program writes. What nodes say to each other over connections is in such files of
+// packages transport, snapshot, founding, control, relay, clients and proxy. Lowest rises when a program ceases to write an old format, at the earliest one release after Level has risen.
 
 // Lowest is the lowest format level that this program can read and write. Clusters that are founded begin with it.
 const Lowest = 1

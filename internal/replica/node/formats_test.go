@@ -11,9 +11,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/goldenfile"
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 )
+
+// Nodes of other releases begin the connection for a snapshot with the bytes of the file. Package snapshot has a test
+// of what follows.
+func TestFormOfTheSnapshotsMagic(t *testing.T) {
+	t.Parallel()
+	goldenfile.Exchanged("take connections that begin with either, and begin them with the former one until the cluster has a format level, which you raise (internal/replica/members/level.go), that says that all nodes know the other").
+		Check(t, "magic of a snapshot", []byte(snapshotMagic))
+}
 
 // Format level 1 stands for these formats. A program that writes another one, which an earlier program cannot read,
 // raises members.Level, and writes the former one as long as the cluster's level is lower: a node that gets

@@ -1,12 +1,16 @@
 package raftlog
 
 import (
+	"errors"
+	"io"
 	"reflect"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/goldenfile"
+	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
 // Each kind of record has a file with one. The program reads it as it was meant, and writes it as it
@@ -54,4 +58,33 @@ func withoutEmpty(entries []*raftpb.Entry) (all []*raftpb.Entry) {
 		all = append(all, newEntry(e.GetIndex(), e.GetTerm(), e.GetType(), data))
 	}
 	return all
+}
+
+// The file that says that there is a log is as the program has always written it.
+func TestFormOfTheFileOfALog(t *testing.T) {
+	t.Parallel()
+	const mask = wal.Mask(0x5be0cd19137e2179)
+	fsys := vfs.NewMem()
+	if err := errors.Join(fsys.MkdirAll("written", 0o700), fsys.MkdirAll("golden", 0o700), writeFormat(fsys, "written", mask)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fsys.Open("written/" + formatFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := fsys.Create("golden/"+formatFile, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = g.Write(goldenfile.Check(t, "file of a log", written))
+		err = errors.Join(err, g.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readFormat(fsys, "golden"); err != nil || got != mask {
+		goldenfile.Differs(t, "file of a log", []any{got, err}, mask)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -100,6 +101,7 @@ func (r *Receiving) clean(h *Header) (have []File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	slices.Sort(names)
 	sizes := map[string]int64{}
 	for _, f := range h.Files {
 		sizes[f.Name] = f.Size

@@ -14,6 +14,9 @@
 //	cluster   8
 //	from      8  the node that made the connection
 //	to        8  the node that it takes the other one for
+//	level     4  the format levels that its program knows: the lowest in the upper half, the highest in the lower
+//	length    2  of its address, 1 KiB at the most
+//	address      where the other nodes reach it
 //
 // The receiver closes a connection for another cluster or node, and says so in its log. Then
 // messages follow, each after its length in 4 bytes, as protocol buffers. Nothing is sent in
