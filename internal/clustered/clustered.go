@@ -209,7 +209,7 @@ func (n *Node) fail(err error) {
 // giveUp is called when the node itself cannot go on: it ends the process, unless the cluster has
 // no place for the node, whose disk is well.
 func (n *Node) giveUp(err error) {
-	if errors.Is(err, node.ErrRemoved) || errors.Is(err, node.ErrOtherCluster) {
+	if errors.Is(err, node.ErrRemoved) || errors.Is(err, node.ErrOtherCluster) || errors.Is(err, node.ErrPeers) {
 		n.fail(err)
 		return
 	}

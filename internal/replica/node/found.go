@@ -16,6 +16,8 @@ var (
 	ErrOtherCluster = founding.ErrOtherCluster
 	// ErrRemoved is founding.ErrRemoved.
 	ErrRemoved = founding.ErrRemoved
+	// ErrPeers: the configuration gives a node the address of another one.
+	ErrPeers = errors.New("--cluster-peers is wrong")
 	// ErrTwice: another node runs with this node's ID, because the data directory was copied.
 	ErrTwice = errors.New("another node runs with this node's ID")
 )
@@ -68,7 +70,8 @@ func (n *Node) watchRemoval() {
 }
 
 // checkPeers fails with ErrOtherCluster if a node that the configuration names belongs to another cluster than
-// this node's data: they may be those of another node's directory.
+// this node's data: they may be those of another node's directory. It fails with ErrPeers if the address that
+// the configuration gives a founder is that of another node, which would refuse what this one sends.
 func (n *Node) checkPeers() error {
 	self := n.self.Load()
 	for _, p := range n.o.Peers {
@@ -76,6 +79,9 @@ func (n *Node) checkPeers() error {
 			continue
 		}
 		a, err := founding.Ask(n.ending, n.port, p.Address)
+		if m, known := n.roster.Load().list.Named(p.Name); err == nil && a.Cluster == self.Cluster && a.Name != p.Name && known && m.Address == "" {
+			return fmt.Errorf("%w: the node at %s has the name %q, and not %q: correct the list", ErrPeers, p.Address, a.Name, p.Name)
+		}
 		if err != nil || a.Cluster == 0 || a.Cluster == self.Cluster || slices.Contains(self.Former, a.Cluster) || slices.Contains(a.Former, self.Cluster) {
 			continue // askWhetherRemoved sees to the last
 		}

@@ -70,3 +70,21 @@ func TestNodeWithADirectoryOfAnotherCluster(t *testing.T) {
 	other.ends(ErrOtherCluster, "node a at "+c.peers[0].Address+", which --cluster-peers names, is of cluster "+l.n.self.Load().Cluster.String())
 	b.end()
 }
+
+// A node whose configuration gives the others each other's address ends, and says what is wrong: it would follow the
+// leader, and nothing that it stores would count. The others go on.
+func TestNodeWithTheAddressesOfOthersSwapped(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	nodes := c.start("a", "b", "c")
+	nodes["c"].end()
+	delete(nodes, "c")
+
+	swapped := *c
+	swapped.removable = true
+	swapped.peers = []Peer{{Name: "a", Address: c.peers[1].Address}, {Name: "b", Address: c.peers[0].Address}, c.peers[2]}
+	wrong := swapped.start("c")["c"]
+	swapped.ends(ErrPeers, "the node at "+swapped.peers[0].Address+` has the name "b", and not "a": correct the list`)
+	wrong.end()
+	c.put(nodes, c.leader(nodes), "k|1", "v")
+}
