@@ -68,6 +68,8 @@ type snapshots struct {
 	long    time.Duration      // until then the log stays longer, by now
 	asked   bool               // the consensus wants the snapshot that it was given
 
+	sums snapshot.Sums // of the goroutine that sends
+
 	receiving chan struct{} // has a place for the one that is being received
 	done, of  atomic.Int64  // bytes of that one; of is 0 if there is none
 	arrived   atomic.Pointer[arrival]
@@ -237,6 +239,7 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 			return dir, h, err
 		},
 		Rate: n.o.SnapshotRate,
+		Sums: &n.snapshots.sums,
 		Sent: func(bytes int64) { n.snapshots.sentBytes.Add(bytes) },
 	})
 	return at, err

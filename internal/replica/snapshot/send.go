@@ -19,6 +19,10 @@ import (
 // an answer.
 const Patience = 30 * time.Second
 
+// readRate is how many bytes in a second the other node reads at least, while the sender waits for its answer: of
+// what it has from an earlier attempt, and of all tables when they have arrived.
+const readRate = 16 << 20
+
 // Sending is what Send needs.
 type Sending struct {
 	FS       vfs.FS
@@ -30,6 +34,8 @@ type Sending struct {
 	// Rate bounds the bytes of files that are read and sent in a second, so that sending leaves
 	// the leader's processors, disk and network to its clients; 0: there is no bound.
 	Rate int64
+	// Sums remembers what this call reads for the next one; nil: nothing does.
+	Sums *Sums
 	// Sent is called with the bytes that were sent since it was last called.
 	Sent func(bytes int64)
 }
@@ -40,6 +46,9 @@ type Sending struct {
 func Send(ctx context.Context, conn net.Conn, s Sending) error {
 	if s.Patience == 0 {
 		s.Patience = Patience
+	}
+	if s.Sums == nil {
+		s.Sums = &Sums{}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -64,10 +73,11 @@ func (s *Sending) send(ctx context.Context, l *link) error {
 	if h.Files, err = listFiles(s.FS, dir); err != nil {
 		return err
 	}
+	s.Sums.begin(h.Files)
 	if err := l.writeJSON(kindHeader, h); err != nil {
 		return err
 	}
-	a, err := l.await()
+	a, err := l.awaitReading(h.Bytes())
 	if err != nil {
 		return err
 	}
@@ -77,14 +87,22 @@ func (s *Sending) send(ctx context.Context, l *link) error {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	_, err = l.await()
+	_, err = l.awaitReading(h.Bytes())
 	return err
+}
+
+// awaitReading is await of a node that reads so many bytes at the most before it answers.
+func (l *link) awaitReading(bytes int64) (answer, error) {
+	usual := l.patience
+	defer func() { l.patience = usual }()
+	l.patience += time.Duration(bytes/readRate) * time.Second
+	return l.await()
 }
 
 // sendFile sends a file, or that the receiver is to keep the one that it has.
 func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []File, chunk []byte) error {
 	if i := slices.IndexFunc(have, func(h File) bool { return h.Name == file.Name && h.Size == file.Size }); i >= 0 {
-		sum, err := sumFile(s.FS, s.FS.PathJoin(dir, file.Name))
+		sum, err := s.Sums.of(s.FS, s.FS.PathJoin(dir, file.Name), file.Name)
 		if err != nil {
 			return err
 		}
@@ -115,7 +133,9 @@ func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []F
 			s.Sent(int64(len(b)))
 		}
 	}
-	return l.write(kindEnd, h.Sum(nil))
+	sum := h.Sum(nil)
+	s.Sums.note(f, file.Name, sum)
+	return l.write(kindEnd, sum)
 }
 
 // pacer waits so that no more than rate bytes are sent in a second.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,13 @@ func read(t *testing.T, fsys vfs.FS, dir string) database {
 	return d
 }
 
+func (d database) bytes() (n int64) {
+	for _, content := range d {
+		n += int64(len(content))
+	}
+	return n
+}
+
 func (d database) equals(other database) bool {
 	for name, content := range d {
 		if got, has := other[name]; !has || got != content {
@@ -98,6 +106,12 @@ type transfer struct {
 
 func attempt(t *testing.T, from, to vfs.FS, cut int64, spoil func([]byte), change func(*Receiving)) (out transfer) {
 	t.Helper()
+	return attemptWith(t, nil, from, to, cut, spoil, change)
+}
+
+// attemptWith is attempt of a sender that remembers what it has read.
+func attemptWith(t *testing.T, sums *Sums, from, to vfs.FS, cut int64, spoil func([]byte), change func(*Receiving)) (out transfer) {
+	t.Helper()
 	a, b := net.Pipe()
 	ended := make(chan struct{})
 	go func() {
@@ -106,6 +120,7 @@ func attempt(t *testing.T, from, to vfs.FS, cut int64, spoil func([]byte), chang
 		out.sent = Send(context.Background(), &limited{a, cut, spoil}, Sending{
 			FS: from, Offer: Offer{Cluster: 1, From: 2, To: 3},
 			Make: func() (string, Header, error) { return "/copy", Header{Index: 9, Term: 4, Message: []byte("m")}, nil },
+			Sums: sums,
 			Sent: func(n int64) { out.bytes += n },
 		})
 	}()
@@ -174,8 +189,12 @@ func TestTransferThatWasCutOff(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		want := sample(1)
 		want.write(t, from, "/copy")
+		var sums *Sums
+		if seed%2 == 1 {
+			sums = &Sums{}
+		}
 		for range 3 {
-			got := attempt(t, from, to, rng.Int64N(chunkBytes*3/2), nil, nil)
+			got := attemptWith(t, sums, from, to, rng.Int64N(chunkBytes*3/2), nil, nil)
 			if got.sent == nil || got.received == nil || got.passed != nil {
 				t.Fatalf("seed %d: cut off: sent: %v, received: %v, passed on: %v", seed, got.sent, got.received, got.passed)
 			}
@@ -191,7 +210,7 @@ func TestTransferThatWasCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.write(t, from, "/copy")
-		got := attempt(t, from, to, -1, nil, nil)
+		got := attemptWith(t, sums, from, to, -1, nil, nil)
 		if got.sent != nil || got.received != nil || !read(t, to, "/node/snapshot").equals(want) {
 			t.Fatalf("seed %d: sent: %v, received: %v, or other files", seed, got.sent, got.received)
 		}
@@ -204,6 +223,69 @@ func TestTransferThatWasCutOff(t *testing.T) {
 		if got.bytes != least {
 			t.Errorf("seed %d: %d bytes were sent again, want %d", seed, got.bytes, least)
 		}
+	}
+}
+
+// counted counts the bytes that are read of a file system's files.
+type counted struct {
+	vfs.FS
+	read int64
+}
+
+func (c *counted) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.FS.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &countedFile{f, c}, nil
+}
+
+type countedFile struct {
+	vfs.File
+	of *counted
+}
+
+func (f *countedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.of.read += int64(n)
+	return n, err
+}
+
+// After a snapshot that was cut off the sender reads only what it sends, as long as it remembers what it has sent.
+func TestWhatWasSentIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	disk, to, sums := vfs.NewMem(), vfs.NewMem(), &Sums{}
+	sample(1).write(t, disk, "/copy")
+	if got := attemptWith(t, sums, disk, to, 3*chunkBytes, nil, nil); got.sent == nil {
+		t.Fatal("the snapshot was not cut off")
+	}
+	from := &counted{FS: disk}
+	got := attemptWith(t, sums, from, to, -1, nil, nil)
+	if got.sent != nil || got.received != nil || !read(t, to, "/node/snapshot").equals(sample(1)) {
+		t.Fatalf("sent: %v, received: %v, or other files", got.sent, got.received)
+	}
+	if from.read != got.bytes || got.bytes > sample(1).bytes()-2*chunkBytes {
+		t.Errorf("%d bytes were read to send %d of %d", from.read, got.bytes, sample(1).bytes())
+	}
+}
+
+// A node that has to read much before it answers may take longer than one that has to answer at once.
+func TestPatienceWithANodeThatReads(t *testing.T) {
+	t.Parallel()
+	const patience, slow, much = time.Millisecond, 50 * time.Millisecond, 100 * readRate
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	l := newLink(here, patience)
+	if _, err := l.await(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a node that does not answer: %v", err)
+	}
+	time.AfterFunc(slow, func() { _ = newLink(there, time.Minute).writeJSON(kindAnswer, answer{}) })
+	if _, err := l.awaitReading(much); err != nil {
+		t.Errorf("a node that reads: %v", err)
+	}
+	if l.patience != patience {
+		t.Errorf("afterwards it waits for %v", l.patience)
 	}
 }
 
