@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -281,4 +282,44 @@ func TestNodeOfAnOlderProgram(t *testing.T) {
 	if _, err := a.admit(7, at, newer.Announce()); err == nil || !strings.Contains(err.Error(), "first use a version on all nodes that knows both") {
 		t.Errorf("of a program that has ceased to know the format: %v", err)
 	}
+}
+
+// A node that is removed while it gets all data ends, and the leader ceases to send: another node may need them.
+func TestLearnerThatIsRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a")
+	c.removable, c.o.SnapshotRate = true, 64<<10 // the data take a minute
+	nodes := c.start("a")
+	l := c.leader(nodes)
+	value := make([]byte, 1<<20)
+	_, _ = rand.Read(value) // does not fail
+	for i := range 4 {
+		l = c.put(nodes, l, fmt.Sprint("k|", i), string(value))
+	}
+	w := c.wait("b")
+	c.until("the new node answers", func() bool { return strings.Contains(c.log.String(), "node=b ") || len(w.err) > 0 })
+	if err := c.change(nodes, func(ctx context.Context, n *Node) error { return n.Add(ctx, "b", c.peers[1].Address) }); err != nil {
+		t.Fatal(err)
+	}
+	b := c.run("b", <-w.node)
+	c.until("the new node gets data", func() bool { return b.Status().Received > 0 })
+	sends := func() (does bool) {
+		nodes["a"].do(func() { does = nodes["a"].snapshots.sending })
+		return does
+	}
+	if !sends() {
+		t.Fatal("the leader has sent everything already")
+	}
+	nodes["b"] = b
+	c.remove(nodes, "b")
+	select {
+	case err := <-c.fatal:
+		if !errors.Is(err, ErrRemoved) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the removed node does not say why it ends")
+	}
+	c.until("the leader sends no data any more", func() bool { return !sends() })
+	c.put(nodes, l, "k|after", "v")
 }

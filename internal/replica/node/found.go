@@ -36,8 +36,8 @@ func (n *Node) tell(conn net.Conn) {
 	a.Send(conn)
 }
 
-// removalPause is how often a node that knows no leader asks the others whether it is still a
-// member.
+// removalPause is how often a node that knows no leader, or does not hear it, asks the others whether
+// it is still a member. A learner does not notice by itself that it has no leader any more.
 const removalPause = 2 * time.Second
 
 // watchRemoval ends the node when another one says that it is no member any more, or that the cluster
@@ -57,7 +57,7 @@ func (n *Node) watchRemoval() {
 			return
 		}
 		n.mu.Lock()
-		led := n.view.Leader != 0
+		led := n.view.Leads || n.view.Leader != 0 && n.now()-n.behind.Last() < 2*n.o.Election
 		n.mu.Unlock()
 		if led {
 			continue

@@ -27,7 +27,7 @@ func (n *Node) run() {
 			n.promoteLearner()
 			n.raiseLevel()
 		case m := <-n.received:
-			n.behind.Heard(m)
+			n.behind.Heard(m, n.now())
 			if n.hasRoomFor(m) {
 				n.core.Step(m, n.now())
 			}

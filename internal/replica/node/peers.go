@@ -71,6 +71,9 @@ func (n *Node) setRoster(list *members.List) {
 		}
 	}
 	n.useRoster(next, hosts)
+	if list.WasRemoved(n.snapshots.to) {
+		n.endSnapshot()
+	}
 }
 
 func (n *Node) useRoster(next *roster, hosts []string) {

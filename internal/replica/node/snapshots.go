@@ -62,7 +62,8 @@ var ErrReplaced = fmt.Errorf("%w: the leader's database takes the place of this 
 type snapshots struct {
 	// The loop's.
 	sending bool
-	end     context.CancelFunc // ends the one that is being sent
+	end     context.CancelFunc // ends the one that is being sent,
+	to      ID                 // to this node
 	from    uint64             // a node that has just got a snapshot needs the entries behind this one
 	after   time.Duration      // the next one is not sent before, by now
 	long    time.Duration      // until then the log stays longer, by now
@@ -136,7 +137,7 @@ func (n *Node) sendSnapshot(m *raftpb.Message) {
 		return
 	}
 	ctx, end := context.WithCancel(n.ending)
-	s.sending, s.end = true, end
+	s.sending, s.end, s.to = true, end, ID(m.GetTo())
 	n.keepLog(n.log.Base().Index)
 	to := n.name(m.GetTo())
 	n.running.Go(func() {
@@ -149,7 +150,7 @@ func (n *Node) sendSnapshot(m *raftpb.Message) {
 		if err == nil {
 			s.sent.Add(1)
 			n.o.Logger.Info("a node has all data", "node", n.o.Name, "to", to, "up to entry", at.Index, "bytes", s.sentBytes.Load()-before, "took", time.Since(began))
-		} else if n.ending.Err() == nil {
+		} else if n.ending.Err() == nil && !n.roster.Load().list.WasRemoved(ID(m.GetTo())) {
 			s.failed.Add(1)
 			n.o.Logger.Warn("a node could not be sent all data; trying again", "node", n.o.Name, "to", to, "error", err)
 		}
@@ -245,8 +246,8 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 	return at, err
 }
 
-// endSnapshot ends the snapshot that is being sent, because the office is lost. The loop calls
-// it.
+// endSnapshot ends the snapshot that is being sent, because the office is lost, or the node that gets it
+// was removed. The loop calls it.
 func (n *Node) endSnapshot() {
 	if end := n.snapshots.end; end != nil {
 		end()
