@@ -13,13 +13,13 @@
 //
 //	sender                              receiver
 //	offer   who sends to whom, JSON →
-//	                                  ← answer  ready, or why not, JSON
-//	header  files, message, JSON    →
+//	                                  ← answer  ready, and which sums it knows, or why not, JSON
+//	header  files, message, sums, JSON →
 //	                                  ← answer  there is room, and what it has already, JSON
 //	for each file of the header:
 //	keep    it is the one that the receiver has; or
 //	chunk … its bytes               →
-//	end     its SHA-256
+//	end     its sum: CRC-32C and CRC-32, 4 each, or for a receiver that knows no other its SHA-256
 //	                                  ← answer  the message was passed on, JSON
 //
 // The sender makes the database's copy after the first answer, so a node that cannot be reached
@@ -29,7 +29,7 @@
 //
 // Files arrive in a directory of their own beside the data. One that is not whole has another
 // name. If the connection breaks, those that are whole stay for a while: the next attempt, also
-// of another leader, sends only those that differ by name, size or SHA-256.
+// of another leader, sends only those that differ by name, size or sum.
 //
 // # Installation
 //

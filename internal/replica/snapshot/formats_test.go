@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -39,6 +38,17 @@ type played struct {
 func (p played) Read(b []byte) (int, error)  { return p.Reader.Read(b) }
 func (p played) Write(b []byte) (int, error) { return len(b), nil }
 
+// receivingInto is a receiver that has two files of an attempt before, one of which has changed since.
+func receivingInto(t *testing.T, sent database, refuse error) (Receiving, *Offer, *Header) {
+	t.Helper()
+	to, offered, passed := vfs.NewMem(), &Offer{}, &Header{}
+	database{"000010.sst": sent["000010.sst"], "000011.sst": "it had changed"}.write(t, to, "/node/snapshot")
+	return Receiving{
+		FS: to, Dir: "/node/snapshot", Accept: func(o Offer) error { *offered = o; return nil }, Room: func(int64) error { return refuse },
+		Received: func(int64) {}, Pass: func(h Header) error { *passed = h; return nil },
+	}, offered, passed
+}
+
 // What sender and receiver of a snapshot write is what the files have, also when the receiver has some of it
 // already or refuses. Each of them understands the bytes of the other's file.
 func TestFormsOnTheWire(t *testing.T) {
@@ -56,19 +66,11 @@ func TestFormsOnTheWire(t *testing.T) {
 		// Each side's bytes are those of the file,
 		from := vfs.NewMem()
 		sent.write(t, from, "/copy")
-		receiving := func() (Receiving, *Offer, *Header) {
-			to, o, passed := vfs.NewMem(), &Offer{}, &Header{}
-			database{"000010.sst": sent["000010.sst"], "000011.sst": "it had changed"}.write(t, to, "/node/snapshot")
-			return Receiving{
-				FS: to, Dir: "/node/snapshot", Accept: func(offer Offer) error { *o = offer; return nil }, Room: func(int64) error { return test.refuse },
-				Received: func(int64) {}, Pass: func(h Header) error { *passed = h; return nil },
-			}, o, passed
-		}
 		near, far := net.Pipe()
 		s, r := &tapped{Conn: near}, &tapped{Conn: far}
 		ended := make(chan error)
-		go func() { ended <- Send(context.Background(), s, sending(from)) }()
-		receive, _, _ := receiving()
+		go func() { ended <- Send(t.Context(), s, sending(from)) }()
+		receive, _, _ := receivingInto(t, sent, test.refuse)
 		received := Receive(r, receive)
 		if err := <-ended; test.refuse == nil && err != nil || test.refuse != nil && !errors.Is(err, ErrRefused) {
 			t.Fatalf("%s: sent: %v", test.name, err)
@@ -85,15 +87,32 @@ func TestFormsOnTheWire(t *testing.T) {
 		quiet, other := net.Pipe()
 		defer quiet.Close()
 		defer other.Close()
-		receive, offered, passed := receiving()
+		receive, offered, passed := receivingInto(t, sent, test.refuse)
 		if err := Receive(played{quiet, bytes.NewReader(ofSender)}, receive); !errors.Is(err, test.refuse) || *offered != offer {
 			onTheWire.Differs(t, test.name+" by the sender", []any{err, *offered}, []any{test.refuse, offer})
 		}
 		if test.refuse == nil && (passed.Index != header.Index || passed.Term != header.Term || string(passed.Message) != "message" || !read(t, receive.FS, "/node/snapshot").equals(sent)) {
 			onTheWire.Differs(t, test.name+" by the sender", []any{passed, read(t, receive.FS, "/node/snapshot")}, []any{header, sent})
 		}
-		if err := Send(context.Background(), played{quiet, bytes.NewReader(ofReceiver)}, sending(from)); test.refuse == nil && err != nil || test.refuse != nil && !errors.Is(err, ErrRefused) {
+		if err := Send(t.Context(), played{quiet, bytes.NewReader(ofReceiver)}, sending(from)); test.refuse == nil && err != nil || test.refuse != nil && !errors.Is(err, ErrRefused) {
 			onTheWire.Differs(t, test.name+" by the receiver", err, test.refuse)
 		}
+	}
+
+	// A program that knows SHA-256 only is sent what it knows, and understood.
+	const former = "snapshot with SHA-256"
+	from := vfs.NewMem()
+	sent.write(t, from, "/copy")
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	s := &tapped{Conn: played{here, bytes.NewReader(goldenfile.Read(t, former+" by the receiver"))}}
+	if err := Send(t.Context(), s, sending(from)); err != nil {
+		onTheWire.Differs(t, former+" by the receiver", err, nil)
+	}
+	ofSender := onTheWire.Check(t, former+" by the sender", s.written.Bytes())
+	receive, _, _ := receivingInto(t, sent, nil)
+	if err := Receive(played{here, bytes.NewReader(ofSender)}, receive); err != nil || !read(t, receive.FS, "/node/snapshot").equals(sent) {
+		onTheWire.Differs(t, former+" by the sender", err, nil)
 	}
 }

@@ -47,12 +47,12 @@ func newLink(conn net.Conn, patience time.Duration) *link {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (l *link) write(k kind, content []byte) error {
-	l.b = append(l.b[:0], make([]byte, 4)...)
-	l.b = binary.LittleEndian.AppendUint32(l.b, uint32(len(content))) // at most maxHeaderBytes
-	l.b = append(append(l.b, byte(k)), content...)
-	binary.LittleEndian.PutUint32(l.b, crc32.Checksum(l.b[4:], castagnoli))
+	var header [frameHeader]byte
+	binary.LittleEndian.PutUint32(header[4:], uint32(len(content))) // at most maxHeaderBytes
+	header[8] = byte(k)
+	binary.LittleEndian.PutUint32(header[:], crc32.Update(crc32.Checksum(header[4:], castagnoli), castagnoli, content))
 	_ = l.SetWriteDeadline(time.Now().Add(l.patience))
-	_, err := l.Conn.Write(l.b)
+	_, err := (&net.Buffers{header[:], content}).WriteTo(l.Conn)
 	return err
 }
 
@@ -108,8 +108,9 @@ func (l *link) readJSON(want kind, v any) error {
 
 // answer is what the receiver says.
 type answer struct {
-	Refused string `json:"refused,omitempty"` // why; empty: it goes on
-	Have    []File `json:"have,omitempty"`
+	Refused string    `json:"refused,omitempty"` // why; empty: it goes on
+	Sums    []SumKind `json:"sums,omitempty"`    // of the first answer: the kinds besides SHA256 that it knows
+	Have    []File    `json:"have,omitempty"`
 }
 
 func (l *link) await() (a answer, err error) {
@@ -132,8 +133,8 @@ type Offer struct {
 // File is a file of a database.
 type File struct {
 	Name string `json:"name"`
-	Size int64  `json:"size"` // bytes
-	Sum  []byte `json:"sum,omitempty"`
+	Size int64  `json:"size"`          // bytes
+	Sum  []byte `json:"sum,omitempty"` // of the kind that the header says
 }
 
 // Header is what is sent.
@@ -142,6 +143,8 @@ type Header struct {
 	Term    uint64 `json:"term"`  // of that entry
 	Message []byte `json:"message"`
 	Files   []File `json:"files"` // without sums
+	// Sums is one of the kinds that the receiver knows; Send sets it.
+	Sums SumKind `json:"sums,omitempty"`
 }
 
 // Bytes is how much the files are.

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,7 +45,7 @@ func Receive(conn net.Conn, r Receiving) error {
 		return err
 	}
 	for _, f := range h.Files {
-		if err := r.file(l, f); err != nil {
+		if err := r.file(l, f, h.Sums); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -70,7 +69,7 @@ func (r *Receiving) begin(l *link) (h Header, err error) {
 	if err := l.readJSON(kindOffer, &o); err != nil {
 		return h, err
 	}
-	if err := l.reply(r.Accept(o), answer{}); err != nil {
+	if err := l.reply(r.Accept(o), answer{Sums: []SumKind{CRC}}); err != nil {
 		return h, err
 	}
 	if err := l.readJSON(kindHeader, &h); err != nil {
@@ -118,7 +117,7 @@ func (r *Receiving) clean(h *Header) (have []File, err error) {
 			}
 			continue
 		}
-		sum, err := sumFile(r.FS, path)
+		sum, err := sumFile(r.FS, path, h.Sums)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +127,7 @@ func (r *Receiving) clean(h *Header) (have []File, err error) {
 }
 
 // file receives a file, durably, but for its name.
-func (r *Receiving) file(l *link, file File) error {
+func (r *Receiving) file(l *link, file File, sums SumKind) error {
 	path := r.FS.PathJoin(r.Dir, file.Name)
 	k, content, err := l.read()
 	if err != nil {
@@ -146,7 +145,7 @@ func (r *Receiving) file(l *link, file File) error {
 	if err != nil {
 		return err
 	}
-	sum, got := sha256.New(), int64(0)
+	sum, got := sums.new(), int64(0)
 	for err == nil && k == kindChunk {
 		if got += int64(len(content)); got > file.Size {
 			err = fmt.Errorf("it is longer than the %d bytes that were announced", file.Size)
@@ -165,7 +164,7 @@ func (r *Receiving) file(l *link, file File) error {
 	case got != file.Size:
 		err = fmt.Errorf("it has %d bytes, and %d were announced", got, file.Size)
 	case !bytes.Equal(sum.Sum(nil), content):
-		err = errors.New("it does not match its SHA-256")
+		err = errors.New("it does not match its checksum")
 	default:
 		err = f.Sync()
 	}

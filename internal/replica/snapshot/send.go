@@ -3,8 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,7 +61,8 @@ func (s *Sending) send(ctx context.Context, l *link) error {
 	if err := l.writeJSON(kindOffer, s.Offer); err != nil {
 		return err
 	}
-	if _, err := l.await(); err != nil {
+	ready, err := l.await()
+	if err != nil {
 		return err
 	}
 	dir, h, err := s.Make()
@@ -73,7 +72,10 @@ func (s *Sending) send(ctx context.Context, l *link) error {
 	if h.Files, err = listFiles(s.FS, dir); err != nil {
 		return err
 	}
-	s.Sums.begin(h.Files)
+	if slices.Contains(ready.Sums, CRC) {
+		h.Sums = CRC
+	}
+	s.Sums.begin(h.Sums, h.Files)
 	if err := l.writeJSON(kindHeader, h); err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []F
 		return err
 	}
 	defer f.Close()
-	h := sha256.New()
+	h := s.Sums.kind.new()
 	for rest := file.Size; rest > 0; {
 		b := chunk[:min(int64(len(chunk)), rest)]
 		if _, err := io.ReadFull(f, b); err != nil {
@@ -200,14 +202,4 @@ func isDatabase(name string) bool {
 		}
 	}
 	return false
-}
-
-func sumFile(fsys vfs.FS, path string) ([]byte, error) {
-	f, err := fsys.Open(path, vfs.SequentialReadsOption)
-	if err != nil {
-		return nil, err
-	}
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return h.Sum(nil), errors.Join(err, f.Close())
 }
