@@ -3,7 +3,9 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,6 +131,25 @@ func TestAFullDisk(t *testing.T) {
 }
 
 // noise is bytes that cannot be compressed.
+// A node of a cluster can be killed and started on a full disk, as a server by itself.
+func TestANodeStartsOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, 128)
+	c := newAwayCluster(t, "a")
+	c.dirs["a"] = filepath.Join(disk, "data")
+	c.startAll("a")
+	c.lead("a")
+	_, port, _ := net.SplitHostPort(c.addrs["a"])
+	start(t, exec.Command(binary, "set", "-p", port, "key", "value"), nil).want(t, "set", 0, "", "")
+	for range 2 { // also when the start before has used some of what is kept
+		c.running["a"].Kill()
+		fillUp(t, filepath.Join(disk, "other"))
+		c.startAll("a")
+		c.lead("a")
+		start(t, exec.Command(binary, "get", "-p", port, "key"), nil).want(t, "get on a full disk", 0, "value", "")
+	}
+}
+
 func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails

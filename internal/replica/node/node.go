@@ -281,6 +281,7 @@ func (n *Node) openLog() error {
 	n.history.Reset(applied.Index, list)
 	n.setRoster(list)
 	n.sayDifferences()
+	datadir.NewSpace(n.o.FS, n.o.Dir, 0, n.o.Logger).FreeForStart() // the log begins a segment
 	n.log, err = raftlog.Open(raftlog.Options{
 		FS: n.o.FS, Dir: self.LogDir(n.o.FS, n.dir()), Applied: applied, Conf: list.ConfState(), Fsyncs: n.fsyncs, Reading: n.o.Reading,
 		MemoryBytes: min(raftlog.DefaultMemoryBytes, n.o.LogKeep), NoRoom: n.makeRoom,
