@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,11 @@ type Cluster struct {
 
 // StartCluster starts three nodes, and waits until one leads. more are further flags.
 func (l *Laboratory) StartCluster(ctx context.Context, more ...string) (*Cluster, error) {
+	return l.StartClusterIn(ctx, nil, more...)
+}
+
+// StartClusterIn is StartCluster for nodes of which some have their data in the directories given by name.
+func (l *Laboratory) StartClusterIn(ctx context.Context, dirs map[string]string, more ...string) (*Cluster, error) {
 	bin, err := l.Build(ctx, l.Repository, holdfastPackage)
 	if err != nil {
 		return nil, err
@@ -57,7 +63,7 @@ func (l *Laboratory) StartCluster(ctx context.Context, more ...string) (*Cluster
 	}
 	var peers []string
 	for _, name := range []string{"a", "b", "c"} {
-		n := &Node{Name: name, Dir: filepath.Join(c.dir, name)}
+		n := &Node{Name: name, Dir: cmp.Or(dirs[name], filepath.Join(c.dir, name))}
 		var ports [2]int
 		for i := range ports {
 			if ports[i], err = process.FreePort(); err != nil {
@@ -97,22 +103,43 @@ func (c *Cluster) Run(ctx context.Context, n *Node) (err error) {
 func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		for _, asked := range c.Nodes {
-			out, _ := exec.CommandContext(ctx, c.binary, "cluster", "status", "--json", "--data", asked.Dir).Output()
-			var status struct {
-				Leader  string   `json:"leader"`
-				Missing []string `json:"missing"`
-			}
-			if json.Unmarshal(out, &status) != nil {
-				continue
-			}
+			leader := c.status(ctx, asked).Leader
 			for _, n := range c.Nodes {
-				if n.Name == status.Leader {
+				if n.Name == leader {
 					return n, nil
 				}
 			}
 		}
 	}
 	return nil, fmt.Errorf("no node leads after %v", patience)
+}
+
+// status is what "holdfast cluster status" prints.
+type status struct {
+	Leader string `json:"leader"`
+	Nodes  []struct {
+		Name     string `json:"name"`
+		Role     string `json:"role"`
+		Received int64  `json:"received"`
+	} `json:"nodes"`
+}
+
+// status is what a node says of the cluster; without a leader if it does not answer.
+func (c *Cluster) status(ctx context.Context, asked *Node) (s status) {
+	out, _ := exec.CommandContext(ctx, c.binary, "cluster", "status", "--json", "--data", asked.Dir).Output()
+	_ = json.Unmarshal(out, &s)
+	return s
+}
+
+// Received is how many bytes of the leader's data have arrived at a node that gets all of them; false: it
+// gets none at the moment, as far as another node knows.
+func (c *Cluster) Received(ctx context.Context, n, asked *Node) (bytes int64, receives bool) {
+	for _, line := range c.status(ctx, asked).Nodes {
+		if line.Name == n.Name && line.Role == "receiving" {
+			return line.Received, true
+		}
+	}
+	return 0, false
 }
 
 // Others are the nodes but for one.
