@@ -62,7 +62,7 @@ func joiningAt(ctx context.Context, run *work.Run, mebibytes, seconds int) error
 	}
 	defer os.RemoveAll(dir)
 	rate := fmt.Sprintf("%dMiB", mebibytes)
-	c, err := run.Lab.StartClusterIn(ctx, map[string]string{"c": dir + "/c"}, "--cluster-log-keep", "1MiB", "--max-memory", "8GiB", "--cluster-snapshot-rate", rate)
+	c, err := run.Lab.StartClusterIn(ctx, map[string]string{"c": dir + "/c"}, "--cluster-log-keep", "1MiB", "--cluster-snapshot-rate", rate)
 	if err != nil {
 		return err
 	}
