@@ -27,6 +27,11 @@ type facts struct {
 	interrupted              int // installations that a crash interrupted
 
 	changed, deposedByChange int // of the members that were committed; that removed the leader
+
+	// A leader removes the other one of two nodes. If it loses its power when that one has learned of
+	// the removal, with entries that the leader has not stored, it may never get its vote.
+	oneIsLeft bool
+	stuck     int // worlds that ended so
 }
 
 type loggedEntry struct {

@@ -55,6 +55,7 @@ func (n *node) change() {
 		if len(voters) == 2 && id == n.id {
 			return
 		}
+		w.oneIsLeft = w.oneIsLeft || len(voters) == 2
 	}
 	p, err := n.core.Change(&raftpb.ConfChange{Type: &what, NodeId: &id})
 	if err != nil {
