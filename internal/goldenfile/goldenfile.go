@@ -16,8 +16,8 @@ import (
 // Renew is the variable of the environment that has tests write the files anew.
 const Renew = "HOLDFAST_RENEW_FORMATS"
 
-// Advice is what a test says to whoever has changed the bytes of a format: who else has them, and what
-// the change takes.
+// Advice is what a test prints for the developer whose change writes other bytes: which programs and
+// data have the former ones, and what the change takes.
 type Advice string
 
 // Stored is for bytes that nodes and servers keep.

@@ -18,10 +18,10 @@ import (
 //
 // A version that the server has just made has the server's time, or a later one, by up to a minute:
 // that of a client whose clock is ahead. From the moment when it came, this machine's monotonic clock
-// tells what time it is at the server, also if somebody sets the machine's clock meanwhile. If the
-// machine's clock is far behind that, it is wrong, and messages that others send now would seem to
-// come from the future. A clock that is ahead is found by the server itself, which refuses
-// requests from the future.
+// tells what time it is at the server, also if an operator or a time service sets the machine's clock
+// meanwhile. If the machine's clock is far behind that, it is wrong, and messages that others send now
+// would seem to come from the future. A clock that is ahead is found by the server itself, which
+// refuses requests from the future.
 
 const (
 	// tolerance is how far behind the clock may be: twice what a version may be ahead.
