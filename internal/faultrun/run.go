@@ -342,7 +342,7 @@ func (r *run) send(ctx context.Context) error {
 		case 0:
 			o.Sent, o.Wrong = o.Sent.Add(-8*24*time.Hour), tooOld
 		case 1:
-			o.Sent, o.Wrong = o.Sent.Add(15*time.Minute), ahead
+			o.Sent, o.Wrong = o.Sent.Add(24*time.Hour), ahead // it may be repeated at the end of a long run
 		}
 		all = append(all, o)
 		batch := []consistent.Message{o.message()}
