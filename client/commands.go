@@ -67,7 +67,9 @@ func (c *Client) Set(ctx context.Context, key string, value []byte, opts ...SetO
 
 // set sends one SET.
 func (c *Client) set(ctx context.Context, key string, value []byte, a *setArgs) (SetResult, error) {
-	r := newRequest("set", key, a.command(key, value)...)
+	r := &request{op: "set", key: key}
+	r.Value = value
+	r.Payload, r.Behind = protocol.CommandAround(setValue, a.command(key, value)...)
 	r.asWrite(c.cfg, &a.writeArgs)
 	answer, err := c.do(ctx, r)
 	if err != nil {
@@ -107,6 +109,9 @@ func (c *Client) setIfValue(ctx context.Context, key string, value []byte, a set
 		}
 	}
 }
+
+// setValue is which argument of a SET is the value.
+const setValue = 2
 
 // command lists the arguments of a SET. NEX comes first among the options: its
 // operand is recognised by the odd number of arguments that follow (protocol,

@@ -180,6 +180,23 @@ func AppendCommand(dst []byte, args ...[]byte) []byte {
 	return dst
 }
 
+// CommandAround gives a request without the bytes of one of its words: what comes before them, and
+// what comes behind them.
+func CommandAround(word int, args ...[]byte) (before, behind []byte) {
+	b := AppendWords(nil, len(args))
+	cut := 0
+	for i, arg := range args {
+		if i != word {
+			b = AppendWord(b, arg)
+			continue
+		}
+		b = appendHead(b, '$', len(arg))
+		cut = len(b)
+		b = append(b, "\r\n"...)
+	}
+	return b[:cut:cut], b[cut:]
+}
+
 // AppendWords appends the head of a request of so many words, each of which AppendWord appends.
 func AppendWords(dst []byte, words int) []byte { return appendHead(dst, '*', words) }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,11 +58,14 @@ type Link struct {
 // warnEvery is how often a log says at most that the clocks of the server and this machine differ.
 const warnEvery = time.Minute
 
-// Request is a command.
+// Request is a command. Value and Behind follow Payload: a value is not copied before it is sent, since it
+// may be large.
 type Request struct {
-	Payload []byte
-	Token   *hlc.Timestamp // nil: none
+	Payload, Value, Behind []byte
+	Token                  *hlc.Timestamp // nil: none
 }
+
+func (r *Request) payloadBytes() int { return len(r.Payload) + len(r.Value) + len(r.Behind) }
 
 // Reply is the answer to a request.
 type Reply struct {
@@ -119,7 +123,7 @@ func (l *Link) Do(ctx context.Context, r *Request, seen func(Reply, error)) (*rp
 
 // sizeBytes is an upper bound of the request's MQTT packet.
 func (r *Request) sizeBytes(responseTopic string) int64 {
-	n := len(r.Payload) + len(protocol.InvokeTopic) + len(responseTopic) + packetOverheadBytes
+	n := r.payloadBytes() + len(protocol.InvokeTopic) + len(responseTopic) + packetOverheadBytes
 	if r.Token != nil {
 		n += len(r.Token.Node)
 	}
@@ -147,9 +151,11 @@ func (l *Link) appendRequest(dst []byte, packetID uint16, correlation []byte, r 
 	if r.Token != nil {
 		props = mqtt.AppendUserProp(props, protocol.TokenProperty, r.Token.Append(text[:0]))
 	}
-	return mqtt.AppendDelivery(dst, mqtt.V5, &mqtt.Delivery{
-		QoS: 1, PacketID: packetID, Topic: invokeTopic, Expiry: expiry, HasExpiry: expires, Props: props, Payload: r.Payload,
+	dst = slices.Grow(dst, int(r.sizeBytes(l.responseTopic))) // at once, as a value may be large
+	dst = mqtt.AppendDelivery(dst, mqtt.V5, &mqtt.Delivery{
+		QoS: 1, PacketID: packetID, Topic: invokeTopic, Expiry: expiry, HasExpiry: expires, Props: props, Payload: r.Payload, Rest: len(r.Value) + len(r.Behind),
 	})
+	return append(append(dst, r.Value...), r.Behind...)
 }
 
 func command(args ...string) *Request {

@@ -4,7 +4,6 @@ package input
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +31,11 @@ func NonEmptyLines(r io.Reader, null bool) iter.Seq2[string, error] {
 	}
 }
 
-// Lines gives the lines of a reader, empty ones among them, of up to most bytes. An
-// error comes last.
+// readBytes is how much of a file is read at a time.
+const readBytes = 64 << 10
+
+// Lines gives the lines of a reader, empty ones among them, of up to most bytes with their end. An
+// error comes last. Each line has memory of its own.
 func Lines(r io.Reader, null bool, most int) iter.Seq2[[]byte, error] {
 	end, name := byte('\n'), "a line feed"
 	if null {
@@ -44,27 +46,29 @@ func Lines(r io.Reader, null bool, most int) iter.Seq2[[]byte, error] {
 		source = file.Name()
 	}
 	return func(yield func([]byte, error) bool) {
-		lines := bufio.NewScanner(r)
-		lines.Buffer(nil, most)
-		lines.Split(func(data []byte, atEOF bool) (advance int, line []byte, err error) {
-			if i := bytes.IndexByte(data, end); i >= 0 {
-				return i + 1, data[:i], nil
-			}
-			if atEOF && len(data) > 0 {
-				return len(data), data, nil
-			}
-			return 0, nil, nil
-		})
-		for lines.Scan() {
-			if !yield(bytes.Clone(lines.Bytes()), nil) {
+		in := bufio.NewReaderSize(r, readBytes)
+		for line := []byte(nil); ; {
+			part, err := in.ReadSlice(end)
+			if len(line)+len(part) > most {
+				yield(nil, fmt.Errorf("%s: more than %d bytes without %s", source, most, name))
 				return
 			}
-		}
-		switch err := lines.Err(); {
-		case errors.Is(err, bufio.ErrTooLong):
-			yield(nil, fmt.Errorf("%s: more than %d bytes without %s", source, most, name))
-		case err != nil:
-			yield(nil, fmt.Errorf("%s: %w", source, err))
+			line = append(line, part...)
+			switch {
+			case errors.Is(err, bufio.ErrBufferFull):
+				continue
+			case errors.Is(err, io.EOF):
+				if len(line) > 0 {
+					yield(line, nil)
+				}
+				return
+			case err != nil:
+				yield(nil, fmt.Errorf("%s: %w", source, err))
+				return
+			case !yield(line[:len(line)-1:len(line)-1], nil):
+				return
+			}
+			line = nil
 		}
 	}
 }
