@@ -147,3 +147,44 @@ func TestImportResumesAtTheLineThatFailed(t *testing.T) {
 	program(t, s, "import", "--resume", file).want(t, "import resumed", 0, "", "2 keys written\n")
 	program(t, s, "get", "b").want(t, "get", 0, "2", "")
 }
+
+// Keys that go together in one transaction are written, refused and counted as each by itself: one that is
+// refused takes none of the others with it, whatever the server says of the transaction.
+func TestImportOfKeysTogether(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	const keys = 200
+	for n := range keys {
+		fence := ""
+		if n == 70 {
+			fence = `,"fencing_token":"99999999999999:0:x"`
+		}
+		fmt.Fprintf(&lines, `{"key":"k/%03d","value":"%d"%s}`+"\n", n, n, fence)
+	}
+	lines.WriteString(`{"key":"k/007","value":"again"}` + "\n")
+	for name, flags := range map[string][]string{"default": nil, "one operation": {"--max-txn-operations", "1"}, "small packets": {"--max-packet-size", "1KiB"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.Run(t, flags...)
+			file := filepath.Join(t.TempDir(), "keys.jsonl")
+			if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			program(t, s, "import", file).want(t, "import", 2, "", "line 71, key \"k/070\": ")
+			if note, err := os.ReadFile(file + ".progress"); err != nil || !strings.HasPrefix(string(note), "70 ") {
+				t.Errorf("the note says %q, %v; want 70 lines", note, err)
+			}
+			program(t, s, "get", "k/069").want(t, "get of a key before it", 0, "69", "")
+			if r := program(t, s, "import", "--resume", "-k", file); r.code != 1 || !strings.Contains(r.err, ": line 71, ") || !strings.Contains(r.err, "\n130 keys written\n") {
+				t.Errorf("import resumed: status %d, %s", r.code, r.err)
+			}
+			program(t, s, "get", "k/071").want(t, "get of a key behind it", 0, "71", "")
+			program(t, s, "get", "k/007").want(t, "get of a key that is in the file twice", 0, "again", "")
+			program(t, s, "get", "k/070").want(t, "get of the refused key", 1, "", "no such key")
+			program(t, s, "del", "k/100", "k/101").want(t, "del", 0, "", "")
+			if r := program(t, s, "import", "--absent", "-k", file); r.code != 1 || !strings.Contains(r.err, "\n2 keys written, 198 existed\n") {
+				t.Errorf("import of those that are absent: status %d, %s", r.code, r.err)
+			}
+		})
+	}
+}

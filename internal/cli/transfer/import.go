@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ import (
 
 // Bounds of what is being written at a time.
 const (
-	importWindow = 1024     // keys, or blocks of messages: as many requests as a server takes by default
+	importWindow = 256      // blocks
 	importBytes  = 16 << 20 // of keys, values and lines of messages
 )
 
@@ -93,7 +94,7 @@ under the key holdfast-import, which the client must be allowed to write.`,
 }
 
 func (f *importFlags) run(cmd *cobra.Command, c *connect.Flags, name string) (err error) {
-	in, i := cmd.InOrStdin(), importing{importFlags: f, file: "standard input", messages: cmd.ErrOrStderr(), remarks: make(map[string]int64)}
+	in, i := cmd.InOrStdin(), &importing{importFlags: f, file: "standard input", messages: cmd.ErrOrStderr(), remarks: make(map[string]int64)}
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
@@ -140,7 +141,8 @@ type importing struct {
 	state    state
 	messages io.Writer
 	progress *output.Progress
-	failed   bool // a block could not be imported
+	failed   bool        // a block could not be imported
+	apart    atomic.Bool // the server does not take several keys in one transaction
 
 	// What this run has done.
 	keys, retained             int64
@@ -160,7 +162,7 @@ func (i *importing) blocks(in io.Reader) iter.Seq2[block, error] {
 		entries = etcdKeys(in)
 	}
 	return func(yield func(block, error) bool) {
-		for b, err := range blocks(entries, i.state.done) {
+		for b, err := range blocks(entries, i.state.done, int(min(i.mostBytes()/2, blockBytes))) {
 			var at *lineError
 			if i.keepGoing && errors.As(err, &at) {
 				b, err = block{{line: at.line, wrong: at.err}}, nil
@@ -184,7 +186,8 @@ type outcome struct {
 	block
 	expired, existed, repeated int64
 	refused                    []refusal
-	err                        error // of the whole block; the import ends
+	err                        error // about an entry, and not that alone; the import ends
+	at                         int   // the entry; those before it are written
 }
 
 // refusal is an entry that cannot be imported.
@@ -199,14 +202,13 @@ func (i *importing) start(ctx context.Context) func(block) (<-chan *outcome, err
 	return func(b block) (<-chan *outcome, error) {
 		o, done := &outcome{block: b}, make(chan *outcome, 1)
 		go func() {
-			switch e := &b[0]; {
-			case e.wrong != nil:
-				o.refused = []refusal{{e, e.wrong}}
-			case e.skip:
-			case e.message != nil:
+			switch {
+			case b[0].wrong != nil:
+				o.refused = []refusal{{&b[0], b[0].wrong}}
+			case b.isMessages():
 				o.err = i.publish(ctx, o, b)
 			default:
-				o.err = i.set(ctx, o, e)
+				i.write(ctx, o, b)
 			}
 			done <- o
 		}()
@@ -226,6 +228,78 @@ func isRefusal(err error) bool {
 		}
 	}
 	return false
+}
+
+// write writes keys, in one transaction if that can be. If the server refuses one of them, or the
+// transaction, it writes each by itself.
+func (i *importing) write(ctx context.Context, o *outcome, b block) {
+	if len(b) > 1 && !i.apart.Load() {
+		done, err := i.together(ctx, o, b)
+		if o.err = err; done || err != nil {
+			return
+		}
+	}
+	for n := range b {
+		if b[n].skip {
+			continue
+		}
+		if err := i.set(ctx, o, &b[n]); err != nil {
+			o.err, o.at = err, n
+			return
+		}
+	}
+}
+
+// together writes keys in one transaction. It writes none of them and returns false if the server refuses
+// it, or, with --absent, if one of them exists.
+func (i *importing) together(ctx context.Context, o *outcome, b block) (done bool, err error) {
+	t, now := i.client.Txn(), time.Now()
+	expired, keys, bytes := int64(0), 0, 0
+	for n := range b {
+		e := &b[n]
+		if e.skip {
+			continue
+		}
+		key := txn.Key(e.key)
+		w := key.Set(e.value)
+		if !e.expires.IsZero() {
+			left := e.expires.Sub(now)
+			if left <= 0 {
+				expired++
+				continue
+			}
+			w = w.Expire(left)
+		}
+		if !e.token.IsZero() {
+			w = w.Fence(e.token)
+		}
+		if i.absent {
+			t.If(key.Absent())
+		}
+		t.Then(w)
+		keys, bytes = keys+1, bytes+len(e.value)
+	}
+	if keys == 0 {
+		o.expired += expired
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.timeoutOf(bytes))
+	defer cancel()
+	r, err := t.Commit(ctx)
+	var refused *txn.OperationError
+	switch {
+	case err == nil && r.Outcome == txn.Committed:
+		o.expired += expired
+		return true, nil
+	case err == nil:
+		return false, nil
+	case errors.Is(err, client.ErrUnknownCommand), errors.As(err, &refused) && strings.HasPrefix(refused.Quota, "max-txn-"):
+		i.apart.Store(true)
+		return false, nil
+	case refused != nil, isRefusal(err):
+		return false, nil
+	}
+	return false, err
 }
 
 // set writes a key.
@@ -375,7 +449,10 @@ func (i *importing) commit(ctx context.Context, id string, list []*entry) (done 
 // report counts what has become of a block. After one that could not be imported it counts those
 // that were under way, and the import will be resumed in front of it.
 func (i *importing) report(o *outcome) error {
-	err := i.count(o)
+	at, err := i.count(o)
+	if err != nil && !i.failed && !o.isMessages() {
+		i.state.done = max(i.state.done, at.line-1)
+	}
 	i.failed = i.failed || err != nil
 	if i.failed {
 		return err
@@ -384,34 +461,42 @@ func (i *importing) report(o *outcome) error {
 	return i.state.reached(o.last())
 }
 
-func (i *importing) count(o *outcome) error {
+// count counts what has become of a block. An error ends the import; it is about the entry at.
+func (i *importing) count(o *outcome) (at *entry, err error) {
 	b := o.block
 	if o.err != nil {
-		return i.explain(&b[0], o.err)
+		return &b[o.at], i.explain(&b[o.at], o.err)
 	}
 	for _, r := range o.refused {
 		err := i.explain(r.entry, r.err)
 		if !i.keepGoing {
-			return err
+			return r.entry, err
 		}
 		i.say(err.Error())
 		i.refused++
 	}
-	if remark := b[0].remark; remark != "" {
-		i.remarks[remark]++
-	}
-	if b[0].named {
-		i.name(&b[0])
+	written := int64(len(b)) - o.expired - o.existed - o.repeated - int64(len(o.refused))
+	for n := range b {
+		e := &b[n]
+		if e.remark != "" {
+			i.remarks[e.remark]++
+		}
+		if e.named {
+			i.name(e)
+		}
+		if e.skip {
+			written--
+		}
 	}
 	i.expired += o.expired
 	i.existed += o.existed
 	i.repeated += o.repeated
-	if written := int64(len(b)) - o.expired - o.existed - o.repeated - int64(len(o.refused)); b[0].message != nil {
+	if b.isMessages() {
 		i.retained += written
-	} else if !b[0].skip {
+	} else {
 		i.keys += written
 	}
-	return nil
+	return nil, nil
 }
 
 // explain says which line could not be imported, and why.

@@ -136,15 +136,20 @@ func findList(d *json.Decoder, name string) error {
 	return nil
 }
 
-// block is what is sent at a time: a key, or some retained messages that follow each other in the
-// file.
+// block is what is sent at a time: some keys, each once, or some retained messages, that follow each
+// other in the file.
 type block []entry
 
-// Bounds of a block of messages.
+// Bounds of a block of keys, and of one of messages. A block has one entry at least.
 const (
+	blockKeys     = 64
 	blockMessages = 64
-	blockBytes    = 256 << 10 // of their lines; a block has one message at least
+	blockBytes    = 256 << 10 // of keys and values, or of the lines of messages
+	keyOverhead   = 128       // bytes of a packet that a key takes besides, about
 )
+
+// isMessages says whether the block has messages.
+func (b block) isMessages() bool { return b[0].message != nil }
 
 // last is the last line of the block.
 func (b block) last() int64 { return b[len(b)-1].line }
@@ -157,14 +162,17 @@ func (b block) sizeBytes() (n int) {
 	return n
 }
 
-// blocks puts entries behind the first n lines together. The same lines make the same blocks.
-func blocks(entries iter.Seq2[entry, error], n int64) iter.Seq2[block, error] {
+// blocks puts entries behind the first n lines together, keys of up to mostBytes. The same lines make the
+// same blocks of messages.
+func blocks(entries iter.Seq2[entry, error], n int64, mostBytes int) iter.Seq2[block, error] {
 	return func(yield func(block, error) bool) {
 		var b block
 		bytes := 0
+		keys := make(map[string]struct{}, blockKeys) // of b
 		flush := func() bool {
 			full := b
 			b, bytes = nil, 0
+			clear(keys)
 			return len(full) == 0 || yield(full, nil)
 		}
 		for e, err := range entries {
@@ -176,15 +184,28 @@ func blocks(entries iter.Seq2[entry, error], n int64) iter.Seq2[block, error] {
 				if !flush() || !yield(nil, err) {
 					return
 				}
-			case e.message == nil:
+				continue
+			case e.wrong != nil:
 				if !flush() || !yield(block{e}, nil) {
 					return
 				}
-			default:
-				if (len(b) == blockMessages || bytes+len(e.bytes) > blockBytes) && !flush() {
-					return
-				}
-				b, bytes = append(b, e), bytes+len(e.bytes)
+				continue
+			}
+			most, size, limit := blockKeys, len(e.key)+len(e.value)+keyOverhead, mostBytes
+			_, again := keys[e.key]
+			if e.message != nil {
+				most, size, limit, again = blockMessages, len(e.bytes), blockBytes, false
+			}
+			full := len(b) == most || bytes+size > limit || again
+			if len(b) > 0 && (full || b.isMessages() != (e.message != nil)) && !flush() {
+				return
+			}
+			if b == nil {
+				b = make(block, 0, most)
+			}
+			b, bytes = append(b, e), bytes+size
+			if e.message == nil {
+				keys[e.key] = struct{}{}
 			}
 		}
 		flush()
