@@ -113,7 +113,7 @@ func (c *Conn) admit() (refused string) {
 	replaces := b.Sessions.IsConnected(c.Client, principal)
 	displaced, refused := b.Sessions.Principals.Admit(c.place, principal, access.QuotaOf(b.may, id), replaces)
 	if victim, ok := displaced.(*Conn); ok {
-		const reason = "the server has as many connections as it may, and this client's principal has most of them"
+		const reason = "the server has as many connections as it may (--max-connections), and this client's principal has most of them"
 		b.Counters.Displaced.Add(1)
 		b.audit.Ended(victim.audited(), reason)
 		victim.Disconnect(mqtt.QuotaExceeded, reason)

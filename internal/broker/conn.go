@@ -358,7 +358,7 @@ func (c *Conn) maxIncoming() int {
 }
 
 // errPacketMemory ends a connection when the pool of memory has no room for its packet.
-var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment"}
+var errPacketMemory = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for a packet of this size at the moment (--max-memory)"}
 
 // errGone ends the reader without a DISCONNECT to the client.
 var errGone = errors.New("connection is gone")

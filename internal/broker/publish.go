@@ -10,12 +10,15 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 )
 
+// noRoom is the Reason String of a message that a subscriber's queue has no room for.
+const noRoom = "no room for this message in the queue of a subscriber (--max-queued-bytes, --max-queued-messages, --max-total-queued-bytes)"
+
 // Errors that end the connection of a client which breaks a limit that it was told.
 var (
 	errReceiveMaximum = &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Reason: "four times as many QoS 2 publishes wait for their PUBREL as the server's Receive Maximum allows"}
 	errResponseTopic  = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the response topic is empty"}
 	errPayloadFormat  = &mqtt.Error{Code: mqtt.PayloadFormatInvalid, Reason: "the Payload Format Indicator promises UTF-8 and the payload is not"}
-	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for this message"}
+	errNoRoom         = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: noRoom}
 )
 
 // handlePublish handles PUBLISH [MQTT-3.3].
@@ -47,7 +50,7 @@ func (c *Conn) handlePublish(t *session.Turn, header byte, body []byte) error {
 			return errNoRoom
 		case !room:
 			c.b.Counters.Rejected.Add(1)
-			c.acknowledge(t, acks.Ack{Type: mqtt.PUBREC, ID: p.PacketID, Code: mqtt.QuotaExceeded, Reason: "the server has no memory for another handshake of QoS 2"})
+			c.acknowledge(t, acks.Ack{Type: mqtt.PUBREC, ID: p.PacketID, Code: mqtt.QuotaExceeded, Reason: "the server has no memory for another handshake of QoS 2 (--max-memory)"})
 			return nil
 		}
 		if err := c.waitForPlace(t, p.QoS); err != nil {
@@ -153,7 +156,7 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		b.Journal.Admit()
 		if b.Journal.Low() && b.NeedsDisk(t, o, &with) {
 			b.Counters.Rejected.Add(1)
-			return acks.Ack{Code: mqtt.QuotaExceeded, Reason: "the server's disk is nearly full"}, 0, false
+			return acks.Ack{Code: mqtt.QuotaExceeded, Reason: "the server's disk is nearly full (--disk-reserve)"}, 0, false
 		}
 	}
 	matched, batch, code := b.Publish(t, o, &with)
@@ -163,10 +166,10 @@ func (c *Conn) accept(t *session.Turn, p *mqtt.Publish) (answer acks.Ack, batch 
 		if with.Mute {
 			return acks.Ack{}, batch, false
 		}
-		return acks.Ack{Code: code, Reason: "the message was delivered, but not retained: the server holds as many retained messages as it may"}, batch, false
+		return acks.Ack{Code: code, Reason: "the message was delivered, but not retained: the server holds as many retained messages as it may (--max-retained-messages, --max-retained-bytes, --max-retained-per-client)"}, batch, false
 	case code == mqtt.QuotaExceeded:
 		b.Counters.Rejected.Add(1)
-		return acks.Ack{Code: code, Reason: "no room for this message"}, 0, false
+		return acks.Ack{Code: code, Reason: noRoom}, 0, false
 	case matched == 0 && p.QoS > 0:
 		return acks.Ack{Code: mqtt.NoMatchingSubscribers}, batch, false
 	}

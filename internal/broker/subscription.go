@@ -28,7 +28,7 @@ func (c *Conn) subscribe(t *session.Turn, body []byte) error {
 	for i := range p.Subscriptions {
 		o := &p.Subscriptions[i]
 		if i >= c.b.Limits().MaxSubscriptions {
-			codes[i], reason = mqtt.QuotaExceeded, "too many subscriptions"
+			codes[i], reason = mqtt.QuotaExceeded, subscribe.TooMany
 			continue
 		}
 		sub, replay, code, why := c.subscribeOne(o, p.SubscriptionID)

@@ -37,7 +37,7 @@ func TestTotalQueueBound(t *testing.T) {
 				ack := publisher.Offer(message{Topic: topic, Payload: strings.Repeat("x", 1000), QoS: 1})
 				wantCode(t, "PUBACK of "+topic, ack.Code, want)
 				if want != mqtt.Success {
-					wantReason(t, "PUBACK", ack.ReasonString)
+					wantSetting(t, "PUBACK", ack.ReasonString, "--max-total-queued-bytes")
 				}
 			}
 			for range 4 {
@@ -276,7 +276,7 @@ func TestDeliveredAlthoughTheRetainedStoreIsFull(t *testing.T) {
 		c := n.connect()
 		if ack := c.Offer(large); qos > 0 {
 			wantCode(t, "acknowledgement", ack.Code, mqtt.QuotaExceeded)
-			wantReason(t, "acknowledgement", ack.ReasonString)
+			wantSetting(t, "acknowledgement", ack.ReasonString, "--max-retained-bytes")
 		}
 		old := n.connect(mqtttest.V311())
 		old.Publish(large)
@@ -319,7 +319,7 @@ func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
 		c.Write(packet(bound))
 		c.Next() // its acknowledgement
 		c.Write(packet(bound + 1))
-		wantReason(t, "DISCONNECT after "+name, c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString)
+		wantSetting(t, "DISCONNECT after "+name, c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString, "max-user-properties")
 		c.ExpectClosed()
 	}
 
@@ -330,7 +330,7 @@ func TestUserPropertiesOfOnePacketAreBounded(t *testing.T) {
 	inConnect := func(n int) mqtttest.Option { return mqtttest.Raw(func(p *mqtt.Connect) { p.Raw = props(n) }) }
 	n.connect(inConnect(bound)).Ping()
 	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, inConnect(bound+1))
-	wantReason(t, "CONNACK", ack.ReasonString)
+	wantSetting(t, "CONNACK", ack.ReasonString, "max-user-properties")
 	inWill := func(n int) mqtttest.Option {
 		return mqtttest.Raw(func(p *mqtt.Connect) {
 			p.HasWill = true
@@ -399,7 +399,7 @@ func TestPacketsOfVeryManyFiltersEndTheConnection(t *testing.T) {
 		}
 		c := n.connect()
 		c.SendSubscribe(0, many...)
-		wantReason(t, "DISCONNECT", c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString)
+		wantSetting(t, "DISCONNECT", c.ExpectDisconnect(mqtt.QuotaExceeded).Disconnect.ReasonString, "max-subscriptions")
 		c = n.connect()
 		c.Write(mqtt.AppendUnsubscribe(nil, mqtt.V5, &unsubscribe))
 		c.ExpectDisconnect(mqtt.QuotaExceeded)

@@ -464,7 +464,7 @@ func TestConnectionsBound(t *testing.T) {
 	first, second := n.connect(), n.connect()
 
 	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded)
-	wantReason(t, "CONNACK", ack.ReasonString)
+	wantSetting(t, "CONNACK", ack.ReasonString, "--max-connections")
 	first.Quiet()
 	second.Quiet()
 
@@ -489,7 +489,7 @@ func TestSessionsBound(t *testing.T) {
 	n.connect(mqtttest.Persistent("two"))
 
 	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, mqtttest.Persistent("three"))
-	wantReason(t, "CONNACK", ack.ReasonString)
+	wantSetting(t, "CONNACK", ack.ReasonString, "--max-sessions")
 	if c := n.connect(mqtttest.Persistent("two")); !c.Connack.SessionPresent {
 		t.Error("a session that was there was lost at the bound")
 	}

@@ -325,7 +325,7 @@ func TestQueueBoundRejects(t *testing.T) {
 	for qos := byte(1); qos <= 2; qos++ {
 		ack := publisher.Offer(message{Topic: "queue/a", Payload: "refused", QoS: qos})
 		wantCode(t, "acknowledgement", ack.Code, mqtt.QuotaExceeded)
-		wantReason(t, "acknowledgement", ack.ReasonString)
+		wantSetting(t, "acknowledgement", ack.ReasonString, "--max-queued-messages")
 	}
 	wantPayloads(t, collect(other, 10), counted(0, 10))
 	c := n.connect(mqtttest.Persistent("full"))

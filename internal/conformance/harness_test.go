@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,5 +123,13 @@ func wantReason[S ~string | ~[]byte](t *testing.T, what string, reason S) {
 	t.Helper()
 	if len(reason) == 0 {
 		t.Errorf("%s: got no Reason String", what)
+	}
+}
+
+// wantSetting checks that a Reason String names the setting that was reached.
+func wantSetting[S ~string | ~[]byte](t *testing.T, what string, reason S, setting string) {
+	t.Helper()
+	if !strings.Contains(string(reason), setting) {
+		t.Errorf("%s: got the Reason String %q, want the setting %s in it", what, reason, setting)
 	}
 }

@@ -39,7 +39,7 @@ func TestQuotaOfConnections(t *testing.T) {
 	one := n.connect(as("press"))
 	n.connect(as("press"), mqtttest.ClientID("two"))
 	ack := mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, as("press"))
-	wantReason(t, "CONNACK", ack.ReasonString)
+	wantSetting(t, "CONNACK", ack.ReasonString, "connections of the policy")
 	n.connect(as("press"), mqtttest.ClientID("two")).Ping() // in place of its old connection
 	mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, as("press"))
 	for range 4 {
@@ -92,7 +92,7 @@ func TestQuotaOfSubscriptions(t *testing.T) {
 	if want := []mqtt.ReasonCode{mqtt.GrantedQoS0, mqtt.QuotaExceeded}; !slices.Equal(ack.Codes, want) {
 		t.Fatalf("got SUBACK %v, want %v", ack.Codes, want)
 	}
-	wantReason(t, "SUBACK", ack.ReasonString)
+	wantSetting(t, "SUBACK", ack.ReasonString, "subscriptions of the policy")
 	two.Subscribe("c", 1) // again: it is no more than before
 	lathe := n.connect(as("lathe"))
 	for _, filter := range []string{"a", "b", "c", "d"} {
@@ -337,7 +337,7 @@ func TestPrincipalWithMostConnectionsMakesRoom(t *testing.T) {
 	for i := range 2 {
 		n.connect(as("lathe")).Ping()
 		d := press[3-i].AwaitDisconnect(mqtt.QuotaExceeded).Disconnect
-		wantReason(t, "DISCONNECT", d.ReasonString)
+		wantSetting(t, "DISCONNECT", d.ReasonString, "--max-connections")
 	}
 	for _, user := range []string{"lathe", "press"} {
 		mqtttest.Refused(t, n.Addr, mqtt.QuotaExceeded, as(user))

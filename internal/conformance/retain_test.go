@@ -255,7 +255,7 @@ func TestRetainedBound(t *testing.T) {
 	c.Publish(message{Topic: "r/2", QoS: 1, Retain: true, Payload: "2"})
 	ack := c.Offer(message{Topic: "r/3", QoS: 1, Retain: true, Payload: "3"})
 	wantCode(t, "PUBACK beyond", ack.Code, mqtt.QuotaExceeded)
-	wantReason(t, "PUBACK beyond", ack.ReasonString)
+	wantSetting(t, "PUBACK beyond", ack.ReasonString, "--max-retained-messages")
 	// What is there can be replaced, and what is deleted makes room.
 	c.Publish(message{Topic: "r/2", QoS: 1, Retain: true, Payload: "2b"})
 	c.Publish(message{Topic: "r/1", QoS: 1, Retain: true})

@@ -265,7 +265,7 @@ func TestSubscriptionsBound(t *testing.T) {
 	c.Subscribe("two", 0)
 	ack := c.OfferSubscribe(0, sub{Filter: "three"})
 	wantCode(t, "SUBACK beyond", ack.Codes[0], mqtt.QuotaExceeded)
-	wantReason(t, "SUBACK beyond", ack.ReasonString)
+	wantSetting(t, "SUBACK beyond", ack.ReasonString, "--max-subscriptions")
 	// A subscription that is there can be made again.
 	c.Subscribe("two", 1)
 	c.Unsubscribe("one")

@@ -214,14 +214,14 @@ func (a *API) publishNow(p *mqtt.Publish, o *message.Outgoing) (any, error) {
 		o.Done()
 	})
 	if low {
-		return nil, refusal(mqtt.QuotaExceeded, "the server's disk is nearly full")
+		return nil, refusal(mqtt.QuotaExceeded, "the server's disk is nearly full (--disk-reserve)")
 	}
 	r.WaitDurable(batch)
 	switch {
 	case with.Unretained:
-		return nil, refusal(code, "the message was delivered, but not retained: the server holds as many retained messages as it may")
+		return nil, refusal(code, "the message was delivered, but not retained: the server holds as many retained messages as it may (--max-retained-messages, --max-retained-bytes)")
 	case code.Failed():
-		return nil, refusal(code, "no room for this message")
+		return nil, refusal(code, "no room for this message in the queue of a subscriber (--max-queued-bytes, --max-queued-messages, --max-total-queued-bytes)")
 	case matched == 0:
 		code = mqtt.NoMatchingSubscribers
 	}

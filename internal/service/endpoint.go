@@ -260,7 +260,7 @@ func (ep *endpoint) Event(e *statestore.Event) {
 // Lost implements engine.Sink: a notification couldn't be given; the client must
 // not go on as if there had been none.
 func (ep *endpoint) Lost() {
-	ep.conn.Disconnect(mqtt.QuotaExceeded, "notifications come faster than this client takes them")
+	ep.conn.Disconnect(mqtt.QuotaExceeded, "notifications come faster than this client takes them (--max-notifications)")
 }
 
 // EndWatch ends the connection because a key that it watches may not be read any

@@ -13,7 +13,8 @@ import (
 var (
 	errRange   = &mqtt.Error{Code: mqtt.TopicAliasInvalid, Reason: "the topic alias is above the server's Topic Alias Maximum"}
 	errUnknown = &mqtt.Error{Code: mqtt.ProtocolError, Reason: "the topic alias stands for no topic yet"}
-	errBytes   = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the topics of this connection's aliases take more bytes than they may"}
+	errBytes   = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the topics of this connection's aliases take more bytes than they may (--max-alias-bytes)"}
+	errMemory  = &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server has no memory for the topic of an alias (--max-memory)"}
 )
 
 // Topics are the topics that a connection's aliases stand for. The zero value has none. It
@@ -39,8 +40,11 @@ func (a *Topics) Resolve(p *mqtt.Publish, l *limits.Limits, pool *memory.Pool) e
 		}
 		if known := a.topics[n-1]; known != string(p.Topic) {
 			more := int32(len(p.Topic) - len(known))
-			if int(a.bytes+more) > l.MaxAliasBytes || !pool.Take(memory.Subscriptions, int64(max(0, more))) {
+			if int(a.bytes+more) > l.MaxAliasBytes {
 				return errBytes
+			}
+			if !pool.Take(memory.Subscriptions, int64(max(0, more))) {
+				return errMemory
 			}
 			pool.Charge(memory.Subscriptions, int64(min(0, more)))
 			a.bytes += more

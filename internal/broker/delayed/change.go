@@ -46,11 +46,11 @@ const (
 func (why Refusal) Answer() (code mqtt.ReasonCode, reason string) {
 	switch why {
 	case TooMany:
-		return mqtt.QuotaExceeded, "no room for this message: the server keeps as many timers as it may"
+		return mqtt.QuotaExceeded, "no room for this message: the server keeps as many timers as it may (--max-timers, --max-timer-bytes)"
 	case TooManyOfClient:
-		return mqtt.QuotaExceeded, "no room for this message: the client has as many timers as it may"
+		return mqtt.QuotaExceeded, "no room for this message: the client has as many timers as it may (--max-timers-per-client, --max-timer-bytes-per-client)"
 	case DiskLow:
-		return mqtt.QuotaExceeded, "the server's disk is nearly full"
+		return mqtt.QuotaExceeded, "the server's disk is nearly full (--disk-reserve)"
 	case Unreadable:
 		return mqtt.UnspecifiedError, "the server cannot read its disk"
 	}

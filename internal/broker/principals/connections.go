@@ -74,8 +74,8 @@ func (t *Table) OldestStranger() (connection any) {
 
 // Why a connection is refused, for the client.
 const (
-	RefusedAll = "the server has as many connections as it may"
-	RefusedOwn = "this client's principal has as many connections as it may"
+	RefusedAll = "the server has as many connections as it may (--max-connections)"
+	RefusedOwn = "this client's principal has as many connections as it may (connections of the policy's quotas)"
 )
 
 // Admit counts a connection, whose client is known now, with its principal. replaces says

@@ -93,7 +93,7 @@ func (r *Registry) attach(t *session.Turn, c *Connection) *mqtt.Error {
 	var s *session.Session
 	for s == nil {
 		if s = r.find(t, c); s == nil {
-			return &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server holds as many sessions as it may"}
+			return &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server, or this client's principal, has as many sessions as it may (--max-sessions, --max-sessions-per-address, --max-memory)"}
 		}
 		switch err := r.begin(t, s, c); {
 		case errors.Is(err, errSessionEnded): // meanwhile: its queue overflowed
@@ -134,7 +134,7 @@ func (r *Registry) find(t *session.Turn, c *Connection) *session.Session {
 // Why a session can't begin, or go on, with a connection.
 var (
 	errSessionEnded = errors.New("the session has ended")
-	errWillMemory   = errors.New("the server has no memory for the will at the moment")
+	errWillMemory   = errors.New("the server has no memory for the will at the moment (--max-memory)")
 )
 
 // begin makes c the session's connection: CONNACK leaves when the session is on

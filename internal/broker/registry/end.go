@@ -112,7 +112,7 @@ func (r *Registry) endSessionIf(t *session.Turn, s *session.Session, due func() 
 		r.publishWill(t, w)
 	}
 	if c != nil {
-		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full; the session has ended")
+		c.Disconnect(mqtt.QuotaExceeded, "the session's queue is full (--max-queued-bytes, --max-queued-messages, --max-queued-memory); the session has ended")
 	}
 	return true
 }

@@ -122,7 +122,7 @@ func (s *Session) admitWhenFull(t *Turn, q *queue.Queue) bool {
 		// disk for it stays.
 		s.Env.Counters.Dropped.Add(1)
 		if c := s.Peer; c != nil {
-			c.Disconnect(mqtt.QuotaExceeded, "too many responses and notifications wait for their acknowledgement")
+			c.Disconnect(mqtt.QuotaExceeded, "too many responses and notifications wait for their acknowledgement (--max-queued-memory, --max-queued-messages)")
 		}
 		return false
 	}

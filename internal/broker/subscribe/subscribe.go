@@ -13,6 +13,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/topic"
 )
 
+// TooMany is the Reason String of a subscription beyond the bound of a session.
+const TooMany = "too many subscriptions (--max-subscriptions)"
+
 // Maker makes the subscriptions of a broker. Its methods are safe for concurrent use.
 type Maker struct {
 	*routing.Router
@@ -67,16 +70,16 @@ func (m *Maker) Make(c *Client, o *mqtt.Subscription, id uint32) (sub *session.S
 	if isNew {
 		switch {
 		case len(s.Subs) >= m.Limits().MaxSubscriptions:
-			return nil, nil, mqtt.QuotaExceeded, "too many subscriptions"
+			return nil, nil, mqtt.QuotaExceeded, TooMany
 		case int(s.FilterBytes)+len(filter) > m.Limits().MaxFilterBytes:
-			return nil, nil, mqtt.QuotaExceeded, "the filters of this session take more bytes than they may"
+			return nil, nil, mqtt.QuotaExceeded, "the filters of this session take more bytes than they may (--max-filter-bytes)"
 		case !s.Place.TakeSubscription(access.QuotaOf(m.May, c.Identity).Subscriptions):
-			return nil, nil, mqtt.QuotaExceeded, "this client's principal has as many subscriptions as it may"
+			return nil, nil, mqtt.QuotaExceeded, "this client's principal has as many subscriptions as it may (subscriptions of the policy's quotas)"
 		}
 		sub = &session.Subscription{Session: s, Filter: filter}
 		if !m.Memory.Take(memory.Subscriptions, sub.Memory()) {
 			s.Place.ReturnSubscriptions(1)
-			return nil, nil, mqtt.QuotaExceeded, "the server has no memory for another subscription"
+			return nil, nil, mqtt.QuotaExceeded, "the server has no memory for another subscription (--max-memory)"
 		}
 	}
 	sub.QoS, sub.NoLocal, sub.RetainAsPublished, sub.ID = o.QoS, o.NoLocal, o.RetainAsPublished, id
