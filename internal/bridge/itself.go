@@ -13,7 +13,8 @@ import (
 // configuration, or because a name or a shared address leads to this machine for now. Such a
 // bridge passes nothing, so nothing must wait for it either: its session here would fill to its
 // bound. The link knows that only when it has connected, by which time it may have made two
-// sessions at this broker, one as the bridge's local client and one as its remote client.
+// sessions at this broker, one as the bridge's local client and one as its remote client; or when it has
+// been refused, for a wrong password for example, over a connection to one of this server's listeners.
 //
 // It ends those that it has made itself. A session that was there before the link began may hold
 // messages for another broker, which this server has acknowledged to their publishers. The

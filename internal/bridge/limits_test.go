@@ -122,6 +122,30 @@ func TestBridgeToItself(t *testing.T) {
 	}
 }
 
+// A bridge that its own broker refuses, for its password, is seen to lead there, and nothing waits for it.
+func TestBridgeToItselfIsRefused(t *testing.T) {
+	t.Parallel()
+	dir, addr := t.TempDir(), testserver.FreeAddress()
+	for _, user := range []string{"alice", "bridge"} {
+		if err := passwd.Set(dir+"/users", user, []byte("secret"), passwd.MinIterations); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir+"/password", "wrong")
+	s, log := start(t, bridge.Config{
+		Name: "self", URL: "mqtt://" + addr, ClientID: "remote", Username: "bridge", PasswordFile: dir + "/password",
+		Topics: []bridge.Topic{{Filter: "a/#", Out: true, QoS: 1}},
+	}, func(c *server.Config) { c.Listen, c.Login.PasswordFile = []string{addr}, dir+"/users" })
+	awaitLog(t, log, "is this broker itself")
+	awaitLog(t, log, "it answers CONNACK")
+	c := mqtttest.Connect(t, addr, mqtttest.Credentials("alice", "secret"))
+	awaitReason(t, c, "self", "itself")
+	nobodyWants(t, c, "a/1")
+	if list := sessions(t, s); strings.Contains(list, "bridge/self") {
+		t.Errorf("the bridge has a session:\n%s", list)
+	}
+}
+
 // nobodyWants publishes to a topic to which no session subscribes.
 func nobodyWants(t *testing.T, c *mqtttest.Client, topic string) {
 	t.Helper()

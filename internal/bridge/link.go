@@ -31,7 +31,10 @@ type Options struct {
 	Reserved       func(name []byte) bool                  // topics here to which a bridge publishes nothing; needed
 	// Own says whether a client of this ID has connected here since then, from that address
 	// if it is one of TCP; needed.
-	Own         func(clientID string, from net.Addr, since time.Time) bool
+	Own func(clientID string, from net.Addr, since time.Time) bool
+	// Listens says whether a connection between these addresses leads to a listener of this server. It
+	// may not know that, and says false then; needed.
+	Listens     func(from, to net.Addr) bool
 	EndSession  func(clientID string) bool // ends a session at this broker with all that it holds; false: there is none; needed
 	ChooseQueue bool                       // the server lets sessions choose what happens when their queue is full
 	Changed     func(*Link)                // called when Connected or Reason gives something else; needed
@@ -215,7 +218,12 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, secrets.OfRequest(err)
 	}
+	from, at := nc.LocalAddr(), nc.RemoteAddr()
 	remote, err := connect(ctx, "the other broker", nc, c, l.options.MaxPacket)
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && l.options.Listens(from, at) {
+		refusal.By = "it"
+		return nil, fmt.Errorf("%s %w: %w", secrets.URL(l.config.URL), errItself, refusal)
+	}
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && refusal.Code == mqtt.UnsupportedProtocolVersion && c.Version == mqtt.V5 {
 		return nil, fmt.Errorf("%w; set version: 3.1.1", err)
 	}

@@ -41,6 +41,7 @@ func (s *Server) startBridges() {
 			Limits:         bridge.Limits{UserProperties: l.MaxUserProperties, TopicLevels: l.MaxTopicLevels},
 			Reserved:       reservedForBridges,
 			Own:            s.connectedFrom,
+			Listens:        s.listensAt,
 			EndSession:     s.broker.Sessions.EndSession,
 			ChooseQueue:    !l.KeepQueueFull,
 			Changed:        s.publishBridge,
@@ -86,6 +87,23 @@ func (s *Server) connectedFrom(clientID string, from net.Addr, since time.Time) 
 		return info.Address == from.String()
 	}
 	return !info.Since.Before(since.Truncate(time.Millisecond))
+}
+
+// listensAt says whether a TCP connection of this process leads to one of its listeners: both its
+// addresses are those of this machine, and a listener has the second. No other process can listen there.
+func (s *Server) listensAt(from, to net.Addr) bool {
+	near, ok := from.(*net.TCPAddr)
+	far, is := to.(*net.TCPAddr)
+	if !ok || !is || !near.IP.Equal(far.IP) && !(near.IP.IsLoopback() && far.IP.IsLoopback()) {
+		return false
+	}
+	for _, a := range s.Addrs() {
+		at, is := a.(*net.TCPAddr)
+		if is && at.Port == far.Port && (at.IP.IsUnspecified() || at.IP.Equal(far.IP)) {
+			return true
+		}
+	}
+	return false
 }
 
 // publishBridge publishes a bridge's state, where Mosquitto publishes those of its own, and why
