@@ -76,5 +76,5 @@ func (u URL) IsTLS() bool { return u.Scheme == MQTTS || u.Scheme == WSS }
 func (u URL) IsLoopback() bool {
 	host, _, _ := net.SplitHostPort(u.Host)
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

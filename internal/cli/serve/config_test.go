@@ -148,6 +148,57 @@ func TestContradictionsNameTheirPlaces(t *testing.T) {
 	}
 }
 
+// A file that is not there is named with the setting and where that is from.
+func TestFilesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args, environment []string
+		file, want        string
+	}{
+		{nil, nil, "data: d\npolicy: none.yaml", "f.yaml:2: policy: "},
+		{nil, []string{"HOLDFAST_PASSWORD_FILE=none"}, "", "HOLDFAST_PASSWORD_FILE: "},
+		{[]string{"--jwt-keys", "none"}, nil, "", "--jwt-keys: "},
+	} {
+		s, err := given(t, test.args, test.environment, test.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.unreadable(); err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("got %v, want %q in it", err, test.want)
+		}
+	}
+	if s, err := given(t, []string{"--audit-log", "none"}, nil, "data: d"); err != nil || s.unreadable() != nil {
+		t.Errorf("an audit log that is to be written: %v, %v", err, s.unreadable())
+	}
+}
+
+// A bridge whose URL is an address of the server's own listener is refused, one that may lead elsewhere is not.
+func TestBridgeToAnOwnListener(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		listen, url string
+		own         bool
+	}{
+		{"127.0.0.1:1883", "mqtt://127.0.0.1:1883", true},
+		{"127.0.0.1:1883", "mqtt://localhost", true},
+		{"localhost:1883", "mqtt://127.0.0.1", true},
+		{"0.0.0.0:1883", "mqtt://127.0.0.1:1883", true},
+		{"[::]:1883", "mqtt://[::1]:1883", true},
+		{"192.0.2.1:1883", "mqtt://192.0.2.1:1883", true},
+		{"ws://127.0.0.1:80", "ws://127.0.0.1", true},
+		{"192.0.2.1:1883", "mqtt://127.0.0.1:1883", false},
+		{"127.0.0.1:1883", "mqtt://127.0.0.1:1884", false},
+		{"0.0.0.0:1883", "mqtt://192.0.2.1:1883", false},
+		{"127.0.0.1:1883", "mqtt://broker.example:1883", false},
+	} {
+		_, err := given(t, []string{"--listen", test.listen, "--allow-anonymous"}, nil, "data: d\nbridges:\n  - {name: b, url: \""+test.url+"\", topics: [{filter: a, direction: out}]}")
+		want := "f.yaml:2: bridges: the url " + test.url + " of bridge b is this server's own listener "
+		if test.own && (err == nil || !strings.Contains(err.Error(), want)) || !test.own && err != nil {
+			t.Errorf("%s and %s: %v, own: %v", test.listen, test.url, err, test.own)
+		}
+	}
+}
+
 // A number has one reading, wherever it is from, and a bound leaves room for sums.
 func TestNumbersArePlainAndBounded(t *testing.T) {
 	t.Parallel()

@@ -2,14 +2,19 @@ package serve
 
 import (
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/config"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
+	"github.com/holdfast-mqtt/holdfast/internal/secrets"
 )
 
 // contradictions are pairs of flags of which the first must not be above the second. A
@@ -72,6 +77,39 @@ func (s *settings) contradiction() error {
 		most, mostText := value(high)
 		if n > 0 && most > 0 && n > most {
 			return fmt.Errorf("%s %s is more than %s %s: lower the one or raise the other", s.loaded.Name(low), text, s.loaded.Name(high), mostText)
+		}
+	}
+	return nil
+}
+
+// bridgeToItself refuses a bridge whose URL is that of a listener, as far as the settings say so: names of
+// hosts may lead anywhere.
+func (s *settings) bridgeToItself() error {
+	listeners, err := s.cfg.ListenConfigs()
+	if err != nil {
+		return nil // what is wrong with them is an error of its own
+	}
+	for _, b := range s.cfg.Bridges {
+		to, err := url.Parse(b.URL)
+		if err != nil {
+			continue
+		}
+		ip, port := net.ParseIP(to.Hostname()), to.Port()
+		if strings.EqualFold(to.Hostname(), "localhost") {
+			ip = net.IPv4(127, 0, 0, 1)
+		}
+		if port == "" {
+			port = map[string]string{"mqtt": "1883", "mqtts": "8883", "ws": "80", "wss": "443"}[to.Scheme]
+		}
+		for _, l := range listeners {
+			host, at, _ := net.SplitHostPort(l.URL.Host)
+			own := net.ParseIP(host)
+			if strings.EqualFold(host, "localhost") {
+				own = net.IPv4(127, 0, 0, 1)
+			}
+			if ip != nil && at == port && (own.Equal(ip) || (host == "" || own.IsUnspecified()) && ip.IsLoopback()) {
+				return fmt.Errorf("%s: the url %s of bridge %s is this server's own listener %s: name the other broker's", s.loaded.Name(config.BridgesKey), secrets.URL(b.URL), b.Name, l.URL)
+			}
 		}
 	}
 	return nil

@@ -49,6 +49,9 @@ and where it is from, "holdfast config reference" a file with all settings.`,
 			if err := set.load(os.Environ()); err != nil {
 				return err
 			}
+			if err := set.unreadable(); err != nil {
+				return err
+			}
 			bar := output.NewProgress(cmd.ErrOrStderr())
 			logger, flush := set.log.open(bar.Beside(cmd.ErrOrStderr()))
 			defer flush()

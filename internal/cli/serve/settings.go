@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -66,10 +67,35 @@ func (s *settings) load(environment []string) (err error) {
 	if err := s.unusedTLS(); err != nil {
 		return s.loaded.Place(err)
 	}
+	if err := s.bridgeToItself(); err != nil {
+		return err
+	}
 	if k := s.cfg.Limits.MaxKeepAlive; k%time.Second != 0 {
 		return s.loaded.Place(fmt.Errorf("--max-keep-alive %v: want whole seconds", k))
 	}
 	return s.loaded.Place(s.cfg.Check())
+}
+
+// unreadable says which file cannot be read that a setting names, and where the setting is from.
+func (s *settings) unreadable() (err error) {
+	s.flags.VisitAll(func(f *pflag.Flag) {
+		name, _ := pflag.UnquoteUsage(f)
+		path := f.Value.String()
+		if err != nil || name != "FILE" || path == "" || f.Name == "audit-log" { // which is written
+			return
+		}
+		info, failed := os.Stat(path)
+		if failed == nil && info.Mode().IsRegular() {
+			var file *os.File
+			if file, failed = os.Open(path); failed == nil {
+				_ = file.Close()
+			}
+		}
+		if failed != nil {
+			err = fmt.Errorf("%s: %w", s.loaded.Name(f.Name), failed)
+		}
+	})
+	return err
 }
 
 func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
