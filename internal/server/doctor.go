@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -175,9 +174,9 @@ func (c *Config) examineListeners() (all []doctor.Finding) {
 		addresses = append(addresses, c.Admin)
 	}
 	for _, address := range addresses {
-		l, err := net.Listen("tcp", address)
+		l, err := sockets.Listen(address)
 		if err != nil {
-			all = append(all, doctor.Refused("listeners", fmt.Errorf("%w: stop what uses the address, or listen on another", err)))
+			all = append(all, doctor.Refused("listeners", err))
 			continue
 		}
 		free = append(free, address)
