@@ -138,6 +138,8 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 	self := &s.Self
 	known := map[string]members.Member{s.Self.Name: {Name: s.Self.Name, ID: self.ID, Address: AddressOf(s.Peers, s.Self.Name)}}
 	waiting := ""
+	add := fmt.Sprintf("holdfast cluster add %s=%s --data DIR", s.Self.Name, AddressOf(s.Peers, s.Self.Name))
+	because := errors.New("the first start of a cluster needs all of its nodes, and has not heard from all yet") // why the node waits
 	for {
 		var disagrees, silent error
 		clustered := false
@@ -146,6 +148,9 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 				continue
 			}
 			a, err := Ask(ctx, s.Port, p.Address)
+			if ctx.Err() != nil {
+				return nil, nil, &notFounded{because, ctx.Err()}
+			}
 			if err != nil {
 				if _, answered := known[p.Name]; !answered {
 					silent = cmp.Or(silent, fmt.Errorf("node %s at %s: %w", p.Name, p.Address, err))
@@ -166,7 +171,12 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 				known[p.Name] = members.Member{Name: p.Name, ID: a.ID, Address: p.Address}
 			}
 		}
-		add := fmt.Sprintf("holdfast cluster add %s=%s --data DIR", s.Self.Name, AddressOf(s.Peers, s.Self.Name))
+		if silent != nil {
+			because = fmt.Errorf("the first start of a cluster needs all of its nodes: %w", silent)
+		}
+		if clustered {
+			because = fmt.Errorf("this node was not added to the cluster (%s)", add)
+		}
 		switch {
 		case clustered:
 			s.sayOnce(&waiting, "waiting until this node is added to the cluster: run the command where one of its nodes runs, with that node's data directory", "command", add)
@@ -185,13 +195,17 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			if clustered {
-				return nil, nil, fmt.Errorf("this node was not added to the cluster (%s): %w", add, ctx.Err())
-			}
-			return nil, nil, fmt.Errorf("the first start of a cluster needs all of its nodes: %w", errors.Join(silent, ctx.Err()))
+			return nil, nil, &notFounded{because, ctx.Err()}
 		}
 	}
 }
+
+// notFounded is the error of a first start that has ended because its context has. Its text has what the
+// start lacked.
+type notFounded struct{ lacked, ended error }
+
+func (e *notFounded) Error() string { return e.lacked.Error() }
+func (e *notFounded) Unwrap() error { return e.ended }
 
 // sayOnce logs why the node waits, unless it has just said the same.
 func (s *Start) sayOnce(said *string, why string, args ...any) {

@@ -1,12 +1,44 @@
 package founding
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
+
+// stopper ends a start when it says that it waits.
+type stopper struct{ stop func() }
+
+func (s stopper) Write(line []byte) (int, error) { s.stop(); return len(line), nil }
+
+// The error of a first start that is stopped says what it lacked, and nothing of how it was stopped.
+func TestAStoppedFirstStartSaysWhatItLacked(t *testing.T) {
+	t.Parallel()
+	p, err := port.Listen(port.Options{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Start{
+		Self: identity.Identity{Name: "a", ID: 1}, Peers: []Peer{{"a", "127.0.0.1:2"}, {"b", "127.0.0.1:1"}}, // where nothing listens
+		Port: p, Logger: slog.New(slog.NewTextHandler(stopper{cancel}, nil)),
+	}
+	_, _, err = s.askAll(ctx)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "cancel") || !strings.Contains(err.Error(), "needs all of its nodes: node b at ") {
+		t.Errorf("stopped while it waits: %v", err)
+	}
+	_, _, err = s.askAll(ctx)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "cancel") || !strings.Contains(err.Error(), "has not heard from all") {
+		t.Errorf("stopped before it has asked: %v", err)
+	}
+}
 
 // Nodes found a cluster only if they agree on who they are.
 func TestFoundersWhoDisagree(t *testing.T) {
