@@ -130,7 +130,6 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// noise is bytes that cannot be compressed.
 // A node of a cluster can be killed and started on a full disk, as a server by itself.
 func TestANodeStartsOnAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -150,6 +149,7 @@ func TestANodeStartsOnAFullDisk(t *testing.T) {
 	}
 }
 
+// noise is bytes that cannot be compressed.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails

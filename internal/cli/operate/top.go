@@ -41,8 +41,9 @@ bytes of its queue, and those that its client's socket has not taken. Times are 
 bounds, each twice the one below it.
 
 With --once, or if the output is no terminal, or one that cannot be drawn on (TERM is
-dumb), one page is printed, with the rates of one second. The command reaches the server through a socket in its data directory; of
-a cluster it is the directory of the node that leads.`,
+dumb), one page is printed, with the rates of one second. The command reaches the
+server through a socket in its data directory; of a cluster it is the directory of the
+node that leads.`,
 		Example: `  holdfast top
   holdfast top --data /var/lib/holdfast --once`,
 		Args: flags.AtMost(0),
