@@ -105,15 +105,82 @@ func TestIndexAgainstModel(t *testing.T) {
 				if x.Len() != len(model) {
 					t.Fatalf("Len() = %d, want %d", x.Len(), len(model))
 				}
+				x.wild.root.check(t, true)
 			},
 		})
 		for p := range model {
 			x.Remove(p.filter, p.value)
 		}
-		if x.Len() != 0 || !x.wild.root.empty() {
+		if x.Len() != 0 || x.wild.root.nodes() > 1 || x.wild.root.below != nil {
 			t.Fatalf("emptied, but %d pairs and %+v are left", x.Len(), x.wild.root)
 		}
 	})
+}
+
+// nodes counts a node and those below it.
+func (n *node[V]) nodes() (all int) {
+	all = 1
+	if n.plus != nil {
+		all += n.plus.nodes()
+	}
+	for _, c := range n.children {
+		all += c.nodes()
+	}
+	return all
+}
+
+// check fails if a node could be part of another one, or is found by another level than its first.
+func (n *node[V]) check(t *rapid.T, root bool) {
+	_, children := n.only()
+	if !root && n.here == nil && n.below == nil && children < 2 {
+		t.Fatalf("the node %q has no filter and %d children", n.path, children)
+	}
+	for first, c := range n.children {
+		if first != firstLevel(c.path) || first == "+" {
+			t.Fatalf("the node %q is found by %q", c.path, first)
+		}
+		c.check(t, false)
+	}
+	if c := n.plus; c != nil {
+		if firstLevel(c.path) != "+" {
+			t.Fatalf("the node %q is found by +", c.path)
+		}
+		c.check(t, false)
+	}
+}
+
+// Filters of many levels take no more nodes than those of few, whether they have levels in common or not,
+// and no more comparisons.
+func TestDeepFiltersTakeFewNodes(t *testing.T) {
+	t.Parallel()
+	const filters = 1000
+	deep := strings.Repeat("/x", 120)
+	for name, filterOf := range map[string]func(i int) string{
+		"nothing in common":        func(i int) string { return fmt.Sprintf("%d/+%s/y", i, deep) },
+		"all but the last level":   func(i int) string { return fmt.Sprintf("x/+%s/%d", deep, i) },
+		"pairs with all but one":   func(i int) string { return fmt.Sprintf("%d/+%s/%d", i/2, deep, i%2) },
+		"wildcards in every place": func(i int) string { return fmt.Sprintf("%d%s/%d", i, strings.Repeat("/+", 120), i) },
+		"all levels below":         func(i int) string { return fmt.Sprintf("%d%s/#", i, deep) },
+	} {
+		var x Index[int]
+		for i := range filters {
+			x.Insert(filterOf(i), i)
+		}
+		if n := x.wild.root.nodes(); n > 2*filters {
+			t.Errorf("%s: %d nodes for %d filters", name, n, filters)
+		}
+		topic := strings.ReplaceAll(strings.TrimSuffix(filterOf(filters-1), "/#"), "+", "z")
+		found, compared := x.MatchCounting([]byte(topic), nil)
+		if !slices.Equal(found, []int{filters - 1}) || compared > 4 {
+			t.Errorf("%s: %v match after %d comparisons", name, found, compared)
+		}
+		for i := range filters {
+			x.Remove(filterOf(i), i)
+		}
+		if n := x.wild.root.nodes(); n != 1 {
+			t.Errorf("%s: %d nodes are left", name, n)
+		}
+	}
 }
 
 // 100,000 subscribers of one filter come and go in constant time each; a scan
