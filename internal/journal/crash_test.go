@@ -72,33 +72,6 @@ type crash struct {
 	before      string // the operation that did not come to pass
 }
 
-// changes says whether an operation changes what is on the disk, in the data directory.
-func changesDisk(op errorfs.Op) bool {
-	switch op.Kind {
-	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpRemove, errorfs.OpRename, errorfs.OpReuseForWrite, errorfs.OpFileWrite,
-		errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileClose:
-		return true
-	}
-	return false
-}
-
-// powerOff is what a disk may hold after the power has failed: what was synced, and of
-// the rest so many percent of the blocks and names. Pebble relies on a file system that
-// keeps names in the order in which they came, for that of a new manifest and the marker
-// that points to it.
-func powerOff(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
-	for {
-		left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
-		desc, err := pebble.Peek("data", left)
-		if err == nil && desc.Exists {
-			_, err = left.Stat(desc.ManifestFilename)
-		}
-		if err == nil || percent == 0 || percent == 100 {
-			return left
-		}
-	}
-}
-
 // The power fails before every single step that a journal takes on the disk: while it is
 // created, writes, begins segments, has tables written, uses segments again, stops,
 // and starts again from what it left.
@@ -110,13 +83,13 @@ func TestCrashBeforeEveryStep(t *testing.T) {
 	var mu sync.Mutex
 	var crashes []crash
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !changesDisk(op) || !strings.HasPrefix(op.Path, "data") {
+		if !journaltest.ChangesDisk(op) || !strings.HasPrefix(op.Path, "data") {
 			return nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		c := crash{least: l.acked.Load(), before: fmt.Sprintf("operation %d on %s", op.Kind, op.Path)}
-		c.left = powerOff(mem, len(crashes)%3*50, rng)
+		c.left = journaltest.PowerOff(mem, len(crashes)%3*50, rng)
 		c.most = l.appended.Load()
 		crashes = append(crashes, c)
 		return nil
@@ -187,12 +160,12 @@ func (l *ledger) liveUntilCrash(t *testing.T, c crash, d Durability, rng *rand.R
 		at, percent = rng.Int64N(250), rng.IntN(3)*50
 	}
 	fs := errorfs.Wrap(c.left, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if changesDisk(op) && steps.Add(1) == at+1 {
+		if journaltest.ChangesDisk(op) && steps.Add(1) == at+1 {
 			next.least, next.before = found.Load(), fmt.Sprintf("operation %d on %s", op.Kind, op.Path)
 			if d.KeepsAcknowledged() {
 				next.least = max(next.least, l.acked.Load())
 			}
-			next.left = powerOff(c.left, percent, rng)
+			next.left = journaltest.PowerOff(c.left, percent, rng)
 			next.most = l.appended.Load()
 			close(crashed)
 		}
@@ -256,7 +229,7 @@ func TestKillsBeforeACrash(t *testing.T) {
 					if !d.KeepsAcknowledged() {
 						least = found
 					}
-					left := mustOpen(t, Options{FS: powerOff(mem, rng.IntN(3)*50, rng)})
+					left := mustOpen(t, Options{FS: journaltest.PowerOff(mem, rng.IntN(3)*50, rng)})
 					if pairs := l.audit(t, left); pairs < least || pairs > most {
 						t.Errorf("%d pairs, want from %d to %d", pairs, least, most)
 					}
@@ -276,7 +249,7 @@ func (l *ledger) liveUntilKilled(t *testing.T, mem *vfs.MemFS, d Durability, bef
 	var steps atomic.Int64
 	at := 1 + rng.Int64N(100) // maybe while it starts
 	fs := errorfs.Wrap(survivor{mem}, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !changesDisk(op) {
+		if !journaltest.ChangesDisk(op) {
 			return nil
 		}
 		n := steps.Add(1)
@@ -343,15 +316,15 @@ func TestCrashWhileADirectoryOfVersion1IsTakenOver(t *testing.T) {
 	var mu sync.Mutex
 	var crashes []crash
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if changesDisk(op) {
+		if journaltest.ChangesDisk(op) {
 			mu.Lock()
 			defer mu.Unlock()
-			crashes = append(crashes, crash{left: powerOff(mem, len(crashes)%3*50, rng), before: fmt.Sprintf("operation %d on %s", op.Kind, op.Path)})
+			crashes = append(crashes, crash{left: journaltest.PowerOff(mem, len(crashes)%3*50, rng), before: fmt.Sprintf("operation %d on %s", op.Kind, op.Path)})
 		}
 		return nil
 	}))
 	mustClose(t, mustOpen(t, Options{FS: fs}))
-	crashes = append(crashes, crash{left: powerOff(mem, 0, rng), before: "the end"})
+	crashes = append(crashes, crash{left: journaltest.PowerOff(mem, 0, rng), before: "the end"})
 	for i, c := range crashes {
 		j, err := Open(Options{Dir: "data", FS: c.left, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

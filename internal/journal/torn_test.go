@@ -275,7 +275,7 @@ func (l *ledger) liveUntilTorn(t *testing.T, c crash, d Durability, rng *rand.Ra
 	found.Store(c.least)
 	at := 1 + rng.Int64N(120)
 	fs := errorfs.Wrap(c.left, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !changesDisk(op) || !strings.HasSuffix(op.Path, wal.Suffix) || steps.Add(1) != at {
+		if !journaltest.ChangesDisk(op) || !strings.HasSuffix(op.Path, wal.Suffix) || steps.Add(1) != at {
 			return nil
 		}
 		mu.Lock()
