@@ -33,9 +33,7 @@ func (b *Broker) routeResponse(t *session.Turn, c *Conn, m *message.Message) {
 		return
 	}
 	s := c.session
-	matches := b.Filters.Match(o.Topic, t.Matches[:0])
-	t.Matches = matches
-	matches = slices.DeleteFunc(matches, func(sub *session.Subscription) bool { return sub.Session != s })
+	matches := slices.DeleteFunc(b.Match(t, o.Topic), func(sub *session.Subscription) bool { return sub.Session != s })
 	if len(matches) > 0 {
 		routing.ChainMatches(t, matches)
 		b.DeliverTo(t, matches, 0, &o)
@@ -66,9 +64,8 @@ func (r *responseRoute) find(t *session.Turn, c *Conn, topic []byte) (sub *sessi
 	}
 	if filters := b.Filters.Generation(); r.filters != filters || !bytes.Equal(r.topic, topic) {
 		r.filters, r.topic, r.sub, r.grants = filters, append(r.topic[:0], topic...), nil, 0
-		t.Matches = b.Filters.Match(topic, t.Matches[:0])
-		if len(t.Matches) == 1 && t.Matches[0].Session != nil && !b.reservedTopics.Protected(topic) {
-			r.sub = t.Matches[0]
+		if matches := b.Match(t, topic); len(matches) == 1 && matches[0].Session != nil && !b.reservedTopics.Protected(topic) {
+			r.sub = matches[0]
 		}
 	}
 	if b.may == nil {

@@ -34,8 +34,7 @@ func (rt *Router) refuses(t *session.Turn, o *message.Outgoing) bool {
 	if level == math.MaxInt64 && rt.Limits().QueueFull != limits.Reject && rt.Rejecting.Load() == 0 {
 		return false
 	}
-	t.Matches = rt.Filters.Match(o.Topic, t.Matches[:0])
-	for _, sub := range t.Matches {
+	for _, sub := range rt.Match(t, o.Topic) {
 		refused := false
 		if sub.Session == nil {
 			refused = groupOf(sub).Refuses(t, level, len(o.Payload))

@@ -210,8 +210,7 @@ func (x *Outbox) route(o *message.Outgoing) Refusal {
 		return QueueFull
 	}
 	t.Promises.Return() // hold looks at each queue under the lock under which it fills it
-	matches := rt.Filters.Match(o.Topic, t.Matches[:0])
-	t.Matches = matches
+	matches := rt.Match(t, o.Topic)
 	x.matched += len(matches)
 	if len(matches) == 0 {
 		return NotRefused

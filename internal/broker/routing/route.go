@@ -13,8 +13,7 @@ import (
 // Route delivers o to the sessions whose subscriptions match, and says how many
 // there were.
 func (rt *Router) Route(t *session.Turn, o *message.Outgoing) (matched int) {
-	matches := rt.Filters.Match(o.Topic, t.Matches[:0])
-	t.Matches = matches
+	matches := rt.Match(t, o.Topic)
 	t.Worked += len(matches) / session.MatchesPerUnit
 	if len(matches) == 0 {
 		return 0
@@ -87,8 +86,7 @@ func (rt *Router) NeedsDisk(t *session.Turn, o *message.Outgoing, with *message.
 	if o.QoS == 0 {
 		return false
 	}
-	t.Matches = rt.Filters.Match(o.Topic, t.Matches[:0])
-	for _, sub := range t.Matches {
+	for _, sub := range rt.Match(t, o.Topic) {
 		if sub.Session == nil && groupOf(sub).AnyDurable() || sub.Session != nil && sub.Session.Saves(sub) {
 			return true
 		}

@@ -40,3 +40,12 @@ func New(env *session.Env, kept *retained.Store, sessions func() []*session.Sess
 	rt.Timers = delayed.New(env, delayed.Options{May: may, Publish: rt.publishTimer})
 	return rt
 }
+
+// Match finds the subscriptions that match a topic, in t.Matches, and counts what that takes as
+// work of the turn.
+func (rt *Router) Match(t *session.Turn, topic []byte) []*session.Subscription {
+	matches, compared := rt.Filters.MatchCounting(topic, t.Matches[:0])
+	t.Matches = matches
+	t.Worked += compared / session.ComparedPerUnit
+	return matches
+}

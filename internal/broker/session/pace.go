@@ -25,6 +25,10 @@ const (
 const (
 	BytesPerUnit   = 1 << 10 // of a packet received
 	MatchesPerUnit = 4       // subscriptions that a publish matched; one that is made or ended is a unit
+
+	// Of what does not match: pieces of filters with wildcards that are compared with a topic, and members
+	// of a shared subscription that a message is offered to.
+	ComparedPerUnit, MembersPerUnit = 8, 16
 )
 
 // Pace is called between pieces of work, with no lock held. If the debt from turns before
