@@ -182,6 +182,28 @@ func TestThePoolIsAsBeforeWhenClientsAreGone(t *testing.T) {
 			c.ReceiveN(10)
 			return []*mqtttest.Client{c}
 		}, nil},
+		{memory.Subscriptions, "groups of one member", many * (300 + 600), func() []*mqtttest.Client {
+			c := connect()
+			for i := range many {
+				c.Subscribe(fmt.Sprint("$share/", i, "/t"), 1)
+			}
+			c.Unsubscribe("$share/0/t")
+			c.Subscribe("$share/0/t", 1)
+			return []*mqtttest.Client{c}
+		}, nil},
+		{memory.Retained, "retained messages with long topics", 2 * many * 1000, func() []*mqtttest.Client {
+			c := connect()
+			for i := range many {
+				c.Publish(mqtttest.Message{Topic: fmt.Sprint(i, "/", payload[:1000]), QoS: 1, Retain: true, Payload: "x"})
+			}
+			return []*mqtttest.Client{c}
+		}, func() {
+			c := connect()
+			for i := range many {
+				c.Publish(mqtttest.Message{Topic: fmt.Sprint(i, "/", payload[:1000]), QoS: 1, Retain: true})
+			}
+			c.Disconnect()
+		}},
 		{memory.Retained, "retained messages", many * small, func() []*mqtttest.Client {
 			c := connect()
 			for range 2 { // each is replaced once

@@ -75,12 +75,12 @@ func (r *Store) note(m *message.Message, sign int64) {
 		r.count.Add(sign)
 		r.bytesStored.Add(sign * sizeOf(m))
 		r.owners.add(m.Principal(), sign, sign*sizeOf(m))
-		r.o.Memory.Charge(memory.Retained, sign*(sizeOf(m)+overhead))
+		r.o.Memory.Charge(memory.Retained, sign*(sizeOf(m)+int64(len(m.Topic()))+overhead))
 	}
 }
 
-// overhead is about what a retained message takes of memory besides its
-// bytes: the Message and its places in the index of names and among the deadlines.
+// overhead is about what a retained message takes of memory besides its bytes and its topic, which the
+// index of names has as well: the Message and its places in that index and among the deadlines.
 const overhead = 200
 
 // sizeOf is what the message counts as in the bound of retained messages.

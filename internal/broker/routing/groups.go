@@ -20,6 +20,7 @@ func (rt *Router) joinGroup(sub *session.Subscription, name, filter string) {
 		g = share.New(rt.Env, key, filter)
 		rt.Groups[key] = g
 		rt.Filters.Insert(filter, g.Proxy)
+		rt.Memory.Charge(memory.Subscriptions, g.MemoryBytes())
 	}
 	g.Join(sub)
 }
@@ -35,6 +36,7 @@ func (rt *Router) leaveGroup(t *session.Turn, sub *session.Subscription) {
 	if left == 0 {
 		delete(rt.Groups, g.Key)
 		rt.Filters.Remove(g.Filter, g.Proxy)
+		rt.Memory.Credit(memory.Subscriptions, g.MemoryBytes())
 		g.Discard() // before there may be a new group of this name, which would share its row
 	}
 	rt.GroupsMu.Unlock()

@@ -50,11 +50,18 @@ func New(env *session.Env, key, filter string) *Group {
 	return g
 }
 
+// groupMemory is about what a group takes of memory besides the texts: itself, what stands for it in
+// the index of filters, and its place among the groups.
+const groupMemory = 600
+
+// MemoryBytes is what the group is charged with, besides the subscriptions of its members and its
+// messages.
+func (g *Group) MemoryBytes() int64 { return int64(len(g.Key)+len(g.Filter)) + groupMemory }
+
 // Join makes sub a member. The caller lets one goroutine at a time join or leave.
 func (g *Group) Join(sub *session.Subscription) {
 	sub.Group, sub.Share = g, queue.NewShare(sub.Filter)
-	old := *g.members.Load()
-	members := append(append(make([]*session.Subscription, 0, len(old)+1), old...), sub)
+	members := append(*g.members.Load(), sub) // behind those that readers of the former list see
 	g.members.Store(&members)
 }
 
@@ -95,6 +102,7 @@ func (g *Group) Offer(t *session.Turn, o *message.Outgoing) bool {
 		return false
 	}
 	if g.strategy != limits.RoundRobin {
+		t.Worked += len(members) / session.MembersPerUnit
 		m := g.chosen(o)
 		return m != nil && g.offered(m, m.Session.Offer(t, m, o))
 	}
@@ -102,9 +110,11 @@ func (g *Group) Offer(t *session.Turn, o *message.Outgoing) bool {
 	for i := range members {
 		m := members[(first+uint64(i))%uint64(len(members))]
 		if m.Session.Offer(t, m, o) {
+			t.Worked += i / session.MembersPerUnit
 			return true
 		}
 	}
+	t.Worked += len(members) / session.MembersPerUnit
 	return false
 }
 
