@@ -97,8 +97,12 @@ func (s *Store) Prepare(sets []Timer, cancels []Cancel) (c *Change, refused int,
 		c.items = append(c.items, item{key: string(rows.TimerIDKey(cancels[i].Principal, cancels[i].ID))})
 	}
 	c.lock()
+	var ids map[string]struct{} // of the items before
+	if len(c.items) > 1 {
+		ids = make(map[string]struct{}, len(c.items))
+	}
 	for i := range c.items {
-		if why = c.look(i); why != NotRefused {
+		if why = c.look(i, ids); why != NotRefused {
 			c.unlock()
 			return nil, i, why
 		}
@@ -129,14 +133,18 @@ func (c *Change) unlock() {
 	c.stripes = nil
 }
 
-// look finds the timer that has the ID of an item now.
-func (c *Change) look(i int) Refusal {
+// look finds the timer that has the ID of an item now, and adds the ID to ids, which the items before
+// have.
+func (c *Change) look(i int, ids map[string]struct{}) Refusal {
 	it := &c.items[i]
 	if it.generated {
 		return NotRefused
 	}
-	if slices.ContainsFunc(c.items[:i], func(other item) bool { return other.key == it.key }) {
+	if _, twice := ids[it.key]; twice {
 		return Twice
+	}
+	if i < len(c.items)-1 {
+		ids[it.key] = struct{}{}
 	}
 	old, batch, err := c.s.find([]byte(it.key))
 	if err != nil {
