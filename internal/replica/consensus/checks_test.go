@@ -26,12 +26,9 @@ type facts struct {
 	deposed                  int // of which the leader lost its office, or ended, meanwhile
 	interrupted              int // installations that a crash interrupted
 
-	changed, deposedByChange int // of the members that were committed; that removed the leader
-
-	// A leader removes the other one of two nodes. If it loses its power when that one has learned of
-	// the removal, with entries that the leader has not stored, it may never get its vote.
-	oneIsLeft bool
-	stuck     int // worlds that ended so
+	changed int // changes of the members that were committed
+	left    int // nodes that ended because they were removed
+	gaveUp  int // leaders that found that their own removal is committed, and so gave their office away
 }
 
 type loggedEntry struct {

@@ -95,6 +95,7 @@ type Core struct {
 	asked     map[uint64]bool // rounds of the lease that AskQuorum began
 	transfers bool            // the leadership is being given away, so there is no lease in this term
 	members   []uint64        // who may be leader
+	removals  removals        // see removals.go
 }
 
 // New starts a node. It doesn't vote for one election timeout.
@@ -126,8 +127,12 @@ func New(o Options, now time.Duration) (*Core, error) {
 		return nil, err
 	}
 	c.node = node
-	_, conf, _ := o.Log.InitialState()
+	state, conf, _ := o.Log.InitialState()
 	c.members = conf.GetVoters()
+	c.removals = removals{self: o.ID, stored: state.GetCommit(), told: state.GetCommit()}
+	if err := c.removals.find(o.Log, state.GetCommit()); err != nil {
+		return nil, err
+	}
 	c.settle()
 	return c, nil
 }
@@ -143,14 +148,12 @@ func (c *Core) Tick(now time.Duration) {
 	c.node.Tick()
 	clear(c.appended)
 	c.settle()
-	if !c.office.Ready {
-		return
-	}
-	if c.transfers {
+	switch {
+	case c.transfers:
 		c.continueTransfer()
-		return
+	case c.office.Ready:
+		c.ask(now)
 	}
-	c.ask(now)
 }
 
 // ask begins a round of the lease.
@@ -195,6 +198,7 @@ func (c *Core) Step(m *raftpb.Message, now time.Duration) {
 		}
 	}
 	_ = c.node.Step(m) // of a node that is not a member, for example
+	c.removals.hear(m)
 	c.settle()
 }
 
@@ -230,10 +234,14 @@ func (c *Core) proposed() Proposed {
 }
 
 // Change proposes a change of the membership by one node. The library refuses a change while
-// another is not applied: then the entry that it proposes instead changes nothing.
+// another is not applied: then the entry that it proposes instead changes nothing. It fails with
+// ErrNotLeader, with ErrOwnRemoval, or if too much is not committed yet.
 func (c *Core) Change(change *raftpb.ConfChange) (Proposed, error) {
 	if !c.office.Ready || c.transfers {
 		return Proposed{}, ErrNotLeader
+	}
+	if change.GetType() == raftpb.ConfChangeRemoveNode && change.GetNodeId() == c.o.ID {
+		return Proposed{}, ErrOwnRemoval
 	}
 	if err := c.node.ProposeConfChange(change); err != nil {
 		return Proposed{}, err
@@ -311,6 +319,7 @@ func (c *Core) settle() {
 		c.lease.Revoke()
 		c.own, c.tail, c.change, c.transfers = 0, 0, 0, false
 		clear(c.asked)
+		c.removals.untold = nil
 	} else {
 		next.Ready = c.office.Ready
 	}
@@ -319,19 +328,25 @@ func (c *Core) settle() {
 
 // Work takes what is to be done.
 func (c *Core) Work(now time.Duration) (w Work) {
+	c.leaveIfRemoved()
 	for c.node.HasReady() {
 		ready := c.node.Ready()
+		if !raft.IsEmptySnap(ready.Snapshot) {
+			c.forget()
+		}
+		c.removals.add(ready.Entries)
 		for _, m := range ready.Messages {
 			switch {
 			case m.GetTo() == raft.LocalAppendThread:
 				c.follow(m.GetEntries())
+				c.removals.secure(m)
 				w.Store = append(w.Store, m)
 			case m.GetTo() == raft.LocalApplyThread:
-				w.Apply = append(w.Apply, m)
+				c.removals.held = append(c.removals.held, m)
 			case (m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote) && !isForced(m) && c.promise.Binds(now):
 			case m.GetType() == raftpb.MsgApp && c.canWait(m):
 			default:
-				w.Send = append(w.Send, m)
+				w.Send = append(w.Send, c.removals.tell(m))
 			}
 		}
 		for _, r := range ready.ReadStates {
@@ -344,8 +359,30 @@ func (c *Core) Work(now time.Duration) (w Work) {
 				w.Reads = append(w.Reads, Read{Number: number, Index: r.Index})
 			}
 		}
+		c.leaveIfRemoved()
 	}
+	c.removals.release(&w)
 	return w
+}
+
+// leaveIfRemoved has a leader whose own removal is committed give its office away, see removals.go.
+func (c *Core) leaveIfRemoved() {
+	if !c.office.Leads || c.transfers || !c.removals.isRemoved(c.node.BasicStatus().GetCommit()) {
+		return
+	}
+	c.transfers = true
+	c.lease.Revoke()
+	c.continueTransfer()
+}
+
+// forget drops what waits to be applied, because a snapshot has it.
+func (c *Core) forget() {
+	for _, m := range c.removals.held {
+		for _, r := range m.GetResponses() {
+			_ = c.node.Step(r)
+		}
+	}
+	c.removals.held, c.removals.all = nil, nil
 }
 
 // canWait says whether an append need not be sent, because it only tells a follower how far entries
@@ -391,7 +428,11 @@ func (c *Core) Stored(m *raftpb.Message) (send []*raftpb.Message) {
 		c.members = m.GetSnapshot().GetMetadata().GetConfState().GetVoters()
 	}
 	for _, r := range m.GetResponses() {
-		if r.GetTo() == c.o.ID {
+		switch {
+		case isDurableCommit(r):
+			c.removals.stored = max(c.removals.stored, r.GetCommit())
+			continue
+		case r.GetTo() == c.o.ID:
 			_ = c.node.Step(r)
 			continue
 		}
@@ -421,6 +462,7 @@ func (c *Core) Applied(m *raftpb.Message) (conf *raftpb.ConfState, err error) {
 		}
 		c.applied = e.GetIndex()
 	}
+	c.removals.applied(c.applied)
 	for _, r := range m.GetResponses() {
 		_ = c.node.Step(r)
 	}

@@ -127,3 +127,47 @@ func TestMessagesThatNodesDoNotSendAreDropped(t *testing.T) {
 		t.Errorf("the office was %+v and is %+v", before, after)
 	}
 }
+
+func TestLeaderDoesNotProposeItsOwnRemoval(t *testing.T) {
+	n := single(t)
+	remove := raftpb.ConfChangeRemoveNode
+	if _, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &n.id}); !errors.Is(err, ErrOwnRemoval) {
+		t.Errorf("it was proposed: %v", err)
+	}
+}
+
+// A node hears that it was removed when the disk of the leader has that, and not before; the cluster goes on then.
+func TestRemovalIsOnTheDiskBeforeItIsTold(t *testing.T) {
+	w := newWorld(plan{seed: 1, nodes: 2})
+	w.run(5 * time.Second)
+	n := w.leader()
+	if n == nil {
+		t.Fatal("no node leads")
+	}
+	other := w.nodes[2-n.id]
+	remove := raftpb.ConfChangeRemoveNode
+	p, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &other.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.work()
+	for n.core.node.BasicStatus().GetCommit() < p.Index {
+		w.run(w.now + 50*time.Microsecond)
+	}
+	n.slow = 100 * time.Millisecond // the next write of the leader
+	for n.core.removals.stored < p.Index && w.now < 10*time.Second {
+		if w.left > 0 || len(n.machine.conf.GetVoters()) != 2 {
+			t.Fatalf("nodes that have ended: %d; members: %v; and the leader's disk does not have the removal", w.left, n.machine.conf)
+		}
+		w.run(w.now + 50*time.Microsecond)
+	}
+	n.stop(true)
+	n.start()
+	w.run(w.now + 5*time.Second)
+	if w.leader() != n || w.left != 1 {
+		t.Errorf("the node that stays leads: %v; nodes that have ended: %d", w.leader() == n, w.left)
+	}
+	if w.violation != nil {
+		t.Error(w.violation)
+	}
+}

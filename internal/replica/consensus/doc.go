@@ -25,6 +25,8 @@
 //
 // Proposals are not forwarded: the leader alone proposes.
 //
+// That a node is removed is on the disk of another one before the removed node knows it (removals.go).
+//
 // The leader does not tell followers at once that entries are committed: they learn it with the next
 // entries, or by the next heartbeat, within a tick.
 package consensus

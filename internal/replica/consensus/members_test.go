@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 )
@@ -14,8 +13,9 @@ import (
 const maxMachines = 12
 
 // reconfigure has leaders change the members again and again, one at a time: a new machine becomes a
-// learner, a learner that lacks little gets its vote, any member is removed, also the leader. A
-// machine that was removed stays, and may not know it.
+// learner, a learner that lacks little gets its vote, any member is removed, also the leader, which
+// gives its office away first. A machine that has learned that it was removed ends; another one that was
+// removed stays, and may not know it.
 func (w *world) reconfigure() {
 	w.after(w.between(20*time.Millisecond, 500*time.Millisecond), nil, func() {
 		if w.now > w.lasts {
@@ -49,13 +49,11 @@ func (n *node) change() {
 		what, id = raftpb.ConfChangeAddLearnerNode, w.newMachine().id
 	default:
 		id = voters[w.rng.IntN(len(voters))]
-		// A leader that removes itself from a cluster of two may take with it that the entry is
-		// committed, and have entries that the other one lacks: that one never gets its vote. (Package
-		// node gives the leadership away first, always.)
-		if len(voters) == 2 && id == n.id {
-			return
-		}
-		w.oneIsLeft = w.oneIsLeft || len(voters) == 2
+	}
+	if what == raftpb.ConfChangeRemoveNode && id == n.id {
+		_ = n.core.Transfer(conf.GetVoters()[w.rng.IntN(len(conf.GetVoters()))])
+		n.work()
+		return
 	}
 	p, err := n.core.Change(&raftpb.ConfChange{Type: &what, NodeId: &id})
 	if err != nil {
@@ -63,6 +61,35 @@ func (n *node) change() {
 	}
 	n.pending[p.Index] = p.Term
 	n.work()
+	if what != raftpb.ConfChangeRemoveNode || w.now > w.lasts {
+		return
+	}
+	switch w.rng.IntN(4) {
+	case 0: // the node that is being removed may become the leader
+		_ = n.core.Transfer(id)
+		n.work()
+	case 1: // at the moment in which others learn of the removal, or shortly before
+		w.after(w.between(0, 5*time.Millisecond), nil, func() { w.crash(n, true) })
+	}
+}
+
+// leaves ends a node that has learned that it was removed. Some are started again: what is on their disk decides
+// whether they know it then.
+func (n *node) leaves(e *raftpb.Entry) (does bool) {
+	if node, err := removedBy(e); err != nil || node != n.id {
+		return false
+	}
+	w := n.w
+	w.left++
+	n.machine.removed = true
+	if w.chance(50) {
+		n.durable = n.machine
+	}
+	n.stop(w.chance(50))
+	if w.chance(50) {
+		w.after(w.between(0, 2*time.Second), n, n.start)
+	}
+	return true
 }
 
 // newMachine is one that waits to be added.
@@ -80,11 +107,6 @@ func (w *world) noteChange(n *node, e *raftpb.Entry) {
 		return
 	}
 	w.changed++
-	change := &raftpb.ConfChange{}
-	w.must(proto.Unmarshal(e.GetData(), change))
-	if change.GetType() == raftpb.ConfChangeRemoveNode && change.GetNodeId() == n.id {
-		w.deposedByChange++
-	}
 }
 
 // isMember says whether the leader counts a node among the members; all are if there is none.

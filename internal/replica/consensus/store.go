@@ -9,11 +9,12 @@ import (
 
 // Store appends to the log what a message of Work.Store says, except for its snapshot. If
 // sync is true, Log.Sync must return before Core.Stored is called; otherwise nothing was
-// written, because only the index of the last committed entry has changed.
+// written, because only the index of the last committed entry has changed, and it tells of no
+// removal (removals.go).
 func Store(l *raftlog.Log, m *raftpb.Message) (sync bool, err error) {
 	before := l.State()
 	s := stateOf(before, m)
-	if len(m.GetEntries()) == 0 && s.Term == before.Term && s.Vote == before.Vote {
+	if len(m.GetEntries()) == 0 && s.Term == before.Term && s.Vote == before.Vote && !mustKeep(m) {
 		l.SetCommit(s.Commit)
 		return false, nil
 	}

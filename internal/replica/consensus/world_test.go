@@ -60,6 +60,7 @@ type plan struct {
 	forgetVote bool // votes and terms are not stored
 	oldCopy    bool // a snapshot's state machine is older than its message says
 	oldMembers bool // a start knows the members that founded the cluster only
+	tellsEarly bool // nodes tell of removals, and apply them, before the disk says that they are committed
 }
 
 const (
@@ -81,6 +82,7 @@ type node struct {
 	paused time.Duration // until then nothing happens in the program
 	slow   time.Duration // how long the disk takes
 	half   bool          // a snapshot is being installed
+	gaveUp bool          // it has found, as the leader, that its own removal is committed
 
 	streaming int // snapshots that are being sent
 	core      *Core
@@ -100,6 +102,8 @@ type machine struct {
 	at   raftlog.Position
 	sum  uint64 // of all entries up to at
 	conf *raftpb.ConfState
+
+	removed bool // one of them removes the node
 }
 
 type event struct {
@@ -227,6 +231,9 @@ func (n *node) clock() time.Duration {
 // start starts the program.
 func (n *node) start() {
 	w := n.w
+	if n.durable.removed {
+		return
+	}
 	var err error
 	conf := n.durable.conf
 	if w.oldMembers && n.durable.at.Index > 0 {
@@ -247,7 +254,8 @@ func (n *node) start() {
 	if w.longLease {
 		n.core.lease = longLease()
 	}
-	n.up, n.storing, n.applying = true, nil, nil
+	n.core.removals.early = w.tellsEarly
+	n.up, n.gaveUp, n.storing, n.applying = true, false, nil, nil
 	n.pending, n.asked = map[uint64]uint64{}, map[uint64]uint64{}
 	n.tickLater()
 	n.work()
@@ -283,6 +291,10 @@ func (n *node) work() {
 		n.core.promise.Make(-election - 1)
 	}
 	work := n.core.Work(n.clock())
+	if !n.gaveUp && n.core.removals.isRemoved(n.core.node.BasicStatus().GetCommit()) {
+		n.gaveUp = true
+		n.w.gaveUp++
+	}
 	n.send(work.Send)
 	idle := len(n.storing) == 0
 	n.storing = append(n.storing, work.Store...)
@@ -450,6 +462,9 @@ func (n *node) apply() {
 				continue
 			}
 			n.w.apply(n, e)
+			if n.leaves(e) {
+				return
+			}
 		}
 		conf, err := n.core.Applied(m)
 		n.w.must(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -322,4 +323,27 @@ func TestLearnerThatIsRemoved(t *testing.T) {
 	}
 	c.until("the leader sends no data any more", func() bool { return !sends() })
 	c.put(nodes, l, "k|after", "v")
+}
+
+// Of two nodes one is removed, and the other one ends in this moment, without a write or a proper end: it
+// knows by its disk that it is alone.
+func TestNodeThatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b")
+	c.removable = true
+	nodes := c.start("a", "b")
+	l := c.put(nodes, c.leader(nodes), "k|1", "v")
+	l = c.lead(nodes, l, "a")
+	if err := nodes[l.name].Remove(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	crashed := t.TempDir()
+	if err := os.CopyFS(crashed, os.DirFS(c.dirs["a"])); err != nil {
+		t.Fatal(err)
+	}
+	nodes["b"].end()
+	nodes["a"].end()
+	c.dirs["a"] = crashed
+	nodes = c.start("a")
+	c.leader(nodes).must(t, map[string]string{"k|1": "v"})
 }
