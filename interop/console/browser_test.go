@@ -29,7 +29,10 @@ import (
 // patience bounds every wait. Nothing takes this long when all is well.
 const patience = time.Minute
 
-var screenshots = flag.String("screenshots", "", "write the screenshots of docs/console into this `directory`")
+var (
+	screenshots = flag.String("screenshots", "", "write the screenshots of docs/console into this `directory`")
+	pictures    = flag.String("pictures", "", "write what tests show into this `directory`, for a person to look at")
+)
 
 var (
 	binary  string          // the built program
@@ -289,6 +292,19 @@ func (p *tab) click(selector, text string) {
 func (p *tab) visit(address string) {
 	p.t.Helper()
 	p.eval(`location.hash = ` + quote(address))
+}
+
+// picture writes what the window shows, if -pictures is given.
+func (p *tab) picture(name string) {
+	p.t.Helper()
+	if *pictures == "" {
+		return
+	}
+	var picture []byte
+	p.do(chromedp.CaptureScreenshot(&picture))
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), picture, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // look has the page be light or dark, and as wide as said.

@@ -20,11 +20,20 @@ import (
 // key's own page, with what is different.
 func TestKeySeenLive(t *testing.T) {
 	s := serve(t)
-	s.set("greeting", "hello\nworld")
 	list, page := s.open("#/keys"), s.open("#/key/greeting")
+	list.shows("main", "There are no keys that you may read.")
+	page.shows("main", "There is no such key")
+	s.set("greeting", "hello\nworld")
 	list.shows("td.value", "hello world")
 	page.shows("pre.body", "hello\nworld")
 	page.shows(".facts", "never")
+	list.await("the new key flashes", `document.querySelector('tr.flash-1[data-changes="1"]')`)
+	s.set("another", "x")
+	list.await("it comes in its place", `document.querySelectorAll('tbody tr').length === 2 && document.querySelector('td.key').textContent === 'another'`)
+	s.run("", "del", "another")
+	list.await("it is gone, and is still shown", `document.querySelectorAll('tbody tr').length === 2 && document.querySelector('tr.gone td.key').textContent === 'another'`)
+	list.click("form button", "Search")
+	list.await("it is shown no longer", `document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('tr.gone')`)
 	s.set("greeting", "good morning\nworld", "--px", "1h")
 	list.await("the row has changed", `document.querySelector('tr[data-changes="1"] td.value')?.textContent === 'good morning world'`)
 	list.await("its expiry counts down", `/^59 min/.test(document.querySelector('td.left').textContent)`)
@@ -53,6 +62,7 @@ func TestTwoPeopleEditOneKey(t *testing.T) {
 	one.shows("pre.body", "flour and water")
 	two.shows(".conflict", "The key has changed since you began")
 	two.shows(".conflict .added", "flour and water")
+	two.picture("two-people")
 	two.await("it cannot be saved", `[...document.querySelectorAll('button')].find((b) => b.textContent === 'Save').disabled`)
 	two.click("button", "Keep mine")
 	two.click(".editor button", "Save")
@@ -96,6 +106,7 @@ func TestMarkupIsText(t *testing.T) {
 	p := s.open("#/keys")
 	p.shows("td.key", markup)
 	p.shows("td.value", markup)
+	p.picture("markup-list")
 	nothing(p)
 	p.click("td.key a", markup)
 	p.shows("h1", markup)
@@ -106,6 +117,7 @@ func TestMarkupIsText(t *testing.T) {
 	p.shows(".conflict", markup)
 	p.click(".actions button", "Delete")
 	p.shows("dialog", markup)
+	p.picture("markup-key")
 	nothing(p)
 	p.click("dialog button", "Cancel")
 	p.visit("#/topics")
@@ -140,7 +152,6 @@ func TestMarkupIsText(t *testing.T) {
 	nothing(p)
 }
 
-// Keys and values that are no text are shown in hexadecimal, and can be changed.
 // A key shows its fencing token, and is changed under the same one.
 func TestFencingToken(t *testing.T) {
 	s := serve(t)
@@ -163,6 +174,7 @@ func TestFencingToken(t *testing.T) {
 	}
 }
 
+// Keys and values that are no text are shown in hexadecimal, and can be changed.
 func TestBinary(t *testing.T) {
 	s := serve(t)
 	s.run("\x00\x01\xfe\xff", "set", "--key-encoding", "base64", "--valuefile", "-", "AP8v") // 00 ff 2f
@@ -195,6 +207,7 @@ func TestLargeValue(t *testing.T) {
 	p.click("td.key a", "large")
 	p.shows("main", "The first 64.0 KiB are shown")
 	p.await("no more is in the page", `document.querySelector('pre.body').textContent.length <= 65536`)
+	p.picture("large-value")
 	p.await("it is not edited", `[...document.querySelectorAll('.actions button')].find((b) => b.textContent === 'Change').disabled`)
 	p.click(".segments button", "hex")
 	p.shows("pre.body", "000000  30 31 32")
@@ -239,6 +252,44 @@ func TestManyKeys(t *testing.T) {
 	p.shows(".problem", "This is no pattern")
 }
 
+// A search that looks at many keys and finds few says how far it is, goes on by itself, and ends
+// early if the person stops it. Here an answer of the server has some fifty keys.
+func TestLongSearch(t *testing.T) {
+	s := serve(t)
+	var lines strings.Builder
+	value := strings.Repeat("x", 5000)
+	for i := range 4000 {
+		fmt.Fprintf(&lines, `{"key":"key/%05d","value":"%s"}`+"\n", i, value)
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run("", "import", file)
+	s.set("locks/printer", "worker-7", "--px", "1h")
+	p := s.open("#/")
+	p.connected()
+	p.eval(`(new MutationObserver(() => {
+		const said = document.querySelector('.searching');
+		if (said) window.said = said.textContent;
+		if (said && window.stopping) said.querySelector('button').click();
+	}).observe(document.body, { childList: true, subtree: true, characterData: true }), '')`)
+	p.visit("#/locks")
+	p.shows("td.value", "worker-7")
+	p.await("it has said how far it was", `/^Searching: [\d.,]+ ?k? keys looked at, none found\. Stop the search$/.test(window.said)`)
+	p.await("nothing says that it goes on", `!document.querySelector('.searching')`)
+	p.shows(".pager", "Page 1, the last")
+
+	p.eval(`(window.stopping = true, '')`)
+	p.visit("#/locks/k")
+	p.shows("main", "The search was stopped after")
+	p.picture("search-stopped")
+	p.eval(`(window.stopping = false, '')`)
+	p.click("button", "Next")
+	p.shows(".pager", "Page 2, the last")
+	p.shows("main", "No key that you may read expires.")
+}
+
 // The server is killed and comes back: the page says so, and works on by itself.
 func TestServerIsKilled(t *testing.T) {
 	s := serve(t)
@@ -248,6 +299,7 @@ func TestServerIsKilled(t *testing.T) {
 	s.process.Kill()
 	p.shows(".banner", "No connection to the server")
 	p.shows("pre.body", "1") // what was seen last
+	p.picture("server-away")
 	s.start()
 	p.connected()
 	p.await("the notice is gone", `!document.querySelector('.banner')`)
@@ -305,6 +357,7 @@ rules:
 	p.click(".editor button", "Save")
 	p.shows(".problem", "It is not saved: not authorized.")
 	p.shows(".facts", "this is for administrators") // who watches it
+	p.picture("policy-key")
 	p.visit("#/topics")
 	p.click("form button", "Subscribe")
 	p.shows(".problem", "The subscription is refused: the policy does not allow it.")
@@ -313,6 +366,11 @@ rules:
 	p.shows(".editor .problem", "It is not published: the policy does not allow it.")
 	p.visit("#/clients")
 	p.shows(".problem", "The clients cannot be listed: this is for administrators")
+	p.picture("policy-clients")
+	p.visit("#/")
+	p.shows(".verdict", "failed.") // the login with the wrong password
+	p.await("charts", `document.querySelectorAll('.chart canvas').length === 6`)
+	p.picture("policy-overview")
 	p.visit("#/processors")
 	p.shows("main", "There are no dead letters that you may read.")
 	p.click("header button", "Sign out")
@@ -320,6 +378,9 @@ rules:
 	signIn("mute", "secret of mute")
 	p.shows(".problem", "The dead letters cannot be read")
 	p.shows(".banner", "The policy does not let you receive answers of the store")
+	p.visit("#/keys")
+	p.shows(".problem", "The keys cannot be read")
+	p.picture("policy-mute")
 	p.click("header button", "Sign out")
 	p.shows("h1", "Sign in")
 	signIn("olga", "secret of olga")
@@ -357,6 +418,10 @@ func TestLocksAndTimers(t *testing.T) {
 	p.await("no other key is a lease", `document.querySelectorAll('tbody tr').length === 1`)
 	p.visit("#/timers")
 	p.shows("td.value", "remind/me")
+	s.run("", "pub", "--after", "1h", "--id", "later", "remind/them", "hello")
+	p.shows("td.value", "remind/them")
+	s.run("", "timers", "cancel", "later")
+	p.await("a timer that was cancelled is gone", `document.querySelectorAll('tbody tr').length === 1`)
 	p.click("td button", "Cancel")
 	p.click("dialog button", "Cancel it")
 	p.shows("main", "No timer waits.")

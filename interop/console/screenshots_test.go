@@ -33,7 +33,7 @@ func TestScreenshots(t *testing.T) {
 	s.set("press/4/order", "{\n  \"order\": 1207,\n  \"part\": \"housing\",\n  \"done\": 42\n}", "--px", "24h")
 	key.shows(".changes .added", "42")
 	key.await("its expiry counts down", `/in 23 h/.test(document.querySelector('.facts').textContent)`)
-	key.look("light", 1000, 820)
+	key.look("light", 1240, 666)
 	key.shoot("key.png")
 	if err := bench.Wait(); err != nil {
 		t.Fatal(err)

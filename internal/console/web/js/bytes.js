@@ -135,6 +135,13 @@ export function seconds(s) {
 // versionTime is the wall clock of a version, in ms since 1970.
 export const versionTime = (version) => Number(version.split(':')[0]);
 
+// newer says whether a version is later than another one of the same server.
+export function newer(a, b) {
+  const [wall, counter] = a.split(':').map(Number);
+  const [otherWall, otherCounter] = b.split(':').map(Number);
+  return wall !== otherWall ? wall > otherWall : counter > otherCounter;
+}
+
 export function clock(ms) {
   const t = new Date(ms);
   const two = (n, width = 2) => String(n).padStart(width, '0');

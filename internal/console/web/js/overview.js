@@ -29,14 +29,16 @@ const fills = (sample) =>
     .map((b) => ({ ...b, share: b.value / b.most }))
     .sort((a, b) => b.share - a.share);
 
+const were = (n, one, many = `${one}s`) => (n === 1 ? `1 ${one} was` : `${count(n)} ${many} were`);
+
 // What has grown in the last five minutes and should not have.
 const troubles = [
-  ['holdfast_messages_dropped_total', { reason: 'full' }, (n) => `${count(n)} messages were dropped, because their subscribers did not take them`],
-  ['holdfast_publishes_rejected_total', {}, (n) => `${count(n)} publishes were refused at a bound`],
-  ['holdfast_store_quota_errors_total', {}, (n) => `${count(n)} requests to the store were refused by a quota`],
-  ['holdfast_sessions_ended_total', { reason: 'queue_full' }, (n) => `${count(n)} sessions ended, because their queues were full`],
-  ['holdfast_memory_refused_total', {}, (n) => `memory was refused ${count(n)} times`],
-  ['holdfast_logins_failed_total', {}, (n) => `${count(n)} logins failed`],
+  ['holdfast_messages_dropped_total', { reason: 'full' }, (n) => `${were(n, 'message')} dropped, because a subscriber did not take them in time`],
+  ['holdfast_publishes_rejected_total', {}, (n) => `${were(n, 'publish', 'publishes')} refused at a bound`],
+  ['holdfast_store_quota_errors_total', {}, (n) => `${were(n, 'request to the store', 'requests to the store')} refused by a quota`],
+  ['holdfast_sessions_ended_total', { reason: 'queue_full' }, (n) => `${were(n, 'session')} ended, because the queue was full`],
+  ['holdfast_memory_refused_total', {}, (n) => `memory was refused ${n === 1 ? 'once' : `${count(n)} times`}`],
+  ['holdfast_logins_failed_total', {}, (n) => `${n === 1 ? '1 login' : `${count(n)} logins`} failed`],
 ];
 
 // verdict is one sentence on the state of the server: {level, text}.
@@ -106,7 +108,7 @@ function Figures() {
     <section class="card">
         <h2>Bounds</h2>
         <ul class="bounds">${fills(last).map((b) => html`<li key=${b.title}>
-          <span class="what">${b.title} <span class="muted">${b.setting}</span></span>
+          <span class="what" title=${`${b.title} ${b.setting}`}>${b.title} <span class="muted">${b.setting}</span></span>
           <span class="much">${b.format(b.value)} of ${b.format(b.most)}</span>
           <meter min="0" max="1" high="0.8" optimum="0" value=${Math.min(1, b.share)} aria-label=${b.title}></meter>
         </li>`)}</ul>

@@ -11,6 +11,7 @@ import { Chart, Confirm, Problem, useConnection, usePoll } from './ui.js';
 const prefix = 'dead-letters/';
 const format = 1;
 const want = 50; // rows of a page
+const mostRequests = 60; // for a page, of keys of which few are letters
 const every = 5000; // ms between two readings
 const mostShown = 16 << 10; // bytes of a payload
 
@@ -105,7 +106,7 @@ function Letters() {
     const mine = ++turn.current;
     try {
       const pattern = text(literal(utf8(prefix + name))) + '*';
-      const got = await page(pattern, starts[starts.length - 1], want, (row) => row !== null, () => mine !== turn.current, rowOf);
+      const got = await page(pattern, starts[starts.length - 1], want, { fits: (row) => row !== null, make: rowOf, goOn: ({ requests }) => mine === turn.current && requests < mostRequests });
       if (mine !== turn.current) return;
       setFound(got);
       setProblem('');

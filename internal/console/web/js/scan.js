@@ -3,8 +3,6 @@
 import { literal, preview, text, utf8 } from './bytes.js';
 import { request } from './connection.js';
 
-const mostRounds = 60; // requests for one page that finds little, before a person is asked
-
 // row is what is kept of a key in a list: not its value.
 function row([key, value, version, left, token]) {
   return {
@@ -13,7 +11,8 @@ function row([key, value, version, left, token]) {
   };
 }
 
-function behind(key, last) {
+// behind says whether a key comes later than another one in the order of keys.
+export function behind(key, last) {
   const common = Math.min(key.length, last.length);
   for (let i = 0; i < common; i++) if (key[i] !== last[i]) return key[i] > last[i];
   return key.length > last.length;
@@ -23,24 +22,28 @@ function behind(key, last) {
 export const patternOf = (typed) => (typed === '' ? '*' : /[*?[]/.test(typed) ? typed : typed + '*');
 
 // page reads up to want rows that fits takes, from a place that an earlier page has returned as
-// next; {} is the first. next is null behind the last one. stop ends the search early. make makes
-// a row of what the store has replied of a key.
-export async function page(pattern, from, want, fits = () => true, stop = () => false, make = row) {
+// next; {} is the first. next is null behind the last one. make makes a row of what the store has
+// replied of a key. After each request of which the page is not full, goOn gets how many keys the
+// page has looked at, how many of them fit, and how many requests that took; if it returns false,
+// the page ends early.
+export async function page(pattern, from, want, { fits = () => true, make = row, goOn = () => true } = {}) {
   const rows = [];
   let { token, last } = from;
-  for (let rounds = 1; ; rounds++) {
+  let looked = 0;
+  for (let requests = 1; ; requests++) {
     const { reply } = await request(['SCAN', utf8(pattern), ...(token ? [token] : []), 'VALUES', 'DETAILS', 'BINARY']);
     for (const entry of reply[0]) {
       if (last && !behind(entry[0], last)) continue;
-      if (rows.length === want) return { rows, next: { token, last } };
+      if (rows.length === want) return { rows, next: { token, last }, requests };
       last = entry[0];
+      looked++;
       const made = make(entry);
       if (fits(made)) rows.push(made);
     }
-    if (!reply[1]) return { rows, next: null };
+    if (!reply[1]) return { rows, next: null, requests };
     token = text(reply[1]);
-    if (rows.length === want) return { rows, next: { token, last } };
-    if (rounds >= mostRounds || stop()) return { rows, next: { token, last }, early: true };
+    if (rows.length === want) return { rows, next: { token, last }, requests };
+    if (!goOn({ looked, found: rows.length, requests })) return { rows, next: { token, last }, requests, early: looked };
   }
 }
 

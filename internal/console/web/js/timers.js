@@ -1,52 +1,57 @@
 // Timers: messages that the server delivers later (docs/protocol.md, section 14).
 
-import { html, useEffect, useState } from '../vendor/preact-htm.js';
+import { html, useRef, useState } from '../vendor/preact-htm.js';
 import { clock, seconds, text } from './bytes.js';
 import { request } from './connection.js';
-import { Confirm, Name, Problem, useConnection, useNow } from './ui.js';
+import { Confirm, Name, Problem, useConnection, useNow, usePoll } from './ui.js';
 
 const want = 100; // rows of a page
+const every = 5000; // ms between two readings
 
 export function Timers() {
   const { phase } = useConnection();
   const now = useNow();
   const [prefix, setPrefix] = useState('');
+  const [asked, setAsked] = useState('');
   const [starts, setStarts] = useState([null]); // the IDs behind which the pages up to this one begin
   const [rows, setRows] = useState(null);
   const [more, setMore] = useState(false);
   const [problem, setProblem] = useState('');
-  const [asking, setAsking] = useState(null);
-
-  const show = async (places) => {
-    setStarts(places);
-    const behind = places[places.length - 1];
+  const [said, setSaid] = useState(''); // what became of a cancellation
+  const [asking, setAsking] = useState(null); // the timer that is to be cancelled
+  const turn = useRef(0);
+  const load = async () => {
+    if (phase !== 'connected') return;
+    const mine = ++turn.current;
+    const behind = starts[starts.length - 1];
     try {
-      const { reply } = await request(['TIMERS', prefix, ...(behind ? [behind] : [])]);
+      const { reply } = await request(['TIMERS', asked, ...(behind ? [behind] : [])]);
+      if (mine !== turn.current) return;
       setRows(reply[0].slice(0, want).map(([id, at, topic]) => ({ id, at: Number(text(at)), topic })));
       setMore(reply.length > 1 || reply[0].length > want);
       setProblem('');
     } catch (err) {
-      setProblem(`The timers cannot be read: ${err.message}.`);
+      if (mine === turn.current) setProblem(`The timers cannot be read: ${err.message}.`);
     }
   };
-  useEffect(() => {
-    if (phase === 'connected') show(starts);
-  }, [phase]);
+  usePoll(load, every, [asked, starts, phase]);
   const cancel = async (sure) => {
     const { id } = asking;
     setAsking(null);
     if (!sure) return;
+    setSaid('');
     try {
       const { reply } = await request(['CANCEL', id]);
-      await show(starts);
-      if (reply !== 1) setProblem('There is no such timer any more: it has been delivered or cancelled.');
+      await load();
+      if (reply !== 1) setSaid('There is no such timer any more: it has been delivered or cancelled.');
     } catch (err) {
-      setProblem(`It is not cancelled: ${err.message}.`);
+      setSaid(`It is not cancelled: ${err.message}.`);
     }
   };
   const search = (event) => {
     event.preventDefault();
-    show([null]);
+    setStarts([null]);
+    setAsked(prefix);
   };
   return html`<div>
     <h1>Timers</h1>
@@ -55,6 +60,7 @@ export function Timers() {
       <label class="grow"><span class="unseen">IDs that begin with</span><input type="search" value=${prefix} onInput=${(e) => setPrefix(e.target.value)} placeholder="IDs that begin with …" spellcheck="false" autocapitalize="off" autocomplete="off" /></label>
       <button type="submit">Show</button>
     </form>
+    <${Problem} text=${said} />
     <${Problem} text=${problem} />
     ${rows?.length === 0 && html`<p class="lone">No timer waits.</p>`}
     ${rows?.length > 0 && html`<table class="keys">
@@ -66,9 +72,9 @@ export function Timers() {
       </tr>`)}</tbody>
     </table>`}
     <div class="row pager">
-      <button type="button" disabled=${starts.length < 2} onClick=${() => show(starts.slice(0, -1))}>Back</button>
+      <button type="button" disabled=${starts.length < 2} onClick=${() => setStarts(starts.slice(0, -1))}>Back</button>
       <span class="muted">Page ${starts.length}${more ? '' : ', the last'}</span>
-      <button type="button" disabled=${!more} onClick=${() => show([...starts, rows[rows.length - 1].id])}>Next</button>
+      <button type="button" disabled=${!more} onClick=${() => setStarts([...starts, rows[rows.length - 1].id])}>Next</button>
     </div>
     ${asking && html`<${Confirm} question=${html`Cancel the timer <${Name} bytes=${asking.id} size=${80} />? Its message is then never delivered.`} action="Cancel it" onClose=${cancel} />`}
   </div>`;
