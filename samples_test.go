@@ -42,8 +42,8 @@ var (
 		"docs/consistent-messaging.md": {"type (\n\tRange  struct{}\n\tFireAt struct{ GameID string }\n)\n\nfunc messaging(ctx context.Context) error {\n", "}\n"},
 	}
 	// programs are pages whose first block is a whole program, which another test builds:
-	// TestREADMEFromGo, and TestAzureSDKsPage in interop.
-	programs := map[string]bool{"README.md": true, "docs/azure-sdks.md": true}
+	// TestFromGo, and TestAzureSDKsPage in interop.
+	programs := map[string]bool{"docs/go.md": true, "docs/azure-sdks.md": true}
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

@@ -99,7 +99,7 @@ export function Chart({ title, times, series, format, steps, empty }) {
   useLayoutEffect(() => {
     const axis = { stroke: colour('--muted'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
     const options = {
-      width: place.current.clientWidth || 300, height: 130, legend: { show: false }, padding: [8, 8, 0, 0],
+      width: place.current.clientWidth || 300, height: 130, legend: { show: false }, padding: [8, 26, 0, 0],
       cursor: { show: false }, scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [
         { ...axis, size: 26, space: 70, values: (u, splits) => splits.map((s) => new Date(s * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })) },
