@@ -5,6 +5,7 @@ import { cpSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:f
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
+import { draw } from '../diagram.mjs'
 
 const here = path.dirname(fileURLToPath(import.meta.url))
 // The tests build other pages, by this configuration.
@@ -56,6 +57,7 @@ const sidebar = [
   {
     text: 'Write programs',
     items: [
+      { text: 'From Go', link: '/docs/go' },
       { text: 'With the Azure SDKs', link: '/docs/azure-sdks' },
       { text: 'Locks', link: '/docs/locks' },
       { text: 'Transactions and timers', link: '/docs/transactions' },
@@ -117,6 +119,17 @@ function showAsText({ tokens }) {
   }
 }
 
+// drawDiagrams puts drawings in the place of blocks of Mermaid.
+function drawDiagrams(md) {
+  const others = md.renderer.rules.fence
+  md.renderer.rules.fence = (tokens, at, options, env, self) => {
+    const { info, content, map } = tokens[at]
+    if (info.trim() !== 'mermaid') return others(tokens, at, options, env, self)
+    const where = `${path.relative(pages, env.realPath ?? env.path)}:${map[0] + 1}`
+    return `<div class="diagram" role="img" aria-label="${escaped(content.trim().split('\n').slice(1).map((line) => line.trim()).join('; '))}" v-pre>${draw(content, where)}</div>\n`
+  }
+}
+
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`)
 
 // writeFiles writes the files to which pages link into the site, each as a page.
@@ -172,6 +185,7 @@ export default defineConfig({
     config(md) {
       md.core.ruler.push('follow_links', followLinks)
       md.core.ruler.push('plain_blocks', showAsText)
+      drawDiagrams(md)
     },
   },
   themeConfig: {
