@@ -53,7 +53,7 @@ func (h *holder) Relieve(bytes int64) {
 	h.b.Counters.Relieved.Add(1)
 	h.b.Log.Warn("closing the connection that holds most, as memory for traffic is at its bound (--max-memory)",
 		"client", h.Client, "remote", h.Remote(), "bytes", bytes)
-	h.Disconnect(mqtt.QuotaExceeded, "the client holds most of the server's memory, which has reached its bound (--max-memory)")
+	h.Disconnect(mqtt.QuotaExceeded, "this client holds most of the memory, which is at its bound (--max-memory)")
 	if h.Transport.Size() >= relief.Least {
 		h.Transport.Close() // what it doesn't take would only go on being held
 	}

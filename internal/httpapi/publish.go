@@ -219,7 +219,7 @@ func (a *API) publishNow(p *mqtt.Publish, o *message.Outgoing) (any, error) {
 	r.WaitDurable(batch)
 	switch {
 	case with.Unretained:
-		return nil, refusal(code, "the message was delivered, but not retained: the server holds as many retained messages as it may (--max-retained-messages, --max-retained-bytes)")
+		return nil, refusal(code, "the message was delivered, but not retained: the server holds as many retained messages as it may (--max-retained-messages, --max-retained-bytes, --max-retained-per-client)")
 	case code.Failed():
 		return nil, refusal(code, "no room for this message in the queue of a subscriber (--max-queued-bytes, --max-queued-messages, --max-total-queued-bytes)")
 	case matched == 0:

@@ -97,8 +97,8 @@ func (s *Server) listensAt(from, to net.Addr) bool {
 	if !ok || !is || !near.IP.Equal(far.IP) && !(near.IP.IsLoopback() && far.IP.IsLoopback()) {
 		return false
 	}
-	for _, a := range s.Addrs() {
-		at, is := a.(*net.TCPAddr)
+	for _, l := range s.listeners {
+		at, is := l.Addr().(*net.TCPAddr)
 		if is && at.Port == far.Port && (at.IP.IsUnspecified() || at.IP.Equal(far.IP)) {
 			return true
 		}

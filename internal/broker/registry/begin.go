@@ -93,7 +93,7 @@ func (r *Registry) attach(t *session.Turn, c *Connection) *mqtt.Error {
 	var s *session.Session
 	for s == nil {
 		if s = r.find(t, c); s == nil {
-			return &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "the server, or this client's principal, has as many sessions as it may (--max-sessions, --max-sessions-per-address, --max-memory)"}
+			return &mqtt.Error{Code: mqtt.QuotaExceeded, Reason: "no room for another session (--max-sessions, --max-sessions-per-address, --max-memory)"}
 		}
 		switch err := r.begin(t, s, c); {
 		case errors.Is(err, errSessionEnded): // meanwhile: its queue overflowed

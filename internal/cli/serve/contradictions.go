@@ -94,25 +94,27 @@ func (s *settings) bridgeToItself() error {
 		if err != nil {
 			continue
 		}
-		ip, port := net.ParseIP(to.Hostname()), to.Port()
-		if strings.EqualFold(to.Hostname(), "localhost") {
-			ip = net.IPv4(127, 0, 0, 1)
-		}
-		if port == "" {
-			port = map[string]string{"mqtt": "1883", "mqtts": "8883", "ws": "80", "wss": "443"}[to.Scheme]
+		ip, port := parseIP(to.Hostname()), to.Port()
+		if port == "" && to.Scheme == listen.MQTT {
+			port = "1883"
 		}
 		for _, l := range listeners {
 			host, at, _ := net.SplitHostPort(l.URL.Host)
-			own := net.ParseIP(host)
-			if strings.EqualFold(host, "localhost") {
-				own = net.IPv4(127, 0, 0, 1)
-			}
+			own := parseIP(host)
 			if ip != nil && at == port && (own.Equal(ip) || (host == "" || own.IsUnspecified()) && ip.IsLoopback()) {
 				return fmt.Errorf("%s: the url %s of bridge %s is this server's own listener %s: name the other broker's", s.loaded.Name(config.BridgesKey), secrets.URL(b.URL), b.Name, l.URL)
 			}
 		}
 	}
 	return nil
+}
+
+// parseIP is the address that a host is; nil: it is a name.
+func parseIP(host string) net.IP {
+	if strings.EqualFold(host, "localhost") {
+		host = "127.0.0.1"
+	}
+	return net.ParseIP(host)
 }
 
 // unusedTLS refuses the files of TLS if no listener uses TLS: an operator who gives them

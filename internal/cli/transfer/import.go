@@ -254,7 +254,8 @@ func (i *importing) write(ctx context.Context, o *outcome, b block) {
 // it, or, with --absent, if one of them exists.
 func (i *importing) together(ctx context.Context, o *outcome, b block) (done bool, err error) {
 	t, now := i.client.Txn(), time.Now()
-	expired, keys, bytes := int64(0), 0, 0
+	expired, bytes := int64(0), 0
+	writes := make([]txn.Write, 0, len(b))
 	for n := range b {
 		e := &b[n]
 		if e.skip {
@@ -276,16 +277,16 @@ func (i *importing) together(ctx context.Context, o *outcome, b block) (done boo
 		if i.absent {
 			t.If(key.Absent())
 		}
-		t.Then(w)
-		keys, bytes = keys+1, bytes+len(e.value)
+		writes = append(writes, w)
+		bytes += len(e.value)
 	}
-	if keys == 0 {
+	if len(writes) == 0 {
 		o.expired += expired
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.timeoutOf(bytes))
 	defer cancel()
-	r, err := t.Commit(ctx)
+	r, err := t.Then(writes...).Commit(ctx)
 	var refused *txn.OperationError
 	switch {
 	case err == nil && r.Outcome == txn.Committed:

@@ -31,7 +31,7 @@ func (s *Socket) turnAway(c net.Conn) {
 	n := r.beyond.Add(1)
 	if now, before := time.Since(r.began), r.said.Load(); before == 0 || now-time.Duration(before) > turnPause {
 		if r.said.CompareAndSwap(before, int64(now)) {
-			r.o.Logger.Warn("closing new connections: this node holds and passes on as many as it may (--max-connections, and half of the open files)", "remote", c.RemoteAddr(), "maximum", r.most.Load(), "closed", n)
+			r.o.Logger.Warn("closing new connections: this node holds and passes on as many as it may (--max-connections)", "remote", c.RemoteAddr(), "maximum", r.most.Load(), "closed", n)
 		}
 	}
 	select {

@@ -13,18 +13,11 @@ import (
 // knows it.
 func Listen(address string) (l net.Listener, err error) {
 	if host, port, cut := net.SplitHostPort(address); cut == nil && strings.EqualFold(host, "localhost") {
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
-			l, err = net.Listen("tcp", net.JoinHostPort("::1", port)) // a machine without IPv4
-		}
-	} else {
-		l, err = net.Listen("tcp", address)
+		address = "127.0.0.1:" + port
 	}
-	var unknown *net.DNSError
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+	l, err = net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w: stop the program that listens there (ss -ltnp names it), or choose another port", err)
-	case errors.As(err, &unknown):
-		err = fmt.Errorf("%w: this machine does not know the name %s: listen on an address such as 127.0.0.1 or 0.0.0.0", err, unknown.Name)
 	}
 	return l, err
 }

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// localhost is the loopback address, whatever the machine's names are; a name that it does not know is
-// refused with what to do.
+// localhost is the loopback address, whatever the machine's names are.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"localhost:0", "LOCALHOST:0", "127.0.0.1:0"} {
@@ -22,8 +21,5 @@ func TestListen(t *testing.T) {
 		if _, err := Listen(l.Addr().String()); err == nil || !strings.Contains(err.Error(), "ss -ltnp") {
 			t.Errorf("an address in use: %v", err)
 		}
-	}
-	if _, err := Listen("no.such.host.invalid:0"); err == nil || !strings.Contains(err.Error(), "listen on an address such as") {
-		t.Errorf("a name that nothing knows: %v", err)
 	}
 }
