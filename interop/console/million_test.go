@@ -48,7 +48,7 @@ func TestStoreFullOfKeys(t *testing.T) {
 	// A pattern that no prefix narrows looks at each key, and says how far it is.
 	p.fill("input[type=search]", "*"+last[len(last)-6:])
 	p.click("form button", "Search")
-	p.shows(".searching", "keys looked at")
+	p.shows(".searching", "answers of the server read, none found")
 	p.picture("million-searching")
 	p.shows("td.key", last)
 	p.await("the search has ended", `!document.querySelector('.searching')`)

@@ -159,6 +159,8 @@ function KeyList({ typed, base, fits, leases, none }) {
       if (mine === turn.current && got.early === undefined) setFound((shown) => renewed(shown, got));
     } catch {} // the banner says that the server is away, and the next look is soon
   }, renewEvery, [typed, starts]);
+  // The store returns keys that match; which of them are leases, the page sees.
+  const far = ({ looked, requests }) => (leases ? `${count(looked)} keys looked at` : `${count(requests)} answers of the server read`);
   const search = (event) => {
     event.preventDefault();
     const address = text === '' ? base : `${base}/${encodeURIComponent(text)}`;
@@ -176,8 +178,8 @@ function KeyList({ typed, base, fits, leases, none }) {
     <${Problem} text=${problem} />
     ${found.rows.length > 0 && html`<${Rows} rows=${found.rows} leases=${leases} />`}
     ${!busy && !problem && phase === 'connected' && found.rows.length === 0 && !found.next && html`<p class="lone">${none}</p>`}
-    ${busy && progress && html`<p class="searching row"><span role="status">Searching: ${count(progress.looked)} keys looked at, ${progress.found || 'none'} found.</span> <button type="button" onClick=${() => { stopped.current = true; }}>Stop the search</button></p>`}
-    ${!busy && found.early !== undefined && html`<p class="muted">The search was stopped after ${count(found.early)} keys, of which ${found.rows.length || 'none'} ${found.rows.length === 1 ? 'is' : 'are'} shown: “Next” goes on from there.</p>`}
+    ${busy && progress && html`<p class="searching row"><span role="status">Searching: ${far(progress)}, ${progress.found || 'none'} found.</span> <button type="button" onClick=${() => { stopped.current = true; }}>Stop the search</button></p>`}
+    ${!busy && found.early !== undefined && html`<p class="muted">The search was stopped (${far(found.early)}, ${found.rows.length || 'none'} found): “Next” goes on from there.</p>`}
     <div class="row pager">
       <button type="button" disabled=${starts.length < 2 || busy} onClick=${() => show(starts.slice(0, -1))}>Back</button>
       <span class="muted">${busy ? 'Reading …' : `Page ${starts.length}${found.next ? '' : ', the last'}`}</span>

@@ -43,7 +43,7 @@ export async function page(pattern, from, want, { fits = () => true, make = row,
     if (!reply[1]) return { rows, next: null, requests };
     token = text(reply[1]);
     if (rows.length === want) return { rows, next: { token, last }, requests };
-    if (!goOn({ looked, found: rows.length, requests })) return { rows, next: { token, last }, requests, early: looked };
+    if (!goOn({ looked, found: rows.length, requests })) return { rows, next: { token, last }, requests, early: { looked, requests } };
   }
 }
 
