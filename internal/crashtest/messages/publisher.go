@@ -19,7 +19,7 @@ type Publisher struct {
 	qos    byte
 	retain bool
 	rng    *rand.Rand
-	window int // messages under way at a time, at most
+	window int // messages under way at a time, at most; fewer if the broker's Receive Maximum is
 
 	session bool // the broker has confirmed a session
 	next    uint64
@@ -127,6 +127,9 @@ func (p *Publisher) connect(l *lives.Life) (*lives.Link, error) {
 		p.open = slices.DeleteFunc(p.open, func(o *outgoing) bool { return o.received })
 	}
 	p.session = true
+	if most := int(ack.ReceiveMaximum); most > 0 {
+		p.window = min(p.window, most)
+	}
 	for _, o := range p.open {
 		if o.received {
 			k.Ack(mqtt.PUBREL, o.id, mqtt.Success)
