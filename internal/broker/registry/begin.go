@@ -59,6 +59,8 @@ type Connection struct {
 	// Left says whether the client has closed the connection, and sent nothing behind CONNECT.
 	Left     func() bool
 	TookOver bool // set if another connection ended for this one
+
+	discarded bool // a clean start has ended the session that the client had
 }
 
 // Attach gives the connection its session, a new one or the one that the client had, and
@@ -121,7 +123,7 @@ func (r *Registry) find(t *session.Turn, c *Connection) *session.Session {
 	s := r.takeOver(c)
 	if s != nil && c.Connect.CleanStart {
 		r.endSession(t, s)
-		s = nil
+		s, c.discarded = nil, true
 	}
 	c.Ack.SessionPresent = s != nil
 	if s == nil {
@@ -138,11 +140,15 @@ var (
 )
 
 // begin makes c the session's connection: CONNACK leaves when the session is on
-// disk, and before anything else. After an error the session is as it was.
+// disk, and the end of the one that a clean start discards [MQTT-3.1.2-4], and before anything
+// else. After an error the session is as it was.
 func (r *Registry) begin(t *session.Turn, s *session.Session, c *Connection) error {
 	saved, err := r.saveBegin(s, c)
 	if err != nil {
 		return err
+	}
+	if c.discarded {
+		saved = max(saved, r.Journal.Last())
 	}
 	if saved != 0 {
 		t.Flush()
