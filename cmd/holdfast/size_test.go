@@ -11,7 +11,7 @@ import (
 )
 
 // maxProgramBytes bounds the program as releases for amd64 have it: without symbols, without
-// HTTP/2, and with functions aligned to 16 bytes.
+// HTTP/2, and with functions aligned to 8 bytes.
 // The console is half a MiB of it. A type of a struct that slices.SortFunc sorts costs 20 KB;
 // sort.Slice costs none.
 const maxProgramBytes = 23 << 20
@@ -22,7 +22,7 @@ const maxProgramBytes = 23 << 20
 func TestProgramIsSmall(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "holdfast")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "nethttpomithttp2", "-ldflags", "-s -w -funcalign=16 -dumpdep", "-o", program, ".")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "nethttpomithttp2", "-ldflags", "-s -w -funcalign=8 -dumpdep", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.StderrPipe()
 	if err != nil {
