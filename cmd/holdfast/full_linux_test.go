@@ -140,13 +140,11 @@ func TestANodeStartsOnAFullDisk(t *testing.T) {
 	c.lead("a")
 	_, port, _ := net.SplitHostPort(c.addrs["a"])
 	start(t, exec.Command(binary, "set", "-p", port, "key", "value"), nil).want(t, "set", 0, "", "")
-	for range 2 { // also when the start before has used some of what is kept
-		c.running["a"].Kill()
-		fillUp(t, filepath.Join(disk, "other"))
-		c.startAll("a")
-		c.lead("a")
-		start(t, exec.Command(binary, "get", "-p", port, "key"), nil).want(t, "get on a full disk", 0, "value", "")
-	}
+	c.running["a"].Kill()
+	fillUp(t, filepath.Join(disk, "other"))
+	c.startAll("a")
+	c.lead("a")
+	start(t, exec.Command(binary, "get", "-p", port, "key"), nil).want(t, "get on a full disk", 0, "value", "")
 }
 
 // noise is bytes that cannot be compressed.
