@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
 )
 
@@ -140,11 +141,28 @@ func TestANodeStartsOnAFullDisk(t *testing.T) {
 	c.lead("a")
 	_, port, _ := net.SplitHostPort(c.addrs["a"])
 	start(t, exec.Command(binary, "set", "-p", port, "key", "value"), nil).want(t, "set", 0, "", "")
-	c.running["a"].Kill()
-	fillUp(t, filepath.Join(disk, "other"))
-	c.startAll("a")
-	c.lead("a")
-	start(t, exec.Command(binary, "get", "-p", port, "key"), nil).want(t, "get on a full disk", 0, "value", "")
+	awaitSize(t, filepath.Join(c.dirs["a"], datadir.StartBallastName), 4<<20)
+	awaitSize(t, filepath.Join(c.dirs["a"], datadir.BallastName), 16<<20) // a kill may come while it is written
+	for range 2 {                                                         // also when the start before has used some of what is kept
+		c.running["a"].Kill()
+		fillUp(t, filepath.Join(disk, "other"))
+		c.startAll("a")
+		c.lead("a")
+		start(t, exec.Command(binary, "get", "-p", port, "key"), nil).want(t, "get on a full disk", 0, "value", "")
+	}
+}
+
+// awaitSize waits until a file is as large as that, in bytes.
+func awaitSize(t *testing.T, name string, bytes int64) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if info, err := os.Stat(name); err == nil && info.Size() == bytes {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s does not have %d bytes after a minute", name, bytes)
+		}
+	}
 }
 
 // noise is bytes that cannot be compressed.

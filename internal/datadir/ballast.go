@@ -50,11 +50,14 @@ func (s *Space) FreeForStart() {
 func (s *Space) ReleaseBallast(why string) bool { return s.release(ofServer, why) }
 
 func (s *Space) release(b ballast, why string) bool {
-	name := s.fs.PathJoin(s.dir, b.name)
+	name, size := s.fs.PathJoin(s.dir, b.name), int64(0)
+	if info, err := s.fs.Stat(name); err == nil {
+		size = info.Size() // less if the server was killed while it wrote it
+	}
 	switch err := s.fs.Remove(name); {
 	case err == nil:
 		s.borrowed.Add(b.bytes)
-		s.logger.Warn(why, "dir", s.dir, "released_bytes", b.bytes)
+		s.logger.Warn(why, "dir", s.dir, "released_bytes", size)
 		return true
 	case !errors.Is(err, fs.ErrNotExist):
 		s.logger.Warn("the room that was kept on the disk cannot be released", "file", name, "error", err)
