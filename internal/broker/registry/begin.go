@@ -147,8 +147,8 @@ func (r *Registry) begin(t *session.Turn, s *session.Session, c *Connection) err
 	if err != nil {
 		return err
 	}
-	if c.discarded {
-		saved = max(saved, r.Journal.Last())
+	if saved == 0 && c.discarded { // otherwise the end is in an earlier batch than what was saved
+		saved = r.Journal.Last()
 	}
 	if saved != 0 {
 		t.Flush()

@@ -6,7 +6,6 @@ package recall
 import (
 	"bytes"
 	"slices"
-	"sort"
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/engine/unapplied"
@@ -25,16 +24,6 @@ type Messages struct {
 	list    [][]byte // their rows
 	missing []int    // those that no overlay has
 	wanted  [][]byte // their rows
-}
-
-// missing sorts the messages that no overlay has by their rows. It is not sorted by package slices, whose code
-// for another type makes the program 10 KB larger.
-type missing Messages
-
-func (m *missing) Len() int      { return len(m.missing) }
-func (m *missing) Swap(i, j int) { m.missing[i], m.missing[j] = m.missing[j], m.missing[i] }
-func (m *missing) Less(i, j int) bool {
-	return bytes.Compare(m.each[m.missing[i]].row, m.each[m.missing[j]].row) < 0
 }
 
 type message struct {
@@ -97,7 +86,7 @@ func (m *Messages) Find(t *txn.Transaction, overlay func(key int) *unapplied.Ove
 	if len(m.missing) == 0 {
 		return 0, nil
 	}
-	sort.Sort((*missing)(m))
+	slices.SortFunc(m.missing, func(i, j int) int { return bytes.Compare(m.each[i].row, m.each[j].row) })
 	for _, i := range m.missing {
 		m.wanted = append(m.wanted, m.each[i].row)
 	}
