@@ -1,12 +1,14 @@
 package protocol_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
+	"github.com/holdfast-mqtt/holdfast/internal/statestore/txn"
 )
 
 // hotPath is what a request costs here, apart from the rules.
@@ -109,6 +111,33 @@ func BenchmarkParse(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A transaction of a processor: 24 messages, each with its state and one output.
+func BenchmarkParseTxn(b *testing.B) {
+	words := []string{"TXN"}
+	const messages = 24
+	for i := range messages {
+		key, id := fmt.Sprint("bank/deposits/", i), fmt.Sprint("event:4:loadmi5k2j4x1", i)
+		words = append(words, "IF", key, "VER", "1696374425000:00001:StateStore",
+			"ONCE", key, id, "KEEP", "605100000", "DIGEST", "123456789",
+			"SET", key, `{"Balance":12,"Deposits":12}`,
+			"PUBLISH", fmt.Sprint("balances/", i), `{"Balance":12,"Deposits":12}`, "TYPE", "application/json", "FORMAT", "1",
+			"USER", "specversion", "1.0", "USER", "id", "2b6f3c1e-5d0c-5a3f-9d3e-2f1b7c6a5e4d", "USER", "source", "bank/deposits",
+			"USER", "type", "deposits", "USER", "time", "2026-11-24T10:11:12.123456789Z",
+			"SETTLE", fmt.Sprint(1000+i))
+	}
+	payload := resp(words...)
+	limits := protocol.TxnLimits{MaxKey: protocol.DefaultMaxKey, MaxOperations: protocol.DefaultMaxTxnOperations}
+	var t txn.Transaction
+	b.ReportAllocs()
+	for b.Loop() {
+		t.Reset()
+		if f := protocol.ParseTxn(payload, limits, &t); f != (protocol.TxnFault{}) {
+			b.Fatal(f)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*messages), "ns/message")
 }
 
 func BenchmarkAppendReply(b *testing.B) {

@@ -34,29 +34,34 @@ type TxnLimits struct {
 // words are those of a request that are still to be read; all of them are well-formed.
 type words struct {
 	b    []byte
-	at   int
-	left int
+	word []byte // the next one, which is read already; nil: there is none
+	at   int    // behind it
+	left int    // it included
 }
 
 func (w *words) next() (word []byte, ok bool) {
 	if w.left == 0 {
 		return nil, false
 	}
+	word = w.word
 	w.left--
-	word, w.at = nextBlob(w.b, w.at)
+	w.read()
 	return word, true
+}
+
+// read reads the next word, if there is one.
+func (w *words) read() {
+	if w.word = nil; w.left > 0 {
+		w.word, w.at = nextBlob(w.b, w.at)
+	}
 }
 
 // option reads the next word if it is the one given, in any case.
 func (w *words) option(name string) bool {
-	if w.left == 0 {
+	if len(w.word) != len(name) || !isWord(w.word, name) {
 		return false
 	}
-	word, after := nextBlob(w.b, w.at)
-	if !isWord(word, name) {
-		return false
-	}
-	w.left, w.at = w.left-1, after
+	w.next()
 	return true
 }
 
@@ -67,6 +72,7 @@ func (w *words) option(name string) bool {
 func ParseTxn(payload []byte, l TxnLimits, t *txn.Transaction) TxnFault {
 	count, start := number(payload, 0, '*')
 	w := words{b: payload, at: start, left: count}
+	w.read()
 	w.next() // TXN
 	for op := 1; w.left > 0; op++ {
 		if op > l.MaxOperations {
@@ -337,6 +343,12 @@ func parsePublish(w *words, op int, t *txn.Transaction) statestore.Fault {
 	for {
 		f := statestore.None
 		switch {
+		case w.option("user"): // first, as a message has several
+			var name, value []byte
+			if f = w.text(&name); f == statestore.None {
+				f = w.text(&value)
+			}
+			t.AddUser(&p, name, value)
 		case w.option("qos"):
 			f = w.number(&qos, 2)
 			p.QoS = byte(qos.Value)
@@ -355,12 +367,6 @@ func parsePublish(w *words, op int, t *txn.Transaction) statestore.Fault {
 			f = w.text(&p.ResponseTopic)
 		case w.option("correlation"):
 			f = w.text(&p.CorrelationData)
-		case w.option("user"):
-			var name, value []byte
-			if f = w.text(&name); f == statestore.None {
-				f = w.text(&value)
-			}
-			t.AddUser(&p, name, value)
 		default:
 			t.Publishes = append(t.Publishes, p)
 			return statestore.None
