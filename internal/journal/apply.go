@@ -17,9 +17,10 @@ import (
 // A batch that is durable waits, with those before it, until a reader needs its rows
 // in Pebble, or until applyBytes of rows have gathered and the applier gives them to
 // Pebble. All pending rows then go in one batch of Pebble's. Of rows with the same
-// key only the last one goes: a key that is set over and over, or a message that is
-// queued and soon acknowledged, costs Pebble little. They go in the order of their
-// keys, so that each finds its place in the memtable near that of the one before.
+// key only the last one goes, so a key that is set over and over costs Pebble little, and
+// of a message that is queued and soon acknowledged nothing goes (Options.New). They go in
+// the order of their keys, so that each finds its place in the memtable near that of the
+// one before.
 //
 // Readers see what is durable, no less and no more. A reader that wants to see what
 // has been appended waits for that first (WaitDurable).

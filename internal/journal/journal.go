@@ -71,6 +71,10 @@ type Options struct {
 	// Row gives a row that the database has to keep with AppliedKey, for the number that it
 	// says; its value is appended to dst. nil: there is none.
 	Row func(dst []byte, number uint64) (key, value []byte, err error)
+	// New tells of some rows that none of their key is in the database, or that its deletion was
+	// appended before: if such a row is deleted soon, the database gets neither (see merging). It
+	// is called by one goroutine at a time. nil: there are none.
+	New func(key, value []byte) bool
 	// Progress, if not nil, is called by Iterate each time it has read another ProgressRows rows,
 	// with how many it has read since Open. It may be called by several goroutines at a time.
 	Progress func(rows int64)
@@ -186,6 +190,7 @@ func open(o Options, damaged bool) (*Journal, error) {
 	j := &Journal{o: o, uptime: uptime.New(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
+	j.merging.New = o.New
 	j.ending, j.end = context.WithCancel(context.Background())
 	if o.Meta != nil {
 		j.SetMeta(o.Meta)

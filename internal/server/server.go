@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/broker/rewrite"
+	"github.com/holdfast-mqtt/holdfast/internal/broker/rows"
 	"github.com/holdfast-mqtt/holdfast/internal/console"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
@@ -136,7 +137,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		}
 	}
 	options := journal.Options{
-		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables, Progress: cfg.Progress,
+		Dir: cfg.DataDir, FS: cfg.FS, Logger: s.log, Idle: idle, Durability: cfg.Durability, Reserve: cfg.DiskReserve, OpenTables: s.descriptors.tables, Progress: cfg.Progress, New: rows.IsNew,
 	}
 	if err := s.replicate(&options); err != nil {
 		return err

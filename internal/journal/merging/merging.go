@@ -1,6 +1,7 @@
 // Package merging makes one batch of rows of many: of rows with the same key only the last one
-// is in it, so that a key that is set over and over costs the database little. The journal calls
-// it with rows that are in the log. It reads and writes nothing.
+// is in it, so that a key that is set over and over costs the database little, and of a new row
+// that is deleted again nothing, not even the deletion. The journal calls it with rows that are in
+// the log. It reads and writes nothing.
 package merging
 
 import (
@@ -15,10 +16,15 @@ import (
 type change struct {
 	key, value []byte // views
 	deleted    bool
+	unknown    bool // the database has no row of this key: the first one of these rows was new
 }
 
 // Merging is the memory for the work, to be used again. One goroutine uses it.
 type Merging struct {
+	// New tells of some rows that no earlier row of their key is in the database, or only one that
+	// was deleted before they were appended. nil: of none.
+	New func(key, value []byte) bool
+
 	into    *pebble.Batch
 	changes []change
 	order   []place          // of changes, by their keys
@@ -44,7 +50,7 @@ func (m *Merging) Merge(into *pebble.Batch, rows []byte) error {
 	}
 	m.flush()
 	if cap(m.changes) > maxKeptChanges {
-		*m = Merging{}
+		*m = Merging{New: m.New}
 	}
 	return nil
 }
@@ -58,7 +64,7 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 		_ = m.into.DeleteRange(key, value, nil)
 		return
 	}
-	c := change{key, value, kind == pebble.InternalKeyKindDelete}
+	c := change{key: key, value: value, deleted: kind == pebble.InternalKeyKindDelete}
 	hash := maphash.Bytes(keySeed, key)
 	at, again := m.seen[hash]
 	switch {
@@ -66,9 +72,11 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 		if m.seen == nil {
 			m.seen = make(map[uint64]int32)
 		}
+		c.unknown = !c.deleted && m.New != nil && m.New(key, value)
 		m.seen[hash] = int32(len(m.changes))
 		m.changes = append(m.changes, c)
 	case bytes.Equal(m.changes[at].key, key):
+		c.unknown = m.changes[at].unknown
 		m.changes[at] = c
 	default: // another key with the same hash: left to flush
 		m.changes = append(m.changes, c)
@@ -78,7 +86,9 @@ func (m *Merging) add(kind pebble.InternalKeyKind, key, value []byte) {
 func (m *Merging) flush() {
 	m.order = m.order[:0]
 	for i := range m.changes {
-		m.order = append(m.order, place{at: int32(i)})
+		if c := &m.changes[i]; !c.deleted || !c.unknown {
+			m.order = append(m.order, place{at: int32(i)})
+		}
 	}
 	m.sort(m.order, 0)
 	for i, p := range m.order {

@@ -3,6 +3,7 @@ package merging
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -84,6 +85,101 @@ func TestLastOfEachKeyInOrder(t *testing.T) {
 			rt.Errorf("%d keys, want %d in order: %q", len(got), len(last), got)
 		}
 	})
+}
+
+// What is new and deleted again leaves nothing, not even its deletion, and with that the database has
+// the same rows as if each change had been made by itself: also where a key was there before, and its
+// deletion, or that of a range, comes first.
+func TestNewRowsThatAreDeletedLeaveNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		db := open(t)
+		m := Merging{New: func(_, value []byte) bool { return value[0] == 'n' }}
+		want := make(map[string]string)
+		for range rapid.IntRange(1, 5).Draw(rt, "merges") {
+			batch, into := db.NewBatch(), db.NewBatch()
+			for i := range rapid.IntRange(0, 60).Draw(rt, "changes") {
+				key := fmt.Sprintf("%02d", rapid.IntRange(0, 20).Draw(rt, "key"))
+				_, there := want[key]
+				switch rapid.IntRange(0, 9).Draw(rt, "change") {
+				case 0:
+					to := key + "9"
+					for k := range want {
+						if k >= key && k < to {
+							delete(want, k)
+						}
+					}
+					_ = batch.DeleteRange([]byte(key), []byte(to), nil)
+				case 1, 2, 3, 4:
+					delete(want, key)
+					_ = batch.Delete([]byte(key), nil)
+				default:
+					want[key] = fmt.Sprint("n", i)
+					if there { // it takes the place of another
+						want[key] = fmt.Sprint("again", i)
+					}
+					_ = batch.Set([]byte(key), []byte(want[key]), nil)
+				}
+			}
+			if err := m.Merge(into, bytes.Clone(batch.Repr()[batchrepr.HeaderLen:])); err != nil {
+				rt.Fatal(err)
+			}
+			if err := into.Commit(pebble.NoSync); err != nil {
+				rt.Fatal(err)
+			}
+			if got := rowsIn(rt, db); !maps.Equal(got, want) {
+				rt.Fatalf("%v, want %v", got, want)
+			}
+			_ = batch.Close()
+		}
+	})
+
+	db := open(t)
+	m := Merging{New: func(_, value []byte) bool { return string(value) == "new" }}
+	for _, c := range []struct {
+		values []string // of one key; empty: deleted
+		rows   uint32   // in the batch
+	}{
+		{[]string{"new", ""}, 0},
+		{[]string{"new", "changed", ""}, 0},
+		{[]string{"new", "", "new", ""}, 0},
+		{[]string{"new", "", "new"}, 1},
+		{[]string{"", "new", ""}, 1},
+		{[]string{"changed", ""}, 1},
+		{[]string{""}, 1},
+	} {
+		var keys, values [][]byte
+		for _, v := range c.values {
+			keys, values = append(keys, []byte("key")), append(values, []byte(v))
+			if v == "" {
+				values[len(values)-1] = nil
+			}
+		}
+		into := db.NewBatch()
+		if err := m.Merge(into, rowsOf(t, db, keys, values)); err != nil {
+			t.Fatal(err)
+		}
+		if into.Count() != c.rows {
+			t.Errorf("%q: %d rows, want %d", c.values, into.Count(), c.rows)
+		}
+		_ = into.Close()
+	}
+}
+
+// rowsIn are the rows of a database.
+func rowsIn(rt *rapid.T, db *pebble.DB) map[string]string {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	rows := make(map[string]string)
+	for ok := it.First(); ok; ok = it.Next() {
+		rows[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Close(); err != nil {
+		rt.Fatal(err)
+	}
+	return rows
 }
 
 // Rows as transactions of processors write them: states, messages, deadlines.
