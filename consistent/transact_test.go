@@ -275,7 +275,7 @@ func TestMessagesOfAKeyShareATransaction(t *testing.T) {
 // A server that allows few operations in a transaction: messages share smaller ones.
 func TestFewOperationsInATransaction(t *testing.T) {
 	t.Parallel()
-	addr := testserver.Start(t, func(c *server.Config) { c.MaxTxnOperations = 12 }).Addr
+	addr := testserver.Start(t, func(c *server.Config) { c.MaxTxnOperations = 5 }).Addr
 	c := &conn{Connection: dial(t, addr)}
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once

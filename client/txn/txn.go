@@ -28,7 +28,7 @@ import (
 // Txn is a transaction being built. One goroutine builds it; it is committed once.
 //
 // A transaction may have at most one condition and one write on each key, and as many
-// operations as the server allows (--max-txn-operations, 128), conditions included.
+// operations of each kind as the server allows (--max-txn-operations, 128).
 type Txn struct {
 	commit  func(context.Context, *transact.Request) (*transact.Answer, error)
 	*parts       // from allParts; Commit gives them back

@@ -128,11 +128,11 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 			object{"publish": list{object{"topic": "$SYS/x", "payload": "x"}}}, `publish, item 2: PUBLISH "$SYS/x": the topic is reserved`,
 		},
 		"too many operations": {
-			"SET a 1 SET b 1 SET c 1 SET d 1", "operation 6: the quota has been exceeded",
+			"SET a 1 SET b 1 SET c 1 SET d 1 SET e 1", "operation 7: the quota has been exceeded",
 			func(t *txn.Txn) {
-				t.Then(txn.Key("a").Set(nil), txn.Key("b").Set(nil), txn.Key("c").Set(nil), txn.Key("d").Set(nil))
+				t.Then(txn.Key("a").Set(nil), txn.Key("b").Set(nil), txn.Key("c").Set(nil), txn.Key("d").Set(nil), txn.Key("e").Set(nil))
 			}, "the quota has been exceeded (the server's --max-txn-operations)",
-			object{"then": list{object{"del": "a"}, object{"del": "b"}, object{"del": "c"}, object{"del": "d"}}}, `publish, item 1: PUBLISH "witness": the quota has been exceeded (the server's --max-txn-operations)`,
+			object{"then": list{object{"del": "a"}, object{"del": "b"}, object{"del": "c"}, object{"del": "d"}, object{"del": "e"}}}, `then, item 6: DEL "e": the quota has been exceeded (the server's --max-txn-operations)`,
 		},
 		"too many deliveries": {
 			"PUBLISH witness x PUBLISH witness x", "operation 4: the quota has been exceeded",

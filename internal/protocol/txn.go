@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/statestore/txn"
 )
 
-// DefaultMaxTxnOperations is how many operations a TXN may have, unless the server is set
-// otherwise; MostTxnOperations is the most that it may be set to, as all keys of a TXN are
-// locked together.
+// DefaultMaxTxnOperations is how many operations of each kind a TXN may have, unless the
+// server is set otherwise; MostTxnOperations is the most that it may be set to, as all keys
+// of a TXN are locked together.
 const (
 	DefaultMaxTxnOperations = 128
 	MostTxnOperations       = 10_000
@@ -28,7 +28,7 @@ type TxnFault struct {
 // TxnLimits are the bounds of a TXN.
 type TxnLimits struct {
 	MaxKey        int // bytes of a key
-	MaxOperations int
+	MaxOperations int // of each kind
 }
 
 // words are those of a request that are still to be read; all of them are well-formed.
@@ -75,11 +75,11 @@ func ParseTxn(payload []byte, l TxnLimits, t *txn.Transaction) TxnFault {
 	w.read()
 	w.next() // TXN
 	for op := 1; w.left > 0; op++ {
-		if op > l.MaxOperations {
-			return TxnFault{op, statestore.QuotaExceeded, statestore.MaxTxnOperations}
-		}
 		if f := parseOperation(&w, op, l.MaxKey, t); f != statestore.None {
 			return TxnFault{Op: op, Fault: f}
+		}
+		if t.MostOfAKind() > l.MaxOperations {
+			return TxnFault{op, statestore.QuotaExceeded, statestore.MaxTxnOperations}
 		}
 	}
 	return TxnFault{}

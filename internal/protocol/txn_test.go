@@ -99,7 +99,12 @@ func TestParseTxnRefuses(t *testing.T) {
 		{"DONE a m DONE a m", 2, statestore.SameKey},
 		{"ONCE a m DONE a m", 2, statestore.SameKey},
 		{"SET " + longKey + " 1", 1, statestore.Syntax},
-		{"DEL a DEL b DEL c DEL d DEL e", 5, statestore.QuotaExceeded},
+		{"DEL a DEL b DEL c SET d 1 IF a EXISTS DEL e", 6, statestore.QuotaExceeded},
+		{"IF a EXISTS IF b EXISTS IF c EXISTS IF d EXISTS IF e EXISTS", 5, statestore.QuotaExceeded},
+		{"ONCE a m ONCE b m DONE c m ONCE d m DONE e m", 5, statestore.QuotaExceeded},
+		{"PUBLISH a 1 PUBLISH a 1 PUBLISH a 1 PUBLISH a 1 PUBLISH a 1", 5, statestore.QuotaExceeded},
+		{"SETTLE 1 SETTLE 2 SETTLE 3 SETTLE 4 SETTLE 5", 5, statestore.QuotaExceeded},
+		{"CANCEL a CANCEL b CANCEL c CANCEL d CANCEL e", 5, statestore.QuotaExceeded},
 	} {
 		_, f := parseTxn(words("TXN " + tc.text))
 		if f.Op != tc.op || f.Fault != tc.want || (f.Bound == statestore.MaxTxnOperations) != (tc.want == statestore.QuotaExceeded) {
@@ -172,18 +177,16 @@ func FuzzParseTxn(f *testing.F) {
 		}
 		x, fault := parseTxn(payload)
 		if fault.Fault != statestore.None {
-			if fault.Op < 1 || fault.Op > txnLimits.MaxOperations+1 {
+			if fault.Op < 1 || fault.Op > 6*txnLimits.MaxOperations+1 {
 				t.Errorf("a fault in operation %d", fault.Op)
 			}
 			return
 		}
-		operations := len(x.Conditions) + len(x.Writes)
 		for i := range x.Once {
-			operations++
 			_ = x.Keys[x.Once[i].Key]
 		}
-		if operations == 0 || operations > txnLimits.MaxOperations {
-			t.Errorf("%d operations", operations)
+		if most := x.MostOfAKind(); most == 0 || most > txnLimits.MaxOperations {
+			t.Errorf("%d operations of a kind", most)
 		}
 		seen := map[string]bool{}
 		for _, key := range x.Keys {

@@ -73,7 +73,7 @@ type Config struct {
 	MaxWatches           int           // keys that one connection may watch
 	MaxWatchBytes        int64         // bytes of those keys
 	MaxScans             int           // SCANs that read at the same time, one of a connection; others wait
-	MaxTxnOperations     int           // operations of a TXN, at most protocol.MostTxnOperations
+	MaxTxnOperations     int           // operations of each kind of a TXN, at most protocol.MostTxnOperations
 	Remember             time.Duration // how long a message is remembered whose STORE doesn't say
 	MaxRemember          time.Duration // how long one may be that does
 	MaxRemembered        int64         // bytes of remembered messages; default a quarter of what the disk has free at the start
@@ -128,7 +128,7 @@ func (c *Config) Check() error {
 		return err
 	}
 	if c.MaxTxnOperations < 0 || c.MaxTxnOperations > protocol.MostTxnOperations {
-		return fmt.Errorf("a TXN cannot have %d operations: set --max-txn-operations to between 1 and %d", c.MaxTxnOperations, protocol.MostTxnOperations)
+		return fmt.Errorf("a TXN cannot have %d operations of a kind: set --max-txn-operations to between 1 and %d", c.MaxTxnOperations, protocol.MostTxnOperations)
 	}
 	if c.MaxMemory != 0 && c.MaxMemory < memory.MinMaximum {
 		return fmt.Errorf("%d bytes of memory are not enough for the server: give it at least %d MiB", c.MaxMemory, memory.MinMaximum>>20)

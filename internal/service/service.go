@@ -22,7 +22,7 @@ type Options struct {
 	Wire   protocol.Wire
 	NodeID string             // of the store, sent with notifications
 	MaxKey int                // bytes of a key; 0: protocol.DefaultMaxKey
-	MaxTxn int                // operations of a TXN; 0: protocol.DefaultMaxTxnOperations
+	MaxTxn int                // operations of each kind of a TXN; 0: protocol.DefaultMaxTxnOperations
 	May    access.Permissions // nil: every client may read and write every key
 	Logger *slog.Logger
 	Tracer *trace.Tracer   // nil: nothing is ever traced

@@ -150,12 +150,13 @@ func tooLarge(bytes int64, limit uint32) error {
 	return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, bytes, limit)
 }
 
-// Operations is how many operations the transaction has.
+// Operations is how many operations the transaction has of the kind of which it has the most, which
+// is what a server bounds.
 func (c *Change) Operations() int {
 	if len(c.Done) > 0 {
 		return len(c.Done)
 	}
-	return 2 + len(c.Messages) + len(c.Outputs) + len(c.Cancels) + len(c.Settle)
+	return max(1, len(c.Messages), len(c.Outputs), len(c.Cancels), len(c.Settle))
 }
 
 // Send carries a request out, over the connection of a session whose messages it settles.
@@ -167,24 +168,17 @@ func Send(ctx context.Context, c *client.Client, r *Request) (Result, error) {
 		settles += len(r.Also[i].Settle)
 	}
 	result, err := send(ctx, c, rs, true)
-	if settles > 0 && withoutSettling(rs, err) {
+	if settles > 0 && withoutSettling(err) {
 		return send(ctx, c, rs, false)
 	}
 	return result, err
 }
 
 // withoutSettling tells whether a transaction was refused because of the messages that it was to
-// acknowledge: the connection was lost meanwhile, and they come again; or they are the operations that
-// are too many of a request that cannot be smaller.
-func withoutSettling(rs []*Request, err error) bool {
+// acknowledge: the connection was lost meanwhile, and they come again.
+func withoutSettling(err error) bool {
 	var refused *txn.OperationError
-	switch {
-	case errors.Is(err, client.ErrStaleDelivery):
-		return true
-	case !errors.As(err, &refused) || refused.Operation != "SETTLE":
-		return false
-	}
-	return refused.Quota == "" || refused.Quota == QuotaOperations && len(rs) == 1 && len(rs[0].Messages) == 1
+	return errors.Is(err, client.ErrStaleDelivery) || errors.As(err, &refused) && refused.Operation == "SETTLE" && refused.Quota == ""
 }
 
 func send(ctx context.Context, c *client.Client, rs []*Request, settle bool) (Result, error) {

@@ -232,7 +232,7 @@ func TestRefusedAsAWhole(t *testing.T) {
 		most       int
 		operations int
 	}{
-		"too many operations": {quota(QuotaOperations), 10, 40},
+		"too many operations": {quota(QuotaOperations), 10, 10},
 		"too many deliveries": {quota(quotaDeliveries), 10, defaultOperations},
 		"another error":       {outcome{Result{Because: -1}, errors.New("broken")}, widest, defaultOperations},
 	} {
@@ -268,7 +268,7 @@ func TestFullTransactionsDoNotWait(t *testing.T) {
 		each  func() *Change
 		share int
 	}{
-		"operations": {func() *Change { return change("") }, defaultOperations / 4},
+		"operations": {func() *Change { return change("") }, defaultOperations},
 		"bytes": {func() *Change {
 			ch := change("")
 			ch.State = make([]byte, groupBytes/4-changeBytes-messageBytes-10)

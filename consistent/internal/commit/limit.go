@@ -2,12 +2,12 @@ package commit
 
 import "sync/atomic"
 
-// defaultOperations is how many operations a transaction of several messages has at most, as long
-// as no server has said that they are too many: a little less than the default of
+// defaultOperations is how many operations of a kind a transaction of several messages has at most,
+// as long as no server has said that they are too many: a little less than the default of
 // --max-txn-operations.
 const defaultOperations = 120
 
-// Limit is how many operations a transaction may have that messages share. It is safe for
+// Limit is how many operations of a kind a transaction may have that messages share. It is safe for
 // concurrent use.
 type Limit struct {
 	learned atomic.Int64 // 0: nothing

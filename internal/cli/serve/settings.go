@@ -183,7 +183,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.IntVar(&cfg.MaxWatches, "max-watches", 0, "keys that one connection may watch (default 10000)")
 	f.Var(flags.Bytes(&cfg.MaxWatchBytes), "max-watch-bytes", "bytes of the keys that one connection may watch, with 200 for each (default 4MiB)")
 	f.IntVar(&cfg.MaxScans, "max-scans", 0, "SCANs that read at the same time, one of a connection; others wait for their turn (default 4)")
-	f.IntVar(&cfg.MaxTxnOperations, "max-txn-operations", 0, "operations of one TXN, up to 10000; more are refused (default 128)")
+	f.IntVar(&cfg.MaxTxnOperations, "max-txn-operations", 0, "operations of each kind of one TXN (conditions, writes, messages, ...), up to 10000; more are refused (default 128)")
 
 	l := &cfg.Limits
 	f.IntVar(&l.MaxConnections, "max-connections", 0, "network connections; beyond, the principal that has most of them loses one to a principal that has fewer (default 100000, or what the limit of open files leaves room for if that is less)")

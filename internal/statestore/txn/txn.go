@@ -137,6 +137,12 @@ func (t *Transaction) Reset() {
 	t.byPacket.reset()
 }
 
+// MostOfAKind is how many operations it has of the kind of which it has the most: conditions,
+// writes, messages to remember, to publish and to settle, and timers to cancel.
+func (t *Transaction) MostOfAKind() int {
+	return max(len(t.Conditions), len(t.Writes), len(t.Once), len(t.Publishes), len(t.Settles), len(t.Cancels))
+}
+
 // key is the number of a key, which it may add. hint is the number that it probably has: the
 // operations of one kind name the keys in the same order as those of another kind, as a rule.
 func (t *Transaction) key(key []byte, hint int) int {
