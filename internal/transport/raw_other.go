@@ -9,11 +9,7 @@ import (
 
 var errNoRawPath = errors.New("transport: no raw path on this system")
 
-// There is no raw path here: the functions below are never called.
-
-func readOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false, errNoRawPath }
-
-func writeOnce(uintptr, []byte) (n int, again bool, err error) { return 0, false, errNoRawPath }
+// There is no raw path here: gatherOnce is never called.
 
 func gatherOnce(uintptr, []byte, *chunk) (n int, again bool, err error) {
 	return 0, false, errNoRawPath

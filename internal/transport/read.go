@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 )
 
 // parkedInput is the most that a peer may have sent of a packet and still be
@@ -285,7 +286,7 @@ func (c *Conn) readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	if c.tls != nil {
 		return c.tls.readOnce(fd, p)
 	}
-	return readOnce(fd, p)
+	return nowait.Read(fd, p)
 }
 
 // holdInput charges the buffer of an unfinished packet, whose reader may wait now.

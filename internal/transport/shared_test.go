@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 )
 
 // loan is an owner that counts how often it was released.
@@ -211,7 +212,7 @@ func fillSocket(t *testing.T, c *Conn) {
 		idle++
 		err := c.raw.Control(func(fd uintptr) {
 			for {
-				if n, again, err := writeOnce(fd, junk); again || err != nil || n == 0 {
+				if n, again, err := nowait.Write(fd, junk); again || err != nil || n == 0 {
 					return
 				}
 				idle = 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/lockrank"
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 )
 
 // How TLS takes the raw path.
@@ -135,7 +136,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if !w.hold(int32(len(p))) {
 		return 0, ErrNoMemory
 	}
-	n, again, err := readOnce(w.fd, p)
+	n, again, err := nowait.Read(w.fd, p)
 	if again {
 		return 0, errNotYet
 	}
@@ -243,7 +244,7 @@ func (w *wire) drop() {
 	}
 }
 
-// readOnce is readOnce for what the peer has encrypted.
+// readOnce is nowait.Read for what the peer has encrypted.
 func (t *TLSConn) readOnce(fd uintptr, p []byte) (n int, again bool, err error) {
 	t.wire.fd = fd
 	n, err = t.Conn.Read(p)
@@ -293,7 +294,7 @@ func (t *TLSConn) writeOnce(fd uintptr) (n int, again bool, err error) {
 	}
 	for w.written < len(w.record) && !again && err == nil {
 		var k int
-		k, again, err = writeOnce(fd, w.record[w.written:])
+		k, again, err = nowait.Write(fd, w.record[w.written:])
 		w.written += k
 	}
 	w.blocked = again

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/holdfast-mqtt/holdfast/internal/memory"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 )
 
 // How output leaves.
@@ -556,7 +557,7 @@ func (c *Conn) writeReady(fd uintptr) bool {
 	if c.tls != nil {
 		n, again, err = c.tls.writeOnce(fd)
 	} else if c.sending.next == nil {
-		n, again, err = writeOnce(fd, c.sending.p[c.sent:])
+		n, again, err = nowait.Write(fd, c.sending.p[c.sent:])
 	} else {
 		n, again, err = gatherOnce(fd, c.sending.p[c.sent:], c.sending.next)
 	}
