@@ -4,6 +4,10 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
+
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
 // buffer is what one read has read. A connection has one for each direction at the most, and
@@ -50,6 +54,50 @@ func (s *supply) free(b *buffer) {
 	}
 	s.used.Add(-bufferBytes)
 	largeBuffers.Put(b)
+}
+
+// source is where one direction of a connection comes from. One goroutine uses it.
+type source struct {
+	supply   *supply
+	conn     net.Conn
+	raw      syscall.RawConn       // nil: the connection has no descriptor
+	readable func(fd uintptr) bool // readReady, made once: making it at each read would allocate
+	read     *buffer               // result of the last readReady; nil: nothing
+	err      error                 // result of the last readReady
+}
+
+func (s *supply) source(conn net.Conn) *source {
+	src := &source{supply: s, conn: conn, raw: sockets.Raw(conn)}
+	src.readable = src.readReady
+	return src
+}
+
+// next waits until there is something to read, and only then takes a buffer for it. The
+// buffer is nil if nothing was read; otherwise the caller frees it. more says that the read
+// before has filled its buffer.
+func (src *source) next(more bool) (*buffer, error) {
+	if src.raw == nil {
+		return src.supply.readPlainly(src.conn, more)
+	}
+	if err := src.raw.Read(src.readable); err != nil {
+		return nil, err
+	}
+	return src.read, src.err
+}
+
+// readReady is called by RawConn.Read, first at once and then whenever the socket may have
+// become readable; false means: wait.
+func (src *source) readReady(fd uintptr) bool {
+	b := src.supply.take()
+	n, again, err := nowait.Read(fd, b.bytes)
+	if n == 0 {
+		src.supply.free(b)
+		b = nil
+	} else {
+		b.n = n
+	}
+	src.read, src.err = b, err
+	return !again
 }
 
 // readPlainly reads where a connection has no descriptor to wait for, such as one of TLS. It

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/listen/proxy"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -139,14 +141,15 @@ const (
 // before is not read yet.
 func (p *passed) leaderHasGone() bool { return sockets.Gone(p.leader) }
 
-// carry copies, with buffers of s, until src ends (nil) or one of them fails. If hopeless is
-// not nil, it is asked each time that dst has taken nothing for lookPause; true ends the copy.
-func carry(s *supply, dst, src net.Conn, hopeless func() bool) error {
+// carry copies, with buffers of s, until from ends (nil) or one of them fails. If hopeless is
+// not nil, it is asked each time that to has taken nothing for lookPause; true ends the copy.
+func carry(s *supply, to, from net.Conn, hopeless func() bool) error {
+	src, dst := s.source(from), newSink(to, hopeless)
 	for more := false; ; {
-		b, err := s.readSome(src, more)
+		b, err := src.next(more)
 		if b != nil {
 			more = b.n == len(b.bytes)
-			werr := write(dst, b.bytes[:b.n], hopeless)
+			werr := dst.write(b.bytes[:b.n])
 			s.free(b)
 			if werr != nil {
 				return werr
@@ -161,7 +164,46 @@ func carry(s *supply, dst, src net.Conn, hopeless func() bool) error {
 	}
 }
 
-func write(dst net.Conn, b []byte, hopeless func() bool) error {
+// sink is where one direction of a connection goes to. One goroutine uses it.
+type sink struct {
+	conn     net.Conn
+	hopeless func() bool
+	raw      syscall.RawConn  // nil: the connection has no descriptor
+	writable func(fd uintptr) // writeNow, made once: making it at each write would allocate
+	left     []byte           // what writeNow has to write, and what it has left
+	err      error            // result of the last writeNow
+}
+
+func newSink(conn net.Conn, hopeless func() bool) *sink {
+	dst := &sink{conn: conn, hopeless: hopeless, raw: sockets.Raw(conn)}
+	dst.writable = dst.writeNow
+	return dst
+}
+
+// write writes all of b. Nearly always the socket takes it at once; only if it does not is
+// there a deadline to set, and something to wait for.
+func (dst *sink) write(b []byte) error {
+	if dst.raw != nil {
+		dst.left, dst.err = b, nil
+		err := dst.raw.Control(dst.writable)
+		b, dst.left = dst.left, nil
+		if err == nil {
+			err = dst.err
+		}
+		if err != nil || len(b) == 0 {
+			return err
+		}
+	}
+	return writePatiently(dst.conn, b, dst.hopeless)
+}
+
+// writeNow writes what the socket takes without a wait.
+func (dst *sink) writeNow(fd uintptr) {
+	n, _, err := nowait.Write(fd, dst.left)
+	dst.left, dst.err = dst.left[n:], err
+}
+
+func writePatiently(dst net.Conn, b []byte, hopeless func() bool) error {
 	if hopeless == nil {
 		_, err := dst.Write(b)
 		return err
@@ -173,7 +215,7 @@ func write(dst net.Conn, b []byte, hopeless func() bool) error {
 		var late net.Error
 		switch {
 		case err == nil:
-			return nil
+			return dst.SetWriteDeadline(time.Time{})
 		case errors.As(err, &late) && late.Timeout() && (n > 0 || !hopeless()):
 			continue
 		}

@@ -4,8 +4,6 @@ package relay
 
 import "net"
 
-func (s *supply) readSome(src net.Conn, more bool) (*buffer, error) { return s.readPlainly(src, more) }
-
 // peek sees nothing on this system.
 func peek(net.Conn) []byte { return nil }
 
