@@ -73,6 +73,7 @@ func parts(flood string) []part {
 		{"keys", requests.ManyKeys},
 		{"processors", processors.Measure},
 		{"cluster", cluster.Measure},
+		{"reads", cluster.Reads},
 		{"links", cluster.Links},
 		{"joining", cluster.Joining},
 	}
@@ -80,7 +81,7 @@ func parts(flood string) []part {
 
 // byName are the parts that run only if they are named: they need more of a machine than the
 // others, and the report of all has no rows for them.
-var byName = map[string]bool{"cluster": true, "links": true, "joining": true}
+var byName = map[string]bool{"cluster": true, "reads": true, "links": true, "joining": true}
 
 func main() {
 	quick := flag.Bool("quick", false, "one short round of everything, with small numbers; writes no report unless -out is given")

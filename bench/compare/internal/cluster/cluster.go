@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 		}
 	}
 	for _, s := range shapes {
-		for range run.Report.Rounds {
+		for turn := range run.Report.Rounds {
 			for _, verb := range []string{"SET", "GET"} {
 				leader, err := c.Leader(ctx)
 				if err != nil {
@@ -87,13 +88,20 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 					f, err := load.Round(t, verb, s, keys, run.RoundTime)
 					run.Report.Add(name, t.Name, f, err)
 				}
-				round(one)
-				followers := process.Group{others[0].Process, others[1].Process}
-				before, of := followers.CPU(), process.Group{leader.Process}.CPU()
-				round(servers.Through(servers.ThreeNodes, leader, leader.Process))
-				spent := process.Group([]*process.Process{leader.Process}).CPU() - of
-				if verb == "SET" && spent > 0 {
-					run.Report.Measure(name, servers.ThreeNodes, FollowerShare, float64(followers.CPU()-before)/2/float64(spent), "s")
+				both := []func(){func() { round(one) }, func() {
+					followers := process.Group{others[0].Process, others[1].Process}
+					before, of := followers.CPU(), process.Group{leader.Process}.CPU()
+					round(servers.Through(servers.ThreeNodes, leader, leader.Process))
+					spent := process.Group([]*process.Process{leader.Process}).CPU() - of
+					if verb == "SET" && spent > 0 {
+						run.Report.Measure(name, servers.ThreeNodes, FollowerShare, float64(followers.CPU()-before)/2/float64(spent), "s")
+					}
+				}}
+				if turn%2 == 1 { // what ran before is not to make the difference
+					slices.Reverse(both)
+				}
+				for _, measure := range both {
+					measure()
 				}
 				if verb == "GET" {
 					round(servers.Through(servers.ByFollower, others[0], leader.Process))

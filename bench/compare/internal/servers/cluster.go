@@ -25,6 +25,10 @@ const (
 	ThreeNATS    = "NATS, 3 servers, R3"
 	ByFront      = "Holdfast, 3 nodes, through a front"
 	FrontItself  = "the front itself"
+
+	FollowerItself = "the follower itself"
+	ByProxy        = "Holdfast, 3 nodes, by a bare proxy"
+	ProxyItself    = "the bare proxy itself"
 )
 
 // patience is how long a cluster may take to get a leader.
@@ -173,6 +177,12 @@ func (c *Cluster) StartFront(ctx context.Context) (addr string, p *process.Proce
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
 	p, _, err = process.Start(ctx, c.dir, "front", "listening on", c.binary, "front", "--listen", addr, "--cluster-peers", c.peers)
 	return addr, p, err
+}
+
+// StartProxy starts the bare proxy in front of an address.
+func (l *Laboratory) StartProxy(ctx context.Context, to string) (addr string, p *process.Process, err error) {
+	p, lines, err := l.own(ctx, l.Dir, "proxy", "-to", to)
+	return process.AddressIn(lines), p, err
 }
 
 // StartNATSes starts three servers of NATS with a bucket on all of them, which acknowledge after an

@@ -187,7 +187,7 @@ func (l *Laboratory) Prepare(ctx context.Context) error {
 	if _, err := l.Build(ctx, l.Repository, LoopsPackage); err != nil {
 		return err
 	}
-	for _, server := range []string{"bare", "responder", "mochi", "nats", "etcd"} {
+	for _, server := range []string{"bare", "proxy", "responder", "mochi", "nats", "etcd"} {
 		if _, err := l.Build(ctx, filepath.Join(l.Repository, "bench/compare"), "./server/"+server); err != nil {
 			log.Printf("%v", err) // targets that need it are skipped and named
 		}
