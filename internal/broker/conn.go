@@ -152,7 +152,7 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		before := len(c.Transport.Buffered())
 		c.noteUnfinished(before > 0, c.handled != handled)
 		handled = c.handled
-		c.decoding = c.origin.TLS == nil // a panic while TLS is read must end the process: it may leave a lock of the transport locked
+		c.decoding = c.origin.TLS == nil && !c.Transport.Encrypted() // a panic while TLS is read must end the process: it may leave a lock of the transport locked
 		c.readerState.Store(uint32(readerListens))
 		err := c.Transport.Fill(need)
 		c.readerState.Store(uint32(readerWorks))

@@ -208,6 +208,9 @@ func (c *Conn) stream() Stream {
 	return s
 }
 
+// Encrypted says whether Fill decrypts what it reads.
+func (c *Conn) Encrypted() bool { return c.tls != nil }
+
 // RemoteAddr is the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 

@@ -2,6 +2,9 @@ package clients
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -9,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/listen/proxy"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
@@ -21,13 +25,17 @@ import (
 const patience = 2 * time.Minute
 
 // open opens the listeners of a node that serves MQTT in one place.
-func open(t *testing.T) *Clients {
+func open(t *testing.T, change ...func(*Options)) *Clients {
 	t.Helper()
 	url, err := listen.ParseURL("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Open(Options{Listeners: []listen.Config{{URL: url, Anonymous: true}}, Logger: slog.New(slog.DiscardHandler)})
+	o := Options{Listeners: []listen.Config{{URL: url, Anonymous: true}}, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +92,15 @@ func accepted(t *testing.T, l *listen.Listener) net.Conn {
 // two are the listeners of a node that leads and of one that follows it.
 func two(t *testing.T) (leads, follows *Clients) {
 	t.Helper()
-	leads, follows = open(t), open(t)
-	p, err := port.Listen(port.Options{Address: "127.0.0.1:0", Logger: leads.o.Logger})
+	return twoOver(t, nil)
+}
+
+// twoOver is two, with TLS between the nodes.
+func twoOver(t *testing.T, config *tls.Config) (leads, follows *Clients) {
+	t.Helper()
+	secured := func(o *Options) { o.TLS = config }
+	leads, follows = open(t, secured), open(t, secured)
+	p, err := port.Listen(port.Options{Address: "127.0.0.1:0", TLS: config, Logger: leads.o.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +143,74 @@ func TestTheLeadersServerGetsTheClientsOfAllNodes(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The server reads and writes a client that comes over TLS between nodes without waiting, as it does
+// one of its own: what both send arrives, also when neither reads for a while, and so does the end.
+func TestClientsOverTLSBetweenNodes(t *testing.T) {
+	t.Parallel()
+	leads, follows := twoOver(t, nodeTLS(t))
+	l := serve(t, leads)
+	client := dial(t, follows)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 8<<20/16)
+	copy(sent, connect)
+	go func() {
+		if _, err := client.Write(sent); err != nil {
+			_ = l.Close() // the follower has closed the connection, so Accept would wait for ever
+		}
+	}()
+	at, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := transport.NewConn(at, nil, transport.Options{})
+	defer c.Close()
+	if !c.Encrypted() {
+		t.Error("the connection has no raw path")
+	}
+	var got []byte
+	for len(got) < len(sent) {
+		if err := c.Fill(0); err != nil {
+			t.Fatalf("after %d bytes: %v", len(got), err)
+		}
+		got = append(got, c.Buffered()...)
+		c.Discard(len(c.Buffered()))
+	}
+	c.Lock()
+	c.Append(got)
+	c.Unlock()
+	c.Flush()
+	back := make([]byte, len(sent))
+	if _, err := io.ReadFull(client, back); err != nil || !bytes.Equal(back, sent) {
+		t.Errorf("what comes back is not what was sent: %v", err)
+	}
+	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fill(0); !errors.Is(err, io.EOF) {
+		t.Errorf("at the client's end: %v", err)
+	}
+	c.Shut(patience)
+	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
+		t.Errorf("at the server's end: %d bytes, %v", len(rest), err)
+	}
+}
+
+// nodeTLS is the configuration of nodes that an authority has given a certificate.
+func nodeTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	authority := certstest.New(t)
+	files := authority.Server("node")
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := authority.Client("node-as-client")
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      client.RootCAs, ClientCAs: client.RootCAs,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client.Certificates[0], nil },
 	}
 }
 

@@ -25,6 +25,8 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/transport"
+	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -181,7 +183,8 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	if p.o.TLS != nil {
 		config := latest(p.o.TLS)
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		conn = tls.Server(conn, config)
+		config.DynamicRecordSizingDisabled = true
+		conn = transport.NewTLSConn(conn, config) // the connection of a client that is passed on is read and written without waiting
 	}
 	var magic [MagicSize]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
@@ -195,7 +198,7 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	if !known {
 		return nil, nil, fmt.Errorf("it begins with %q, which this program does not know: is it a node of a newer version, or a client that wants the other port?", magic[:])
 	}
-	if secured, is := conn.(*tls.Conn); is && settings.IsFront(secured.ConnectionState().PeerCertificates[0]) {
+	if secured, is := conn.(*transport.TLSConn); is && settings.IsFront(secured.ConnectionState().PeerCertificates[0]) {
 		if _, may := p.forFronts.Load(string(magic[:])); !may {
 			return nil, nil, fmt.Errorf("it shows the certificate of a front, and begins with %q, which only nodes may", magic[:])
 		}
@@ -216,10 +219,9 @@ func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn 
 	if err := Allows(config, address); err != nil {
 		return nil, err
 	}
-	if config == nil {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	} else {
-		conn, err = (&tls.Dialer{Config: latest(config)}).DialContext(ctx, "tcp", address)
+	conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil && config != nil {
+		conn, err = secure(ctx, conn, latest(config), address)
 	}
 	if err != nil {
 		return nil, settings.Explain(err)
@@ -231,6 +233,24 @@ func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn 
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, conn.SetDeadline(time.Time{})
+}
+
+// secure does the handshake with the node at address; config is the caller's copy.
+func secure(ctx context.Context, conn net.Conn, config *tls.Config, address string) (net.Conn, error) {
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		config.ServerName = host
+	}
+	config.DynamicRecordSizingDisabled = true
+	secured := tls.Client(nowait.Conn(conn), config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secured, nil
 }
 
 // latest is a copy of a configuration for one connection: certificates may have been read again.
