@@ -28,6 +28,7 @@ type facts struct {
 
 	changed int // changes of the members that were committed
 	left    int // nodes that ended because they were removed
+	barred  int // times that a node was found unfit for the leadership
 	gaveUp  int // leaders that found that their own removal is committed, and so gave their office away
 }
 

@@ -94,6 +94,8 @@ type Core struct {
 	appended  map[uint64]bool // nodes that the leader has sent an append to since the last tick
 	asked     map[uint64]bool // rounds of the lease that AskQuorum began
 	transfers bool            // the leadership is being given away, so there is no lease in this term
+	barred    bool            // see Bar
+	offered   offered         // while it is barred
 	members   []uint64        // who may be leader
 	removals  removals        // see removals.go
 }
@@ -188,6 +190,10 @@ func (c *Core) Step(m *raftpb.Message, now time.Duration) {
 		return
 	}
 	switch m.GetType() {
+	case raftpb.MsgTimeoutNow:
+		if c.barred && c.declines(now) {
+			return
+		}
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		if !isForced(m) && c.promise.Binds(now) {
 			return
@@ -262,6 +268,28 @@ func (c *Core) Transfer(to uint64) error {
 	c.node.TransferLeader(to)
 	c.settle()
 	return nil
+}
+
+// Bar says whether this node should leave the leadership to others. While it is barred it does not ask for
+// votes, and takes the leadership from a leader only if that finds no other node for long; it votes for
+// others. A leader stays one. The caller lifts it when no other node leads for long.
+func (c *Core) Bar(barred bool) { c.barred = barred }
+
+// offered is when a leader has first wanted this node to take the leadership, in which term.
+type offered struct {
+	term uint64
+	at   time.Duration
+}
+
+// offers times the election timeout is for how long a node that is barred leaves it to others to take the
+// leadership from a leader, which tries each of them for one.
+const offers = 3
+
+func (c *Core) declines(now time.Duration) bool {
+	if c.offered.term != c.office.Term {
+		c.offered = offered{c.office.Term, now}
+	}
+	return now-c.offered.at < offers*c.o.Election
 }
 
 // continueTransfer tries the next member if a transfer has come to nothing.
@@ -344,6 +372,7 @@ func (c *Core) Work(now time.Duration) (w Work) {
 			case m.GetTo() == raft.LocalApplyThread:
 				c.removals.held = append(c.removals.held, m)
 			case (m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote) && !isForced(m) && c.promise.Binds(now):
+			case m.GetType() == raftpb.MsgPreVote && c.barred:
 			case m.GetType() == raftpb.MsgApp && c.canWait(m):
 			default:
 				w.Send = append(w.Send, c.removals.tell(m))

@@ -28,6 +28,9 @@ func simulate(p plan) *world {
 	if p.changes {
 		w.reconfigure()
 	}
+	if p.bars {
+		w.judgeNodes()
+	}
 	w.run(p.lasts)
 	if w.violation == nil {
 		w.settle()
@@ -39,6 +42,8 @@ func simulate(p plan) *world {
 func planOf(seed uint64) plan {
 	p := plan{seed: seed, nodes: 3, lasts: 8 * time.Second}
 	switch seed % 10 {
+	case 1:
+		p.bars = true
 	case 2:
 		p.changes = true
 	case 3:
@@ -50,7 +55,7 @@ func planOf(seed uint64) plan {
 	case 6:
 		p.separations = true
 	case 7:
-		p.nodes = 5
+		p.nodes, p.bars = 5, seed%20 == 7
 	case 8:
 		p.nodes = 2
 	case 9:
@@ -172,6 +177,23 @@ func (w *world) disturb() {
 			}
 		}
 		w.disturb()
+	})
+}
+
+// judgeNodes finds any of the nodes unfit for the leadership, also all of them, and again others. What it has found
+// last lasts for good: the faults end, and some node must lead nevertheless.
+func (w *world) judgeNodes() {
+	w.after(w.between(0, 2*time.Second), nil, func() {
+		if w.now > w.lasts {
+			return
+		}
+		for _, n := range w.nodes {
+			n.unfit = w.chance(50)
+			if n.unfit {
+				w.barred++
+			}
+		}
+		w.judgeNodes()
 	})
 }
 
@@ -299,6 +321,7 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		total.changed += w.changed
 		total.left += w.left
 		total.gaveUp += w.gaveUp
+		total.barred += w.barred
 		total.reads += w.reads
 		total.quorumReads += w.quorumReads
 	}
@@ -306,7 +329,7 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		*seeds, total.acks, total.elections, total.reads, total.quorumReads)
 	t.Logf("%d snapshots begun, of which %d were cut off, %d with the leader's office; %d installed, and %d installations interrupted",
 		total.streams, total.cutOff, total.deposed, total.snapshots, total.interrupted)
-	t.Logf("the members were changed %d times; %d nodes ended because they were removed; %d leaders gave their office away because they were", total.changed, total.left, total.gaveUp)
+	t.Logf("the members were changed %d times; %d nodes ended because they were removed; %d leaders gave their office away because they were; nodes were barred %d times", total.changed, total.left, total.gaveUp, total.barred)
 	if *seeds >= 300 && (total.changed < *seeds/2 || total.left < *seeds/20 || total.gaveUp == 0) {
 		t.Error("the simulation does not change the members as often as it should")
 	}
@@ -334,6 +357,7 @@ func TestSimulationFindsWhatIsBroken(t *testing.T) {
 		{"votes are forgotten", func(p *plan) { p.forgetVote = true }, false},
 		{"a snapshot lacks its last entries", func(p *plan) { p.oldCopy = true }, false},
 		{"a start knows the founders only", func(p *plan) { p.oldMembers, p.changes = true, true }, false},
+		{"unfit nodes wait for others for good", func(p *plan) { p.barsForGood, p.bars = true, true }, true},
 		{"removals are told before the disk has them", func(p *plan) { p.tellsEarly, p.changes = true, true }, true},
 	} {
 		t.Run(test.what, func(t *testing.T) {

@@ -52,15 +52,17 @@ type plan struct {
 	separations bool // the only faults are those of separate
 	shortLogs   bool // logs keep next to nothing, so nodes that come back need snapshots
 	changes     bool // nodes are added and removed
+	bars        bool // nodes are unfit for the leadership for a while, or for good
 
-	noFsync    bool // the disks don't sync
-	noLease    bool // leaders answer reads without a lease
-	noPromise  bool // nodes vote although they have answered a leader
-	longLease  bool // leases last one and a half election timeouts
-	forgetVote bool // votes and terms are not stored
-	oldCopy    bool // a snapshot's state machine is older than its message says
-	oldMembers bool // a start knows the members that founded the cluster only
-	tellsEarly bool // nodes tell of removals, and apply them, before the disk says that they are committed
+	noFsync     bool // the disks don't sync
+	noLease     bool // leaders answer reads without a lease
+	noPromise   bool // nodes vote although they have answered a leader
+	longLease   bool // leases last one and a half election timeouts
+	forgetVote  bool // votes and terms are not stored
+	oldCopy     bool // a snapshot's state machine is older than its message says
+	barsForGood bool // unfit nodes are barred also if no other one leads
+	oldMembers  bool // a start knows the members that founded the cluster only
+	tellsEarly  bool // nodes tell of removals, and apply them, before the disk says that they are committed
 }
 
 const (
@@ -82,6 +84,8 @@ type node struct {
 	paused time.Duration // until then nothing happens in the program
 	slow   time.Duration // how long the disk takes
 	half   bool          // a snapshot is being installed
+	unfit  bool          // see Core.Bar
+	led    time.Duration // when it knew a leader last, by its clock
 	gaveUp bool          // it has found, as the leader, that its own removal is committed
 
 	streaming int // snapshots that are being sent
@@ -255,6 +259,7 @@ func (n *node) start() {
 		n.core.lease = longLease()
 	}
 	n.core.removals.early = w.tellsEarly
+	n.led = n.clock()
 	n.up, n.gaveUp, n.storing, n.applying = true, false, nil, nil
 	n.pending, n.asked = map[uint64]uint64{}, map[uint64]uint64{}
 	n.tickLater()
@@ -264,9 +269,25 @@ func (n *node) start() {
 func (n *node) tickLater() {
 	n.w.after(time.Duration(float64(tick)/n.rate), n, func() {
 		n.core.Tick(n.clock())
+		n.bar()
 		n.work()
 		n.tickLater()
 	})
+}
+
+// bar bars an unfit node while it knows a leader, and for five election timeouts afterwards, unless what is
+// broken is that it is barred for good.
+func (n *node) bar() {
+	if !n.w.bars {
+		return
+	}
+	if n.core.Office().Leader != 0 {
+		n.led = n.clock()
+	}
+	n.core.Bar(n.unfit && (n.w.barsForGood || n.clock()-n.led < 5*election))
+	if to := n.w.nodes[n.w.rng.IntN(len(n.w.nodes))]; n.unfit && n.core.Office().Leads && to.up && !to.unfit {
+		_ = n.core.Transfer(to.id)
+	}
 }
 
 // stop ends the program. With the power, what was not synced may be lost.
