@@ -23,6 +23,7 @@ func (n *Node) run() {
 		case <-tick.C:
 			n.core.Tick(n.now())
 			n.lookAtDisk()
+			n.lookAtClock()
 			n.lookAtFollowers()
 			n.promoteLearner()
 			n.raiseLevel()

@@ -81,6 +81,8 @@ type Options struct {
 	Streams map[string]func(net.Conn)
 	// ForFronts are the keys of Streams for which fronts may connect, too.
 	ForFronts []string
+	// WallMs is the machine's wall clock in ms since 1970, for the other nodes' Status; nil: time.Now.
+	WallMs func() int64
 	// Admin is HOST:PORT of this node's console, for the other nodes' Status; empty: it has none.
 	Admin  string
 	Logger *slog.Logger // nil: slog.Default
@@ -113,17 +115,19 @@ type Node struct {
 	calls    chan func()
 	ended    chan struct{} // closed when the loop has ended
 	lost     atomic.Pointer[[]uint64]
-	needed   atomic.Uint64 // nodes that answer have the entries up to this one; the loop writes it
-	behind   lag.Meter     // the loop's, but for Behind
-	given    atomic.Uint64 // Replay has given the journal the entries up to this one
-	leaders  atomic.Int64  // how many leaders this node has learned of
-	full     atomic.Bool   // the disk has no room for a leader's entries; the storer writes it
-	generous atomic.Bool   // a node gets a snapshot, or has just got one; the loop writes it
+	needed   atomic.Uint64               // nodes that answer have the entries up to this one; the loop writes it
+	behind   lag.Meter                   // the loop's, but for Behind
+	given    atomic.Uint64               // Replay has given the journal the entries up to this one
+	leaders  atomic.Int64                // how many leaders this node has learned of
+	full     atomic.Bool                 // the disk has no room for a leader's entries; the storer writes it
+	unfit    atomic.Pointer[map[ID]bool] // see SetUnfit
+	generous atomic.Bool                 // a node gets a snapshot, or has just got one; the loop writes it
 
 	// The loop's.
 	proposed *proposal              // under way; nil: none
 	change   *proposal              // of the members, under way; nil: none
 	saidVote time.Duration          // when the log may say next that a learner gets no vote, by now
+	led      time.Duration          // when a leader was known last, by now
 	levels   map[ID]*members.Levels // announced by nodes, of which each has a connection to this one
 	asking   *question              // a round of AskQuorum; nil: none is under way
 	wants    *question              // readers that wait for the next one; nil: none do
@@ -171,6 +175,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		ended: make(chan struct{}), changed: make(chan struct{}), levels: map[ID]*members.Levels{},
 	}
 	n.moved.L = &n.mu
+	n.SetUnfit(nil)
 	n.storing.wake = make(chan struct{}, 1)
 	n.snapshots.receiving = make(chan struct{}, 1)
 	n.ending, n.end = context.WithCancel(context.Background())
@@ -187,6 +192,9 @@ func (o *Options) check() error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.WallMs == nil {
+		o.WallMs = func() int64 { return time.Now().UnixMilli() }
 	}
 	if o.Fatal == nil {
 		logger := o.Logger

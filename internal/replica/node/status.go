@@ -44,9 +44,13 @@ type Status struct {
 	LagKnown bool   `json:"lag_known"`
 	// Lease is for how much longer a leader may answer reads from memory; 0: it may not.
 	Lease    time.Duration `json:"lease"`
-	DiskFull bool          `json:"disk_full"`       // this node takes no entries of a leader
-	Members  []Member      `json:"members"`         // by name
-	Admin    string        `json:"admin,omitempty"` // as Options has it
+	DiskFull bool          `json:"disk_full"` // this node takes no entries of a leader
+	// WallMs is the wall clock of this node's machine in ms since 1970, 0 in the status of a program
+	// that does not say it. Unfit: it must not lead as long as another node can, because that clock is wrong.
+	WallMs  int64    `json:"wall_ms,omitempty"`
+	Unfit   bool     `json:"unfit,omitempty"`
+	Members []Member `json:"members"`         // by name
+	Admin   string   `json:"admin,omitempty"` // as Options has it
 }
 
 // Member is a node of the cluster as another one knows it.
@@ -104,6 +108,7 @@ func (n *Node) Status() (s Status) {
 		s.Lag = max(s.Lag, s.Committed-min(given, s.Committed))
 	}
 	sort.Slice(s.Members, func(i, j int) bool { return s.Members[i].Name < s.Members[j].Name })
+	s.Unfit, s.WallMs = n.isUnfit(self.ID), n.o.WallMs()
 	return s
 }
 
@@ -156,15 +161,4 @@ func (n *Node) Transfer(ctx context.Context, to ID) error {
 		}
 	}
 	return err
-}
-
-// best is the other node that is furthest; 0: there is none that answers. The loop calls it.
-func (n *Node) best() (best uint64) {
-	var match uint64
-	for id, p := range n.core.Progress() {
-		if id != uint64(n.ID()) && p.Active && !p.Learner && (best == 0 || p.Match > match) {
-			best, match = id, p.Match
-		}
-	}
-	return best
 }
