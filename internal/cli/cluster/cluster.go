@@ -44,7 +44,8 @@ gets all data, candidate while it knows no leader, or unreachable), its term, ho
 log it lacks, and the format level of the cluster; in parentheses that which the node's
 program knows, if that is a higher one. Nodes write what the cluster's level says, so
 that they can be given a new version one after the other: the level rises when all
-nodes run a program that knows the next one.
+nodes run a program that knows the next one. Below is said which clocks are a second or
+more away from those of the other nodes.
 
 Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
 error), 2 no node can be reached.`,
@@ -65,6 +66,9 @@ error), 2 no node can be reached.`,
 					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", n.Name, n.Address, roleOf(n), n.Term, n.Lag, levelOf(n, report.Level))
 				}
 				err = table.Flush()
+				for _, line := range report.Clocks() {
+					fmt.Fprintln(out, line)
+				}
 				if upgrade := report.Upgrade(); upgrade != "" {
 					fmt.Fprintln(out, upgrade)
 				}

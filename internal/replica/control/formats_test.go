@@ -20,17 +20,17 @@ func TestFormsOfQuestionsAndAnswers(t *testing.T) {
 	for name, want := range map[string]any{
 		"status of a leader": node.Status{
 			Name: "a", ID: 0xa1, Cluster: 0xc0ffee, Level: 2, InForce: 1, Role: node.Leader, Term: 7, Leader: 0xa1, Ready: true, Committed: 70_001, Last: 70_002,
-			LagKnown: true, Lease: 720 * time.Millisecond, DiskFull: true, Members: members, Admin: "192.0.2.1:9090",
+			LagKnown: true, Lease: 720 * time.Millisecond, DiskFull: true, WallMs: 1_795_800_000_123, Unfit: true, Members: members, Admin: "192.0.2.1:9090",
 		},
 		"status of a node that receives": node.Status{
 			Name: "d", ID: 0xd4, Cluster: 0xc0ffee, Level: 1, InForce: 1, Role: node.Receiving, Term: 7, Leader: 0xa1, Received: 1 << 20, ReceiveBytes: 1 << 30, Lag: 12, Members: members,
 		},
 		"report": Report{Node: "a", Leader: "a", Level: 1, Quorum: true, Missing: []string{"b"}, Nodes: []Line{
-			{Name: "a", Address: "192.0.2.1:7001", Role: node.Leader, Term: 7, Level: 2, Admin: "192.0.2.1:9090"},
+			{Name: "a", Address: "192.0.2.1:7001", Role: node.Leader, Term: 7, Level: 2, ClockAhead: -2 * time.Hour, Unfit: true, Admin: "192.0.2.1:9090"},
 			{Name: "b", Address: "192.0.2.2:7001", Role: Unreachable, Lag: 500, Error: "connection refused"},
 			{Name: "d", Address: "192.0.2.4:7001", Role: node.Receiving, Term: 7, Lag: 12, Received: 1 << 20, ReceiveBytes: 1 << 30, Learner: true, Level: 1},
 		}},
-		"report without a quorum": Report{Node: "a", Nodes: []Line{}, Missing: []string{"b", "c"}},
+		"report without a quorum": Report{Node: "a", Nodes: []Line{}, Missing: []string{"b", "c"}, ClockBase: "a"},
 		"transfer":                transferRequest{To: "b"},
 		"transferred":             transferred{},
 		"transfer refused":        transferred{Error: "node b leads already"},

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/replica/clocks"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
@@ -43,6 +44,9 @@ type Report struct {
 	// do not.
 	Quorum  bool     `json:"quorum"`
 	Missing []string `json:"missing,omitempty"`
+	// ClockBase is the node with whose clock those of the others are compared, as no majority of clocks
+	// agrees; empty: one does.
+	ClockBase string `json:"clock_base,omitempty"`
 }
 
 // Line is one node of a Report.
@@ -54,12 +58,17 @@ type Line struct {
 	Lag     uint64 `json:"lag"` // entries behind the leader, as far as that is known
 	// Received of ReceiveBytes bytes of the leader's data have arrived at a node that is
 	// receiving them.
-	Received     int64  `json:"received,omitempty"`
-	ReceiveBytes int64  `json:"receive_bytes,omitempty"`
-	Learner      bool   `json:"learner,omitempty"` // the node has no vote yet
-	Level        int    `json:"level,omitempty"`   // highest format level that its program knows
-	Error        string `json:"error,omitempty"`
-	Admin        string `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
+	Received     int64 `json:"received,omitempty"`
+	ReceiveBytes int64 `json:"receive_bytes,omitempty"`
+	Learner      bool  `json:"learner,omitempty"` // the node has no vote yet
+	Level        int   `json:"level,omitempty"`   // highest format level that its program knows
+	// ClockAhead is how far its wall clock is ahead of the median of the clocks of a majority, or of that
+	// of Report.ClockBase; negative: behind; 0: it is not, not for certain, or it is not known.
+	// Unfit: the node leaves the leadership to others because of that.
+	ClockAhead time.Duration `json:"clock_ahead,omitempty"`
+	Unfit      bool          `json:"unfit,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Admin      string        `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
 }
 
 // Unreachable is the role of a node that does not answer.
@@ -143,6 +152,9 @@ func give(ctx context.Context, n *node.Node, to string) error {
 		if !m.Active {
 			return fmt.Errorf("node %s does not answer the leader: look at it first", to)
 		}
+		if asked, _, err := askNode(ctx, n, m); err == nil && asked.Unfit {
+			return fmt.Errorf("node %s does not take the leadership, because its clock is wrong: set it right first", to)
+		}
 	}
 	err := n.Transfer(ctx, id)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -219,13 +231,13 @@ func (r *Reporter) Status(ctx context.Context) Report {
 	for i, m := range own.Members {
 		all[i] = answered{member: m, err: errNoAnswer}
 		if m.ID == own.ID {
-			all[i] = answered{member: m, status: own}
+			all[i] = answered{member: m, status: own, clock: clocks.Answer{Reading: clocks.Reading{Name: m.Name}}}
 			continue
 		}
 		left[i] = true
 		go func() {
-			status, err := r.ask(ctx, m)
-			answers <- numbered{i, answered{m, status, err}}
+			status, clock, err := askNode(ctx, r.node, m)
+			answers <- numbered{i, answered{m, status, clock, err}}
 		}()
 	}
 	for asked := time.Now(); len(left) > 0; {
@@ -262,15 +274,8 @@ func patienceFor(all []answered, left map[int]bool) time.Duration {
 type answered struct {
 	member node.Member
 	status node.Status
+	clock  clocks.Answer // that of the node that the operator has asked has a name only
 	err    error
-}
-
-func (r *Reporter) ask(ctx context.Context, m node.Member) (s node.Status, err error) {
-	c, err := r.node.Dial(ctx, m.ID, StatusMagic)
-	if err != nil {
-		return s, err
-	}
-	return readStatus(ctx, c)
 }
 
 // Ask asks the node that listens at an address for its status, for a program that is no node. ctx
@@ -309,10 +314,13 @@ func leaderOf(all []answered) (leads *node.Status) {
 func report(own *node.Status, all []answered) Report {
 	out := Report{Node: own.Name}
 	leads := leaderOf(all)
+	ahead, base := clocksAhead(all)
+	out.ClockBase = base
 	for _, a := range all {
 		line := Line{
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
 			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level, Admin: a.status.Admin,
+			ClockAhead: ahead[a.member.Name], Unfit: a.status.Unfit,
 		}
 		out.Level = max(out.Level, a.status.InForce)
 		if a.err != nil {
