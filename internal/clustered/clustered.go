@@ -64,6 +64,7 @@ type Node struct {
 	serving  atomic.Pointer[server.Server]
 	current  atomic.Pointer[server.Server] // the same, also while it follows; nil: there is none at the moment
 	adjusted atomic.Pointer[server.Config] // what Adjust was given last; nil: nothing
+	time     atomic.Pointer[timekeeper]    // nil: the node is not open yet
 	urls     []listen.URL
 
 	running sync.WaitGroup // but for the listener of --admin
@@ -129,16 +130,17 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	n.fronts = fronts.New(fronts.Options{
 		MaxStreams: cmp.Or(n.config.Limits.MaxConnections, limits.DefaultMaxConnections), MaxUnread: cmp.Or(s.RelayMemory, relay.DefaultMaxBuffered), Logger: n.log,
 	})
-	n.figures = metrics.Cluster{Status: n.Status, Figures: n.nodeFigures, Relay: n.clients.Figures, Fronts: n.fronts.Figures}
+	n.figures = metrics.Cluster{Status: n.Status, Figures: n.nodeFigures, Relay: n.clients.Figures, Fronts: n.fronts.Figures, Clocks: n.clocks}
 	if err := n.openAdmin(); err != nil {
 		return err
 	}
+	clock := n.newClock()
 	streams := control.Streams(n.opened.Load)
 	streams[clients.Magic], streams[fronts.Magic] = n.clients.Receive, n.fronts.Receive
 	options := node.Options{
 		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
 		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, ForFronts: []string{control.StatusMagic, fronts.Magic}, Members: added.Set, Admin: n.adminAddress(), Reading: s.Reading,
-		Logger: n.log, Fatal: n.giveUp,
+		WallMs: clock.MachineMs, Logger: n.log, Fatal: n.giveUp,
 	}
 	options.Peers = nodePeers(peers)
 	if n.node, err = node.Open(ctx, options); err != nil {
@@ -152,6 +154,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	if n.stop, err = control.Serve(n.config.DataDir, n.node, control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
 	}
+	n.keepTime(clock)
 	return nil
 }
 
@@ -221,7 +224,7 @@ func (n *Node) giveUp(err error) {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Fronts: n.fronts.Serve, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Reporter: control.NewReporter(n.node)}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Fronts: n.fronts.Serve, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Clock: n.time.Load().awaitClock, Reporter: control.NewReporter(n.node)}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {

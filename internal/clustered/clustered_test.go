@@ -45,11 +45,19 @@ type cluster struct {
 	nodes map[string]*clustered.Node
 	addrs map[string]string // for clients
 	log   *logs.Text
+
+	configure func(name string, c *server.Config)
 }
 
 func start(t *testing.T, names ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dirs: map[string]string{}, nodes: map[string]*clustered.Node{}, addrs: map[string]string{}, log: &logs.Text{}}
+	return startWith(t, func(string, *server.Config) {}, names...)
+}
+
+// startWith is start with settings of a node besides those of every test.
+func startWith(t *testing.T, configure func(name string, c *server.Config), names ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, configure: configure, dirs: map[string]string{}, nodes: map[string]*clustered.Node{}, addrs: map[string]string{}, log: &logs.Text{}}
 	for _, name := range names {
 		c.peers = append(c.peers, name+"="+address(t))
 		c.dirs[name], c.addrs[name] = t.TempDir(), address(t)
@@ -86,6 +94,7 @@ func (c *cluster) run(names ...string) {
 		cfg.Listen, cfg.DataDir, cfg.Admin = []string{c.addrs[name]}, c.dirs[name], "127.0.0.1:0"
 		cfg.Cluster = settings.Settings{Node: name, Peers: c.peers, Election: election}
 		cfg.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("at", name)
+		c.configure(name, &cfg)
 		go func() {
 			n, err := clustered.Start(ctx, cfg)
 			all <- started{name, n, err}

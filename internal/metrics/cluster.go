@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/fronts"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/clocks"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 )
@@ -16,6 +17,7 @@ type Cluster struct {
 	Figures func() node.Figures
 	Relay   func() relay.Figures
 	Fronts  func() fronts.Figures
+	Clocks  func() clocks.State
 }
 
 // clusterMoment is what is read once for an answer.
@@ -24,10 +26,11 @@ type clusterMoment struct {
 	figures node.Figures
 	relay   relay.Figures
 	fronts  fronts.Figures
+	clocks  clocks.State
 }
 
 func (c *Cluster) now() *clusterMoment {
-	return &clusterMoment{c.Status(), c.Figures(), c.Relay(), c.Fronts()}
+	return &clusterMoment{c.Status(), c.Figures(), c.Relay(), c.Fronts(), c.Clocks()}
 }
 
 // NodeHandler serves the metrics of a node on which no server serves clients: those of the node,
@@ -102,6 +105,13 @@ var ofNode = []family{
 			emit(int64(c.status.Level), "program")
 		})},
 	{name: "holdfast_cluster_disk_full", kind: gauge, help: "1 while this node takes no entries of a leader, for lack of free space", values: single(func(c *clusterMoment) int64 { return asNumber(c.status.DiskFull) })},
+	{name: "holdfast_cluster_clock_offset_seconds", kind: gauge, labels: []string{"peer"}, help: "how far the wall clock of another node is ahead of this node's, by the last comparison, to within half a round trip; nodes that did not answer have no value",
+		values: func(m *moment, emit func(float64, ...string)) {
+			for _, r := range m.cluster.clocks.Readings {
+				emit(r.Ahead.Seconds(), r.Name)
+			}
+		}},
+	{name: "holdfast_cluster_clock_wrong", kind: gauge, help: "1 while this node's clock is further from a majority's than half of --max-clock-skew: it does not lead as long as another node can", values: single(func(c *clusterMoment) int64 { return asNumber(c.clocks.Wrong) })},
 	{name: "holdfast_cluster_log_bytes", kind: gauge, help: "bytes on disk of the entries in the log of a node of a cluster (--cluster-log-keep)", values: single(func(c *clusterMoment) int64 { return c.figures.LogBytes })},
 	{name: "holdfast_cluster_log_memory_bytes", kind: gauge, help: "bytes of these entries that are in memory, too", values: single(func(c *clusterMoment) int64 { return c.figures.LogMemoryBytes })},
 	{name: "holdfast_cluster_snapshots_total", kind: counter, labels: []string{"event"}, help: "snapshots: sent whole to a node that was away for too long; installed by this node; failed, of both",

@@ -6,10 +6,12 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mqtt/holdfast/internal/admin"
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/journal"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
@@ -26,6 +28,9 @@ type Replicated struct {
 	Log *node.Log
 	// Listen opens the listener with this place among Config.ListenConfigs. nil: listen.Open does.
 	Listen func(place int, c listen.Config, o listen.Options) (*listen.Listener, error)
+	// Clock gives the clock of versions and deadlines, when the node leads: it may wait until the clock was
+	// compared with the other nodes'. nil: Config.Clock is it.
+	Clock func() engine.Clock
 	// Fronts gives the listener of clients that fronts pass on, which have come in at these listeners.
 	// nil: there are none.
 	Fronts func(listeners []*listen.Listener) net.Listener
@@ -111,6 +116,20 @@ func (c *Config) refuseClusterData(instead string) error {
 		return fmt.Errorf("%w: %s has a directory %q; %s", errClusterData, c.DataDir, identity.Dir, instead)
 	}
 	return nil
+}
+
+// clock is that of versions and deadlines, and the broker's wall clock; nil: the machine's.
+func (s *Server) clock() (c engine.Clock, wallMs func() int64) {
+	if r := s.config.Replicated; r != nil && r.Clock != nil {
+		c = r.Clock()
+		return c, c.WallMs
+	}
+	return s.config.Clock, nil
+}
+
+// VersionsAhead is how far the last version is ahead of the server's clock.
+func (s *Server) VersionsAhead() time.Duration {
+	return time.Duration(s.engine.Stats().AheadMs) * time.Millisecond
 }
 
 // awaitRead is what the broker has to wait for before it answers; nil: nothing.

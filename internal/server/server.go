@@ -156,11 +156,12 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		s.log.Warn("a crash loses what was acknowledged last: writes are acknowledged before they are on disk", "durability", cfg.Durability)
 	}
 	nodeID := orDefault(cfg.NodeID, "StateStore")
+	clock, wallMs := s.clock()
 	s.engine, err = engine.Open(engine.Options{
 		Journal: s.journal, NodeID: nodeID, MaxSkew: cfg.MaxClockSkew, MaxKeys: cfg.MaxKeys, MaxBytes: cfg.MaxStoreBytes,
 		Remember: cfg.Remember, MaxRemember: cfg.MaxRemember, MaxRemembered: cfg.MaxRemembered,
 		MaxClientKeys: cfg.MaxClientKeys, MaxClientBytes: cfg.MaxClientKeyBytes,
-		MaxWatches: cfg.MaxWatches, MaxWatchBytes: cfg.MaxWatchBytes, MaxScans: cfg.MaxScans, AllowClockRegression: cfg.AllowClockRegression, Clock: cfg.Clock, Logger: s.log,
+		MaxWatches: cfg.MaxWatches, MaxWatchBytes: cfg.MaxWatchBytes, MaxScans: cfg.MaxScans, AllowClockRegression: cfg.AllowClockRegression, Clock: clock, Logger: s.log,
 		CanRead: service.CanRead, Memory: s.memory,
 	})
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *Server) open(ctx context.Context, wire protocol.Wire) (err error) {
 		return err
 	}
 	s.broker, err = broker.New(broker.Options{
-		Journal: s.journal, Limits: cfg.Limits, Logger: s.log, Auth: inside.Also(cfg.Auth), Audit: s.audit, May: cfg.May,
+		Journal: s.journal, WallMs: wallMs, Limits: cfg.Limits, Logger: s.log, Auth: inside.Also(cfg.Auth), Audit: s.audit, May: cfg.May,
 		Handler: s.service, Handled: service.Topics(), Protected: service.Protected(), Memory: s.memory, Tracer: &s.tracer, AwaitRead: s.awaitRead(), Events: cfg.ClientEvents, Rewrites: rewrites,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 )
 
 // The clock of one node is a minute ahead, and that of another a minute behind. Versions rise from leader to
@@ -58,5 +59,58 @@ func TestWrongClocks(t *testing.T) {
 		if v, _, err := c.Get(w.ctx, fmt.Sprint("key", i)); err != nil || string(v.Bytes) != fmt.Sprint(i) {
 			t.Errorf("key%d holds %q, %v", i, v.Bytes, err)
 		}
+	}
+}
+
+// The clock of one node is two hours ahead, as that of a machine with a wrong time zone in its hardware clock. It does
+// not lead while both others can, no version is of the future whichever node dies, and so clients are served at
+// once by the next one.
+func TestNodeWhoseClockIsFarAhead(t *testing.T) {
+	t.Parallel()
+	needsNetwork(t)
+	const ahead = 2 * time.Hour
+	plans := []Plan{{Name: "a", Env: []string{fmt.Sprintf("HOLDFAST_TEST_CLOCK_SHIFT_MS=%d", ahead.Milliseconds())}}, {Name: "b"}, {Name: "c"}}
+	w := run(t, program(t, shifted), plans, "--cluster-election-timeout", "2s")
+	wrong := w.Nodes()[0]
+	set := func(key string) {
+		t.Helper()
+		c, _ := w.dial(w.leader(0).Leader)
+		r := w.set(c, key, "value")
+		if off := time.Until(time.UnixMilli(int64(r.Version.Wall))); off.Abs() > time.Minute {
+			t.Fatalf("the version %v is %v away from the right time", r.Version, off)
+		}
+	}
+	w.eventually("another node leads, and node a knows why it does not", func() bool {
+		return w.leader(0).Leader != wrong && w.line(wrong).Unfit
+	})
+	set("first")
+	if err := w.Transfer(w.ctx, wrong); err == nil || !strings.Contains(err.Error(), "its clock is wrong") {
+		t.Errorf("a transfer to the node with the wrong clock: %v", err)
+	}
+	if off := w.line(wrong).ClockAhead; (off - ahead).Abs() > time.Minute {
+		t.Errorf("the status says that its clock is %v ahead", off)
+	}
+	for i := range 2 {
+		leader := w.leader(0).Leader
+		w.Kill(leader)
+		var left []*nodes.Node
+		for _, n := range w.Nodes() {
+			if n != leader {
+				left = append(left, n)
+			}
+		}
+		w.serving(left...)
+		c, _ := w.dial(w.leader(0, left...).Leader)
+		r := w.set(c, fmt.Sprint("key", i), "value")
+		if off := time.Until(time.UnixMilli(int64(r.Version.Wall))); off.Abs() > time.Minute {
+			t.Fatalf("with node a and another one left, the version %v is %v away from the right time", r.Version, off)
+		}
+		w.must(w.Start(leader))
+		w.serving(w.Nodes()...)
+		w.eventually("node a does not lead when both others can", func() bool { return w.leader(0).Leader != wrong })
+		set(fmt.Sprint("again", i))
+	}
+	if strings.Contains(w.Output(), "is behind the versions of the store") {
+		t.Error("a node has met versions of the future")
 	}
 }

@@ -1,0 +1,147 @@
+package clustered
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/failstop"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/clocks"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+)
+
+// clockPatience is how long a server that is about to serve clients waits until the clock was compared
+// with a majority's for the first time.
+const clockPatience = time.Second
+
+// timekeeper compares the node's clock with the others', and has the node lead accordingly.
+type timekeeper struct {
+	n        *Node
+	clock    *clocks.Clock
+	comparer *clocks.Comparer
+
+	mu    sync.Mutex
+	unfit map[node.ID]bool // guarded by mu: which other nodes have said that their clock is wrong
+}
+
+// maxSkew is how far a version may be ahead of the clock.
+func (n *Node) maxSkew() time.Duration { return cmp.Or(n.config.MaxClockSkew, engine.DefaultMaxSkew) }
+
+// newClock makes the clock that all servers of the node read.
+func (n *Node) newClock() *clocks.Clock {
+	read := clocks.System()
+	if c := n.config.Clock; c != nil {
+		read = func() (int64, time.Duration) { return c.WallMs(), c.SinceStart() }
+	}
+	return clocks.NewClock(read, n.maxSkew())
+}
+
+// keepTime begins to compare clocks.
+func (n *Node) keepTime(clock *clocks.Clock) {
+	t := &timekeeper{n: n, clock: clock, unfit: map[node.ID]bool{}}
+	reporter := control.NewReporter(n.node)
+	t.comparer = clocks.New(clocks.Options{
+		Clock: clock, Skew: n.maxSkew(), Others: t.others, Judged: t.judged, Logger: n.log,
+		Ask: func(ctx context.Context, name string) (clocks.Answer, error) {
+			s, a, err := reporter.AskClock(ctx, name)
+			if err == nil {
+				t.mu.Lock()
+				t.unfit[s.ID] = s.Unfit
+				t.mu.Unlock()
+			}
+			return a, err
+		},
+	})
+	n.time.Store(t)
+	n.running.Go(func() {
+		defer failstop.End(n.log, "the comparison of clocks")
+		t.comparer.Run(n.ending)
+	})
+}
+
+// others are the names of the other nodes that have a vote.
+func (t *timekeeper) others() (names []string) {
+	s := t.n.node.Status()
+	for _, m := range s.Members {
+		if m.ID != s.ID && !m.Learner {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// awaitClock gives the clock when it was compared, or after clockPatience.
+func (t *timekeeper) awaitClock() engine.Clock {
+	patience := time.NewTimer(clockPatience)
+	defer patience.Stop()
+	select {
+	case <-t.comparer.First():
+	case <-patience.C:
+	case <-t.n.ending.Done():
+	}
+	return t.clock
+}
+
+// clocks is how the last comparison ended.
+func (n *Node) clocks() (s clocks.State) {
+	if t := n.time.Load(); t != nil {
+		s = t.comparer.State()
+	}
+	return s
+}
+
+// judged follows what a comparison has shown.
+func (t *timekeeper) judged(s clocks.State) {
+	self := t.n.node.ID()
+	t.mu.Lock()
+	unfit := map[node.ID]bool{self: s.Wrong}
+	for id, is := range t.unfit {
+		unfit[id] = is
+	}
+	t.mu.Unlock()
+	t.n.node.SetUnfit(unfit)
+	if s.Wrong {
+		t.handOver(s, unfit)
+	}
+}
+
+// handOver gives the leadership, if this node has it, to one of those whose clocks are right. It keeps it
+// if none of them could serve clients at once: until then versions are right, by the majority's clock.
+func (t *timekeeper) handOver(s clocks.State, unfit map[node.ID]bool) {
+	own := t.n.node.Status()
+	if own.Role != node.Leader {
+		return
+	}
+	if server := t.n.serving.Load(); server != nil {
+		if ahead := server.VersionsAhead(); ahead > t.n.maxSkew() {
+			t.n.log.Warn("the clock of this node is wrong, and it goes on leading: versions are so far ahead of the right time that no other node would serve clients yet", "ahead", ahead)
+			return
+		}
+	}
+	to, found := successor(own.Members, s.Agree, unfit)
+	if !found {
+		t.n.log.Warn("the clock of this node is wrong, and it goes on leading: no node whose clock is right has all entries", "nodes", s.Agree)
+		return
+	}
+	t.n.log.Warn("giving the leadership away, because the clock of this node is wrong", "to", to.Name)
+	ctx, cancel := context.WithTimeout(t.n.ending, transferTimeout)
+	defer cancel()
+	if err := t.n.node.Transfer(ctx, to.ID); err != nil {
+		t.n.log.Warn("no other node has taken the leadership", "error", err)
+	}
+}
+
+// successor is the node with a right clock that lacks least, if one can lead.
+func successor(members []node.Member, agree []string, unfit map[node.ID]bool) (best node.Member, found bool) {
+	for _, m := range members {
+		may := slices.Contains(agree, m.Name) && m.Active && !m.Learner && !unfit[m.ID] && m.Lag <= maxReadyLag
+		if may && (!found || m.Lag < best.Lag) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
