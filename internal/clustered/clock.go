@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
@@ -23,9 +22,6 @@ type timekeeper struct {
 	n        *Node
 	clock    *clocks.Clock
 	comparer *clocks.Comparer
-
-	mu    sync.Mutex
-	unfit map[node.ID]bool // guarded by mu: which other nodes have said that their clock is wrong
 }
 
 // maxSkew is how far a version may be ahead of the clock.
@@ -42,19 +38,9 @@ func (n *Node) newClock() *clocks.Clock {
 
 // keepTime begins to compare clocks.
 func (n *Node) keepTime(clock *clocks.Clock) {
-	t := &timekeeper{n: n, clock: clock, unfit: map[node.ID]bool{}}
-	reporter := control.NewReporter(n.node)
+	t := &timekeeper{n: n, clock: clock}
 	t.comparer = clocks.New(clocks.Options{
-		Clock: clock, Skew: n.maxSkew(), Others: t.others, Judged: t.judged, Logger: n.log,
-		Ask: func(ctx context.Context, name string) (clocks.Answer, error) {
-			s, a, err := reporter.AskClock(ctx, name)
-			if err == nil {
-				t.mu.Lock()
-				t.unfit[s.ID] = s.Unfit
-				t.mu.Unlock()
-			}
-			return a, err
-		},
+		Clock: clock, Skew: n.maxSkew(), Others: t.others, Ask: control.NewReporter(n.node).AskClock, Judged: t.judged, Logger: n.log,
 	})
 	n.time.Store(t)
 	n.running.Go(func() {
@@ -96,33 +82,29 @@ func (n *Node) clocks() (s clocks.State) {
 
 // judged follows what a comparison has shown.
 func (t *timekeeper) judged(s clocks.State) {
-	self := t.n.node.ID()
-	t.mu.Lock()
-	unfit := map[node.ID]bool{self: s.Wrong}
-	for id, is := range t.unfit {
-		unfit[id] = is
+	own := t.n.node.Status()
+	unfit := map[node.ID]bool{own.ID: s.Wrong}
+	for _, m := range own.Members {
+		if slices.Contains(s.Unfit, m.Name) {
+			unfit[m.ID] = true
+		}
 	}
-	t.mu.Unlock()
 	t.n.node.SetUnfit(unfit)
-	if s.Wrong {
-		t.handOver(s, unfit)
+	if s.Wrong && own.Role == node.Leader {
+		t.handOver(own.Members, s, unfit)
 	}
 }
 
-// handOver gives the leadership, if this node has it, to one of those whose clocks are right. It keeps it
-// if none of them could serve clients at once: until then versions are right, by the majority's clock.
-func (t *timekeeper) handOver(s clocks.State, unfit map[node.ID]bool) {
-	own := t.n.node.Status()
-	if own.Role != node.Leader {
-		return
-	}
+// handOver gives the leadership, which this node has, to one of those whose clocks are right. It keeps it if
+// none of them could serve clients at once: until then versions are right, by the majority's clock.
+func (t *timekeeper) handOver(members []node.Member, s clocks.State, unfit map[node.ID]bool) {
 	if server := t.n.serving.Load(); server != nil {
 		if ahead := server.VersionsAhead(); ahead > t.n.maxSkew() {
 			t.n.log.Warn("the clock of this node is wrong, and it goes on leading: versions are so far ahead of the right time that no other node would serve clients yet", "ahead", ahead)
 			return
 		}
 	}
-	to, found := successor(own.Members, s.Agree, unfit)
+	to, found := successor(members, s.Agree, unfit)
 	if !found {
 		t.n.log.Warn("the clock of this node is wrong, and it goes on leading: no node whose clock is right has all entries", "nodes", s.Agree)
 		return

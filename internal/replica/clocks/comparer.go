@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +24,7 @@ const (
 type Answer struct {
 	Reading
 	Known bool // it has said what time it is, which programs of the release before do not
+	Unfit bool // it has found its own clock wrong
 }
 
 // Options of New. All are needed.
@@ -45,6 +45,7 @@ type Options struct {
 type State struct {
 	Judgement
 	Readings []Reading // of the nodes that have answered, by name
+	Unfit    []string  // those that have found their own clocks wrong
 }
 
 // Comparer compares a node's clock with the others'. Its methods are safe for concurrent use.
@@ -109,6 +110,9 @@ func (c *Comparer) compare(ctx context.Context) time.Duration {
 		if a.Known {
 			s.Readings = append(s.Readings, a.Reading)
 		}
+		if a.Unfit {
+			s.Unfit = append(s.Unfit, a.Name)
+		}
 	}
 	s.Judgement = Judge(s.Readings, c.Bound())
 	c.judged = reference
@@ -137,22 +141,23 @@ func (c *Comparer) ask(ctx context.Context, others []string) (answers []Answer) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var (
-		mu    sync.Mutex
-		asked sync.WaitGroup
-	)
+	all := make(chan *Answer, len(others))
 	for _, name := range others {
-		asked.Go(func() {
+		go func() {
 			defer failstop.End(c.o.Logger, "the comparison of clocks")
-			if a, err := c.o.Ask(ctx, name); err == nil {
-				a.Name = name
-				mu.Lock()
-				answers = append(answers, a)
-				mu.Unlock()
+			a, err := c.o.Ask(ctx, name)
+			if a.Name = name; err != nil {
+				all <- nil
+				return
 			}
-		})
+			all <- &a
+		}()
 	}
-	asked.Wait()
+	for range others {
+		if a := <-all; a != nil {
+			answers = append(answers, *a)
+		}
+	}
 	slices.SortFunc(answers, func(a, b Answer) int { return strings.Compare(a.Name, b.Name) })
 	return answers
 }

@@ -23,17 +23,17 @@ func askNode(ctx context.Context, n *node.Node, m node.Member) (s node.Status, c
 	// It was that time there at some moment of what has passed.
 	half := time.Since(began) / 2
 	ahead := time.Duration(s.WallMs-n.WallMs())*time.Millisecond + half
-	return s, clocks.Answer{Reading: clocks.Reading{Name: m.Name, Ahead: ahead, Within: half + time.Millisecond}, Known: true}, nil
+	return s, clocks.Answer{Reading: clocks.Reading{Name: m.Name, Ahead: ahead, Within: half + time.Millisecond}, Known: true, Unfit: s.Unfit}, nil
 }
 
-// AskClock asks a member for its status and its clock.
-func (r *Reporter) AskClock(ctx context.Context, name string) (node.Status, clocks.Answer, error) {
+// AskClock asks the member of this name what time it is.
+func (r *Reporter) AskClock(ctx context.Context, name string) (clock clocks.Answer, err error) {
 	own := r.node.Status()
 	m, err := find(&own, name)
-	if err != nil {
-		return node.Status{}, clocks.Answer{}, err
+	if err == nil {
+		_, clock, err = askNode(ctx, r.node, m)
 	}
-	return askNode(ctx, r.node, m)
+	return clock, err
 }
 
 // clocksAhead is how far the clock of each node that has answered is ahead of the median of a majority's
