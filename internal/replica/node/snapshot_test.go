@@ -46,10 +46,27 @@ func (c *cluster) fill(nodes map[string]*running, l *leading, from uint64, want 
 		want[key] = key + value
 	}
 	// The messages with these entries wait for the node until it cannot be reached. All that wait
-	// are lost at once, and the next to be lost, a heartbeat, is behind them.
-	lost := nodes[l.name].transport.Figures().Lost
-	c.until("the messages to the node that is away are lost", func() bool { return nodes[l.name].transport.Figures().Lost > lost })
+	// are lost at once, and the next to be lost, a heartbeat, is behind them: of this leader or, if another
+	// node has been elected meanwhile, of that one.
+	lost := func() (all uint64) {
+		for _, n := range nodes {
+			all += n.transport.Figures().Lost
+		}
+		return all
+	}
+	before := lost()
+	c.until("the messages to the node that is away are lost", func() bool { return lost() > before })
 	return l
+}
+
+// leads is the node that leads now, if one does.
+func leads(nodes map[string]*running) (name string, found bool) {
+	for name, n := range nodes {
+		if n.Status().Role == Leader {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // has checks that the leader, whichever it is, has rows.
@@ -178,28 +195,40 @@ func TestLeaderEndsDuringASnapshot(t *testing.T) {
 	if away == l.name {
 		away = "b"
 	}
-	last := nodes[away].Status().Last
-	nodes[away].end()
-	rest := others(nodes, away)
-	l = c.fill(rest, l, last, want)
-	// Other nodes drop what they have, too, so that each of them has to send a snapshot.
-	c.until("all logs begin later", func() bool {
-		for _, r := range rest {
-			if r.log.Base().Index <= last && r.log.Bytes() > MinLogKeep*3/4 {
-				return false
+	for receives := false; !receives; {
+		last := nodes[away].Status().Last
+		nodes[away].end()
+		rest := others(nodes, away)
+		l = c.fill(rest, l, last, want)
+		// Other nodes drop what they have, too, so that each of them has to send a snapshot.
+		c.until("all logs begin later", func() bool {
+			for _, r := range rest {
+				if r.log.Base().Index <= last && r.log.Bytes() > MinLogKeep*3/4 {
+					return false
+				}
 			}
+			return true
+		})
+		written := nodes[l.name].Status().Committed
+		nodes[away] = c.start(away)[away]
+		c.until("a snapshot is being received, or was, or another leader has had the entries", func() bool {
+			receives = nodes[away].snapshots.of.Load() > 0 || nodes[away].Figures().SnapshotsTaken > 0
+			return receives || nodes[away].Status().Last >= written
+		})
+	}
+	ends := l.name
+	c.until("a node leads", func() bool {
+		name, found := leads(others(nodes, away))
+		if found {
+			ends = name
 		}
-		return true
+		return found
 	})
-	nodes[away] = c.start(away)[away]
-	c.until("a snapshot is being received, or was", func() bool {
-		return nodes[away].snapshots.of.Load() > 0 || nodes[away].Figures().SnapshotsTaken > 0
-	})
-	nodes[l.name].end()
-	left := others(nodes, l.name)
+	nodes[ends].end()
+	left := others(nodes, ends)
 	l = c.put(left, c.leader(left), "k|later", "v")
 	c.has(left, l, want)
-	last = nodes[l.name].Status().Committed
+	last := nodes[l.name].Status().Committed
 	c.until("the node that was away has caught up", func() bool { return nodes[away].Status().Committed >= last })
 }
 
