@@ -2,12 +2,14 @@ package clustered_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
+	"github.com/holdfast-mqtt/holdfast/internal/doctor"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -144,6 +146,10 @@ func TestTwoNodesWhoseClocksDiffer(t *testing.T) {
 		return said >= 1 && c.nodes[leader].Server() != nil
 	})
 	c.set(cl)
+	findings, err := server.Doctor(t.Context(), c.dirs[leader])
+	if err != nil || !slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Check == "clocks" && f.Level == doctor.Problem }) {
+		t.Errorf("the doctor finds %v, %v", findings, err)
+	}
 	if now, _ := c.leader(); now != leader || c.nodes[leader].Status().Unfit {
 		t.Errorf("%s led, and %s does; unfit: %v", leader, now, c.nodes[leader].Status().Unfit)
 	}

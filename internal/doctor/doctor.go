@@ -93,6 +93,26 @@ func Clock(s Synchronization, ahead, skew time.Duration) Finding {
 	return f
 }
 
+// NodeClock judges the clock of a node of a cluster, which is so far ahead of that of a majority (negative:
+// behind), of which are the nodes agree; majority: there is one. Others that have said what time it is
+// are as many as answer.
+func NodeClock(answer int, majority, wrong bool, ahead time.Duration, agree []string) Finding {
+	where := "ahead of"
+	if ahead < 0 {
+		where = "behind"
+	}
+	f := ok("clocks", "the clock is %v %s those of the nodes %s", ahead.Abs().Round(time.Millisecond), where, strings.Join(agree, ", "))
+	switch {
+	case answer == 0:
+		return ok("clocks", "no other node has said what time it is")
+	case !majority:
+		return ok("clocks", "the clocks of the nodes that answer differ, and no majority of them agrees").but(Problem, "set right the one that is wrong, which holdfast cluster status may tell, before versions of the future are written: then no node with a right clock may lead until that time has come")
+	case wrong:
+		return f.but(Problem, "set it right: until then this node does not lead as long as another one can")
+	}
+	return f
+}
+
 // Disk judges the room on a disk, in bytes, and its file system (empty: unknown).
 func Disk(kind string, free, reserve int64) Finding {
 	f := ok("disk", "%s of the disk are free; below %s new data is refused", units.FormatBytes(free), units.FormatBytes(reserve))

@@ -51,6 +51,10 @@ func (s *Server) examine() []doctor.Finding {
 	all = append(all, doctor.Descriptors(s.descriptors.limit, s.room(), s.wanted))
 	store := s.engine.Stats()
 	all = append(all, doctor.Clock(doctor.ProbeClock(), time.Duration(store.AheadMs)*time.Millisecond, cmp.Or(s.config.MaxClockSkew, engine.DefaultMaxSkew)))
+	if r := s.config.Replicated; r != nil && r.Cluster != nil {
+		c := r.Cluster.Clocks()
+		all = append(all, doctor.NodeClock(len(c.Readings), c.Majority, c.Wrong, c.Ahead, c.Agree))
+	}
 	if free, reserve, known := s.journal.Free(); known {
 		all = append(all, doctor.Disk(doctor.ProbeFileSystem(s.config.DataDir), free, reserve))
 	}
