@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
-// clockPatience is how long a server that is about to serve clients waits until the clock was compared
-// with a majority's for the first time.
-const clockPatience = time.Second
+// clockPatience is how long a server that is about to serve clients waits at most until the clock was judged
+// for the first time, which takes a node that has just started some milliseconds.
+const clockPatience = 5 * time.Second
 
 // timekeeper compares the node's clock with the others', and has the node lead accordingly.
 type timekeeper struct {
@@ -60,7 +60,7 @@ func (t *timekeeper) others() (names []string) {
 	return names
 }
 
-// awaitClock gives the clock when it was compared, or after clockPatience.
+// awaitClock gives the clock when it was judged, or after clockPatience.
 func (t *timekeeper) awaitClock() engine.Clock {
 	patience := time.NewTimer(clockPatience)
 	defer patience.Stop()

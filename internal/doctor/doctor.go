@@ -101,16 +101,16 @@ func NodeClock(answer int, majority, wrong bool, ahead time.Duration, agree []st
 	if ahead < 0 {
 		where = "behind"
 	}
-	f := ok("clocks", "the clock is %v %s those of the nodes %s", ahead.Abs().Round(time.Millisecond), where, strings.Join(agree, ", "))
+	off, nodes := ahead.Abs().Round(time.Millisecond), strings.Join(agree, ", ")
 	switch {
 	case answer == 0:
 		return ok("clocks", "no other node has said what time it is")
 	case !majority:
 		return ok("clocks", "the clocks of the nodes that answer differ, and no majority of them agrees").but(Problem, "set right the one that is wrong, which holdfast cluster status may tell, before versions of the future are written: then no node with a right clock may lead until that time has come")
 	case wrong:
-		return f.but(Problem, "set it right: until then this node does not lead as long as another one can")
+		return ok("clocks", "the clock is %v %s those of %s", off, where, nodes).but(Problem, "set it right: until then this node does not lead as long as another one can")
 	}
-	return f
+	return ok("clocks", "the clock agrees with that of %s, to within %v", nodes, off)
 }
 
 // Disk judges the room on a disk, in bytes, and its file system (empty: unknown).

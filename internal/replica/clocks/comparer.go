@@ -14,10 +14,12 @@ import (
 // How often a node compares its clock.
 const (
 	interval = 10 * time.Second       // between two comparisons
-	pause    = time.Second            // the same while no majority of the nodes answers
+	pause    = time.Second            // the same while there is no majority, and a node has not answered
 	look     = 250 * time.Millisecond // between two looks whether the own clock was stepped
 	timeout  = 2 * time.Second        // for the answers of all nodes
-	early    = 500 * time.Millisecond // the same until a majority has answered for the first time
+	early    = time.Second            // the same until the clock was judged for the first time
+	// earlyTries is how many comparisons, one at each look, the first judgement of a majority may take.
+	earlyTries = 40
 )
 
 // Answer is what another node has said.
@@ -52,7 +54,7 @@ type State struct {
 type Comparer struct {
 	o     Options
 	state atomic.Pointer[State]
-	first chan struct{} // closed when a majority has answered for the first time, or there is none to ask
+	first chan struct{} // see First
 
 	// Those of the goroutine of Run.
 	judged    int64 // Clock.reference at the last judgement
@@ -61,6 +63,7 @@ type Comparer struct {
 	said      State
 	saidApart bool
 	known     bool // first is closed
+	tries     int  // until then
 }
 
 // New makes a Comparer.
@@ -73,7 +76,8 @@ func New(o Options) *Comparer {
 // State is that of the last comparison.
 func (c *Comparer) State() State { return *c.state.Load() }
 
-// First is closed when the clock has been compared with a majority's for the first time.
+// First is closed when a majority agrees for the first time, or all others have answered, or it has come to neither
+// for long.
 func (c *Comparer) First() <-chan struct{} { return c.first }
 
 // Bound is how far a clock may be from the majority's.
@@ -118,19 +122,20 @@ func (c *Comparer) compare(ctx context.Context) time.Duration {
 	c.judged = reference
 	c.follow(reference, s.Judgement)
 	c.state.Store(&s)
-	c.say(s)
-	c.o.Judged(s)
-	if 2*(len(answers)+1) <= len(others)+1 {
-		if c.known {
-			return pause
-		}
-		return 0
-	}
-	if !c.known {
+	done := s.Majority || len(answers) == len(others)
+	if c.tries++; !c.known && (done || c.tries >= earlyTries) {
 		c.known = true
 		close(c.first)
 	}
-	return interval
+	c.say(s)
+	c.o.Judged(s)
+	switch {
+	case done:
+		return interval
+	case c.known:
+		return pause
+	}
+	return 0
 }
 
 // ask asks all others at once.
@@ -188,7 +193,7 @@ func (c *Comparer) say(s State) {
 	case c.said.Wrong && !s.Majority:
 		log.Warn("the clock of this node is wrong, and no majority of nodes that answer agrees any more: it may lead; versions go on by the clocks of the former majority until the clock is set")
 	}
-	apart := !s.Majority && len(s.Readings) > 0
+	apart := !s.Majority && len(s.Readings) > 0 && c.known // before, a node that is starting may agree
 	if apart && !c.saidApart && !c.said.Wrong {
 		args := []any{"allowed", c.Bound()}
 		for _, r := range s.Readings {

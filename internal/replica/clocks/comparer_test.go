@@ -205,7 +205,8 @@ func TestNodesThatDoNotSayTheTime(t *testing.T) {
 	}
 }
 
-// The server waits for the first comparison with a majority, and one that is alone for none.
+// The server waits until a majority agrees for the first time, or all have answered: as long as one of them is still
+// starting, the other two of three may differ. It does not wait for good, and a node that is alone not at all.
 func TestFirstComparison(t *testing.T) {
 	t.Parallel()
 	done := func(c *comparison) bool {
@@ -216,22 +217,38 @@ func TestFirstComparison(t *testing.T) {
 			return false
 		}
 	}
-	c := newComparison("b", "c")
-	c.away("b")
-	c.away("c")
-	c.compare(t.Context())
-	if done(c) {
-		t.Error("the clock counts as compared, and no other node has answered")
-	}
-	c.step("c", 0)
-	c.compare(t.Context())
-	if !done(c) {
-		t.Error("two of three have compared their clocks")
-	}
-	alone := newComparison()
-	alone.compare(t.Context())
-	if !done(alone) {
-		t.Error("a node that is alone waits for others")
+	for name, test := range map[string]struct {
+		others string
+		wall   map[string]time.Duration // of the others that answer
+		done   bool
+		next   time.Duration
+	}{
+		"alone":                          {"", nil, true, interval},
+		"no other one answers":           {"bc", nil, false, 0},
+		"two of three agree":             {"bc", map[string]time.Duration{"b": time.Second}, true, interval},
+		"two of three differ":            {"bc", map[string]time.Duration{"b": time.Hour}, false, 0},
+		"both of two differ":             {"b", map[string]time.Duration{"b": time.Hour}, true, interval},
+		"all three differ":               {"bc", map[string]time.Duration{"b": time.Hour, "c": 2 * time.Hour}, true, interval},
+		"one of three is wrong":          {"bc", map[string]time.Duration{"b": time.Hour, "c": time.Hour}, true, interval},
+		"two of five agree, two are out": {"bcde", map[string]time.Duration{"b": 0, "c": time.Hour}, true, interval},
+	} {
+		c := newComparison(strings.Split(test.others, "")...)
+		for _, other := range strings.Split(test.others, "") {
+			c.away(other)
+		}
+		for other, ahead := range test.wall {
+			c.step(other, ahead)
+		}
+		next := c.compare(t.Context())
+		if done(c) != test.done || next != test.next {
+			t.Errorf("%s: done %v, and the next comparison in %v, want %v, %v", name, done(c), next, test.done, test.next)
+		}
+		for range earlyTries {
+			next = c.compare(t.Context())
+		}
+		if !done(c) || !test.done && next != pause {
+			t.Errorf("%s: after %d tries done %v, and the next comparison in %v", name, earlyTries, done(c), next)
+		}
 	}
 }
 
