@@ -79,14 +79,21 @@ func (t *Transport) sendAll(p *peer, conn net.Conn) error {
 	defer stop()
 	w := bufio.NewWriterSize(conn, bufferBytes)
 	var b []byte
+	unflushed := 0
+	p.out.open(conn)
+	defer func() {
+		p.out.close()
+		p.out.written(unflushed)
+	}()
 	for {
 		select {
 		case <-broken:
 			return errors.New("the node has closed the connection")
-		case m := <-p.queue:
-			p.bytes.Add(-dataOf(m))
+		case q := <-p.queue:
+			unflushed++
+			p.bytes.Add(-dataOf(q.message))
 			var err error
-			if b, err = appendMessage(b[:0], m); err != nil {
+			if b, err = q.appendTo(b[:0], &p.out); err != nil {
 				t.lose(p.id)
 				return err
 			}
@@ -94,12 +101,17 @@ func (t *Transport) sendAll(p *peer, conn net.Conn) error {
 			_, err = w.Write(b)
 			if err == nil && len(p.queue) == 0 {
 				err = w.Flush()
+				_ = conn.SetWriteDeadline(time.Time{})
+				p.out.written(unflushed)
+				unflushed = 0
 			}
 			if err != nil {
 				t.lose(p.id)
 				return err
 			}
-			t.sent.Add(1)
+			if q.message != nil {
+				t.sent.Add(1)
+			}
 			if cap(b) > firstBytes {
 				b = nil
 			}

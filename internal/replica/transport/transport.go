@@ -59,7 +59,7 @@ type Options struct {
 	Logger         *slog.Logger // nil: slog.Default
 }
 
-// Transport sends and receives. Its methods are safe for concurrent use.
+// Transport sends and receives. Its methods are safe for concurrent use, but for those that say otherwise.
 type Transport struct {
 	o       Options
 	peers   atomic.Pointer[map[uint64]*peer] // SetPeers replaces it
@@ -78,7 +78,8 @@ type Figures struct{ Sent, Received, Lost uint64 }
 type peer struct {
 	id      uint64
 	address string
-	queue   chan *raftpb.Message
+	queue   chan queued
+	out     output
 	bytes   atomic.Int64    // in queue
 	gone    context.Context // done when it is no peer any more
 	remove  context.CancelFunc
@@ -120,7 +121,7 @@ func (t *Transport) SetPeers(addresses map[uint64]string) {
 		case p != nil && p.address == address:
 			next[id] = p
 		default:
-			p = &peer{id: id, address: address, queue: make(chan *raftpb.Message, maxQueued)}
+			p = &peer{id: id, address: address, queue: make(chan queued, maxQueued)}
 			p.gone, p.remove = context.WithCancel(t.ending)
 			next[id], added = p, append(added, p)
 		}
@@ -143,27 +144,30 @@ func (t *Transport) Figures() Figures {
 	return Figures{Sent: t.sent.Load(), Received: t.received.Load(), Lost: t.lost.Load()}
 }
 
-// Send queues messages for their nodes. It doesn't block: a message that finds no room is
-// lost. Messages must not be changed afterwards.
+// Send sends messages to their nodes, or queues them. It doesn't block: a message that finds no room
+// is lost. Messages must not be changed afterwards. Calls must not overlap.
 func (t *Transport) Send(messages []*raftpb.Message) {
 	for _, m := range messages {
 		p := t.peer(m.GetTo())
-		if p == nil || !t.enqueue(p, m) {
+		if p == nil || !t.pass(p, m) {
 			t.lose(m.GetTo())
 		}
 	}
 }
 
+// enqueue leaves a message to the goroutine that sends to its node.
 func (t *Transport) enqueue(p *peer, m *raftpb.Message) bool {
 	size := dataOf(m)
 	if waiting := p.bytes.Add(size); size > 0 && waiting > t.o.QueueBytes && waiting > size {
 		p.bytes.Add(-size)
 		return false
 	}
+	p.out.waiting.Add(1)
 	select {
-	case p.queue <- m:
+	case p.queue <- queued{message: m}:
 		return true
 	default:
+		p.out.written(1)
 		p.bytes.Add(-size)
 		return false
 	}
@@ -224,8 +228,9 @@ func (t *Transport) runPeer(p *peer) {
 func (t *Transport) empty(p *peer) {
 	for {
 		select {
-		case m := <-p.queue:
-			p.bytes.Add(-dataOf(m))
+		case q := <-p.queue:
+			p.bytes.Add(-dataOf(q.message))
+			p.out.written(1)
 			t.lose(p.id)
 		default:
 			return

@@ -187,7 +187,7 @@ func TestWhatWaitsForANodeIsBounded(t *testing.T) {
 	lost := make(chan uint64, 100)
 	a := start(t, "127.0.0.1:0", nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{}, QueueBytes: 100,
 		Unreachable: func(id uint64) { lost <- id }})
-	p := &peer{id: 2, queue: make(chan *raftpb.Message, maxQueued)} // no goroutine sends
+	p := &peer{id: 2, queue: make(chan queued, maxQueued)} // no goroutine sends
 	a.peers.Store(&map[uint64]*peer{2: p})
 	a.Send([]*raftpb.Message{message(1, make([]byte, 60)), message(2, make([]byte, 40))})
 	if len(p.queue) != 2 || a.Figures().Lost != 0 {
@@ -309,4 +309,47 @@ func FuzzReadMessage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a node's socket does not take at once waits, and arrives whole and in order.
+func TestNodeThatReadsLate(t *testing.T) {
+	t.Parallel()
+	peers := map[uint64]string{1: address(t), 2: address(t)}
+	a := start(t, peers[1], nil, Options{Cluster: 5, ID: 1, Peers: peers})
+	reads, received := make(chan struct{}), make(chan *raftpb.Message, 1000)
+	b := start(t, peers[2], nil, Options{Cluster: 5, ID: 2, Peers: peers, Receive: func(m *raftpb.Message) {
+		if len(m.GetEntries()) == 0 {
+			received <- m
+			return
+		}
+		<-reads
+		received <- m
+	}})
+	b.received = received
+	sendUntilReceived(t, a, b, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2))})
+	const messages = 400
+	for i := range uint64(messages) { // 20 MB: more than both sockets hold
+		a.Send([]*raftpb.Message{message(i, bytes.Repeat([]byte{byte(i)}, 50_000))})
+	}
+	if waiting := len(a.peer(2).queue); waiting < 10 {
+		t.Errorf("%d messages wait: the sockets have taken the others", waiting)
+	}
+	close(reads)
+	for next := uint64(0); next < messages; {
+		select {
+		case m := <-received:
+			if len(m.GetEntries()) == 0 {
+				continue
+			}
+			if data := m.GetEntries()[0].GetData(); m.GetIndex() != next || !bytes.Equal(data, bytes.Repeat([]byte{byte(next)}, 50_000)) {
+				t.Fatalf("message %d has arrived, or what it has is wrong, want %d", m.GetIndex(), next)
+			}
+			next++
+		case <-time.After(patience):
+			t.Fatalf("message %d has not arrived; the nodes log\n%v\n%v", next, a.log, b.log)
+		}
+	}
+	if f := a.Figures(); f.Lost != 0 {
+		t.Errorf("%d messages were lost", f.Lost)
+	}
 }
