@@ -46,6 +46,7 @@ type (
 	Gate           struct{}
 	SlabMemory     struct{}
 	SlabMappings   struct{}
+	Deciding       struct{}
 	Space          struct{}
 	Applying       struct{}
 	Syncing        struct{}
@@ -138,6 +139,9 @@ var order = []entry{
 	lock[SlabMemory]("slab.Memory.mu"),
 	lock[SlabMappings]("slab.mappings.mu"), // held while the system maps memory
 
+	// Held while a node's consensus takes an event, and what it asks for is passed on: its messages are
+	// written to sockets, which never waits, and entries for a node that is behind are read from the disk.
+	lock[Deciding]("node.Node.deciding"),
 	lock[Space]("datadir.Space.looking"),       // held over a look at the disk, and while the ballast is written
 	lock[Applying]("journal.Journal.applying"), // held while Pebble takes rows, which may wait for the disk
 	lock[Syncing]("wal.Log.syncing"),           // held over an fsync

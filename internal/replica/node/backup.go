@@ -24,7 +24,7 @@ func (n *Node) Committed() (index uint64, err error) {
 	if o == nil || !o.AwaitRead() {
 		return 0, consensus.ErrNotLeader
 	}
-	// The loop tells that a batch is committed a moment before it notes its index.
+	// A batch's Commit returns a moment before the entry's index is noted; deciding is held until then.
 	if !n.do(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()

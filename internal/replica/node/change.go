@@ -73,7 +73,7 @@ func (n *Node) noteMembers(entries []*raftpb.Entry, conf *raftpb.ConfState) erro
 }
 
 // propose proposes a change of the membership, unless check refuses it, and waits until it is made.
-// check is called by the loop, with the members and whether each of them answers.
+// check is called with deciding held, with the members and whether each of them answers.
 func (n *Node) propose(ctx context.Context, what raftpb.ConfChangeType, m members.Member, check func(*members.List, func(ID) bool) error) error {
 	c, err := members.Change(what, m)
 	if err != nil {
@@ -90,7 +90,7 @@ func (n *Node) propose(ctx context.Context, what raftpb.ConfChangeType, m member
 	case err = <-p.done:
 	case <-ctx.Done():
 		return fmt.Errorf("a quorum has not taken the change yet, and may still do: look at the status: %w", ctx.Err())
-	case <-n.ended:
+	case <-n.ending.Done():
 		return ErrStopped
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (n *Node) propose(ctx context.Context, what raftpb.ConfChangeType, m member
 	return nil
 }
 
-// proposeChange does it. The loop calls it.
+// proposeChange does it. deciding is held.
 func (n *Node) proposeChange(c *raftpb.ConfChange, p *proposal, check func(*members.List, func(ID) bool) error) error {
 	if !n.core.Office().Ready {
 		return consensus.ErrNotLeader
@@ -269,7 +269,7 @@ func (n *Node) beginChange() (release func(), err error) {
 }
 
 // raiseLevel has the cluster go to the highest format level that all members know, if each of them is connected
-// and answers. The loop calls it at each tick of a leader.
+// and answers. It is called at each tick of a leader, with deciding held.
 func (n *Node) raiseLevel() {
 	list := n.roster.Load().list
 	if list.Level >= members.Level || n.change != nil || !n.core.Office().Ready {
@@ -296,7 +296,7 @@ func (n *Node) raiseLevel() {
 	}
 }
 
-// promoteLearner gives a learner that lacks next to nothing its vote. The loop calls it at each tick.
+// promoteLearner gives a learner that lacks next to nothing its vote. It is called at each tick, with deciding held.
 func (n *Node) promoteLearner() {
 	list := n.roster.Load().list
 	if n.change != nil || list.Voters() == len(list.Members) || !n.core.Office().Ready {

@@ -5,14 +5,16 @@
 //
 // # Goroutines
 //
-//	port ──messages──▶ loop ──entries, votes──▶ storer (one fsync for all that wait)
+//	port ──messages──▶ Core ──entries, votes──▶ storer (one fsync for all that wait)
 //	                    ▲ │ ◀────── stored ──────┘
 //	 Commit, AwaitRead ─┘ └─committed──▶ Replay, on the goroutine that opens the journal
 //
-// The loop alone calls the Core. It waits for no socket, and for the disk only when it reads
-// entries back for a node that is behind: what is to be stored is queued, and the transport
-// loses what it cannot send. The queue to the storer is bounded by the consensus (entries that
-// are not committed, and messages that a leader sends without an answer).
+// Each of them calls the Core itself, with the lock deciding held, and passes on what the Core asks for
+// before it releases the lock. A goroutine that alone called the Core would have to be woken, and to wake
+// others, several times for a batch, which takes more processor time than the Core. With the lock held no
+// socket is waited for, and the disk only to read entries back for a node that is behind: what is to be
+// stored is queued, and the transport loses what it cannot send. The queue to the storer is bounded by the
+// consensus (entries that are not committed, and messages that a leader sends without an answer).
 //
 // # A follower is a start that goes on for long
 //

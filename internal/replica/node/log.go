@@ -164,7 +164,7 @@ func (l *Log) Commit(rows []byte) (number uint64, err error) {
 	select {
 	case err = <-p.done:
 		return p.at.Index, err
-	case <-n.ended:
+	case <-n.ending.Done():
 		return 0, fmt.Errorf("%w: %w", journal.ErrLost, ErrStopped)
 	}
 }

@@ -10,10 +10,22 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 )
 
-// run is the loop: it alone calls the Core.
+// do calls f with deciding held, and then does what the Core asks for. False: the node has ended,
+// and f was not called.
+func (n *Node) do(f func()) bool {
+	n.deciding.Lock()
+	defer n.deciding.Unlock()
+	if n.ending.Err() != nil {
+		return false
+	}
+	f()
+	n.work()
+	return true
+}
+
+// run is the consensus's clock.
 func (n *Node) run() {
 	defer n.guard("the node's consensus")
-	defer close(n.ended)
 	tick := time.NewTicker(n.o.Election / consensus.TicksPerElection)
 	defer tick.Stop()
 	for {
@@ -21,24 +33,32 @@ func (n *Node) run() {
 		case <-n.ending.Done():
 			return
 		case <-tick.C:
+		}
+		n.do(func() {
 			n.core.Tick(n.now())
 			n.lookAtDisk()
 			n.lookAtClock()
 			n.lookAtFollowers()
 			n.promoteLearner()
 			n.raiseLevel()
-		case m := <-n.received:
-			n.behind.Heard(m, n.now())
-			if n.hasRoomFor(m) {
-				n.core.Step(m, n.now())
+			if n.ungiven > 0 {
+				n.wakeReplay()
 			}
-		case m := <-n.stored:
-			n.send(n.core.Stored(m))
-		case f := <-n.calls:
-			f()
-		}
-		n.work()
+		})
 	}
+}
+
+// receive takes a message of another node.
+func (n *Node) receive(m *raftpb.Message) {
+	if n.roster.Load().list.WasRemoved(ID(m.GetFrom())) {
+		return
+	}
+	n.do(func() {
+		n.behind.Heard(m, n.now())
+		if n.hasRoomFor(m) {
+			n.core.Step(m, n.now())
+		}
+	})
 }
 
 // hasRoomFor says whether the log may take a leader's entries. They stay in the log until the
@@ -74,7 +94,7 @@ func (n *Node) lookAtFollowers() {
 	n.needed.Store(needed)
 }
 
-// work does what the Core asks for.
+// work does what the Core asks for. deciding is held.
 func (n *Node) work() {
 	if lost := n.lost.Swap(nil); lost != nil {
 		for _, id := range *lost {
@@ -115,6 +135,7 @@ func (n *Node) apply(m *raftpb.Message) bool {
 	var last uint64
 	for _, e := range m.GetEntries() {
 		last = e.GetIndex()
+		n.ungiven += 1 + len(e.GetData())
 		for _, under := range []**proposal{&n.proposed, &n.change} {
 			if p := *under; p != nil && p.at.Index == last {
 				*under = nil
@@ -123,17 +144,35 @@ func (n *Node) apply(m *raftpb.Message) bool {
 		}
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.committed = max(n.committed, last)
-	n.moved.Broadcast()
+	n.mu.Unlock()
+	if n.ungiven > maxUngiven || n.now() > n.giveAt {
+		n.wakeReplay()
+	}
 	return true
 }
 
-// publish tells others about the office when it has changed. The loop calls it after each
-// event that may change it, and before the Core gets another.
+// To wake Replay costs a follower as much as to answer its leader, and the journal only gathers what it
+// is given. So Replay is woken after givePause or when there are maxUngiven bytes; for the last entries
+// before a pause, at the next tick.
+const (
+	givePause  = 20 * time.Millisecond
+	maxUngiven = 256 << 10
+)
+
+// wakeReplay has Replay look for entries that are committed. deciding is held.
+func (n *Node) wakeReplay() {
+	n.ungiven, n.giveAt = 0, n.now()+givePause
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.moved.Broadcast()
+}
+
+// publish tells others about the office when it has changed. It is called after each event that may
+// change it, and before the Core gets another. deciding is held.
 func (n *Node) publish() {
 	next := n.core.Office()
-	if next == n.view { // the loop alone writes it
+	if next == n.view { // it is written with deciding held
 		return
 	}
 	if n.view.Ready && !(next.Ready && next.Term == n.view.Term) {
@@ -177,8 +216,7 @@ func (n *Node) publish() {
 	n.moved.Broadcast()
 }
 
-// unreachable notes that a message to a node was lost. The transport calls it, also from the
-// loop's own Send.
+// unreachable notes that a message to a node was lost. The transport calls it, also in send.
 func (n *Node) unreachable(id uint64) {
 	for {
 		old := n.lost.Load()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
@@ -109,26 +108,25 @@ type Node struct {
 	fsyncs    *histogram.Histogram
 	changing  chan struct{} // has a place for the one change of the members that is under way
 
-	core     *consensus.Core // the loop's
-	received chan *raftpb.Message
-	stored   chan *raftpb.Message
-	calls    chan func()
-	ended    chan struct{} // closed when the loop has ended
+	deciding lockrank.Mutex[lockrank.Deciding]
+	core     *consensus.Core // guarded by deciding
 	lost     atomic.Pointer[[]uint64]
-	needed   atomic.Uint64               // nodes that answer have the entries up to this one; the loop writes it
-	behind   lag.Meter                   // the loop's, but for Behind
+	needed   atomic.Uint64               // nodes that answer have the entries up to this one; written with deciding held
+	behind   lag.Meter                   // guarded by deciding, but for Behind
 	given    atomic.Uint64               // Replay has given the journal the entries up to this one
 	leaders  atomic.Int64                // how many leaders this node has learned of
 	full     atomic.Bool                 // the disk has no room for a leader's entries; the storer writes it
 	unfit    atomic.Pointer[map[ID]bool] // see SetUnfit
-	generous atomic.Bool                 // a node gets a snapshot, or has just got one; the loop writes it
+	generous atomic.Bool                 // a node gets a snapshot, or has just got one; written with deciding held
 
-	// The loop's.
+	// guarded by deciding
 	proposed *proposal              // under way; nil: none
 	change   *proposal              // of the members, under way; nil: none
 	saidVote time.Duration          // when the log may say next that a learner gets no vote, by now
 	led      time.Duration          // when a leader was known last, by now
 	levels   map[ID]*members.Levels // announced by nodes, of which each has a connection to this one
+	ungiven  int                    // bytes of entries that are committed since Replay was woken
+	giveAt   time.Duration          // when it is woken for the next one, by now
 	asking   *question              // a round of AskQuorum; nil: none is under way
 	wants    *question              // readers that wait for the next one; nil: none do
 
@@ -171,8 +169,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	}
 	n := &Node{
 		o: o, began: time.Now(), instance: members.NewID(), fsyncs: histogram.New(1000), changing: make(chan struct{}, 1),
-		received: make(chan *raftpb.Message, 256), stored: make(chan *raftpb.Message, 64), calls: make(chan func()),
-		ended: make(chan struct{}), changed: make(chan struct{}), levels: map[ID]*members.Levels{},
+		changed: make(chan struct{}), levels: map[ID]*members.Levels{},
 	}
 	n.moved.L = &n.mu
 	n.SetUnfit(nil)
@@ -320,6 +317,8 @@ const unacknowledged = 2
 
 // start starts the consensus and the goroutines.
 func (n *Node) start() (err error) {
+	n.deciding.Lock() // messages of other nodes wait until everything is there
+	defer n.deciding.Unlock()
 	self := n.self.Load()
 	n.core, err = consensus.New(consensus.Options{ID: uint64(self.ID), Log: n.log, Applied: n.committed, Election: n.o.Election, Logger: n.o.Logger}, n.now())
 	if err != nil {
@@ -328,15 +327,7 @@ func (n *Node) start() (err error) {
 	n.transport, err = transport.New(transport.Options{
 		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.roster.Load().addresses, Port: n.port, Logger: n.o.Logger,
 		Address: cmp.Or(n.roster.Load().addresses[uint64(self.ID)], n.o.peerAddress(n.o.Name)), Level: members.Own.Announce(), Admit: n.admit,
-		Receive: func(m *raftpb.Message) {
-			if n.roster.Load().list.WasRemoved(ID(m.GetFrom())) {
-				return
-			}
-			select {
-			case n.received <- m:
-			case <-n.ending.Done():
-			}
-		},
+		Receive:     n.receive,
 		Unreachable: n.unreachable, Unacknowledged: unacknowledged * n.o.Election,
 	})
 	if err != nil {
@@ -397,7 +388,9 @@ func (n *Node) Close() (err error) {
 
 func (n *Node) close() error {
 	n.end()
+	n.deciding.Lock() // whoever acquires it from now on sees that the node has ended
 	n.wakeAll()
+	n.deciding.Unlock()
 	if n.transport != nil {
 		n.transport.Close()
 	}
@@ -424,18 +417,6 @@ func (n *Node) wakeAll() {
 		n.office = nil
 	}
 	n.moved.Broadcast()
-}
-
-// do has the loop call f, and waits until it has. False: the node has ended.
-func (n *Node) do(f func()) bool {
-	done := make(chan struct{})
-	select {
-	case n.calls <- func() { f(); close(done) }:
-		<-done
-		return true
-	case <-n.ended:
-		return false
-	}
 }
 
 // guard is to be deferred by each goroutine of the node.

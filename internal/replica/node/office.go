@@ -84,7 +84,7 @@ func (o *Office) askQuorum() bool {
 	}
 }
 
-// askNext begins the next round, unless one is under way. The loop calls it.
+// askNext begins the next round, unless one is under way. deciding is held.
 func (n *Node) askNext() {
 	if n.asking != nil || n.wants == nil {
 		return
@@ -111,7 +111,7 @@ func (n *Node) answer(reads []consensus.Read) {
 	n.askNext()
 }
 
-// refuse tells readers that the office was lost. The loop calls it.
+// refuse tells readers that the office was lost. deciding is held.
 func (n *Node) refuse() {
 	for _, q := range []*question{n.asking, n.wants} {
 		if q != nil {

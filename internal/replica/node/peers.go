@@ -48,7 +48,7 @@ func (n *Node) address(m members.Member) string {
 	return ""
 }
 
-// setRoster notes the members as of the newest entry that is committed. The loop calls it, or
+// setRoster notes the members as of the newest entry that is committed. deciding is held, or
 // nothing else runs yet.
 func (n *Node) setRoster(list *members.List) {
 	next := &roster{list: list, addresses: map[uint64]string{}}
@@ -87,7 +87,7 @@ func (n *Node) useRoster(next *roster, hosts []string) {
 }
 
 // meet notes the address of a node that has connected and is not known as a member: it may be one
-// by entries that this node has yet to get. The loop calls it.
+// by entries that this node has yet to get. deciding is held.
 func (n *Node) meet(id uint64, address string) {
 	now := n.roster.Load()
 	if _, known := now.addresses[id]; known || len(now.addresses) >= 2*members.Max || n.port.Allows(address) != nil {

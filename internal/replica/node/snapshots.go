@@ -60,7 +60,7 @@ var ErrReplaced = fmt.Errorf("%w: the leader's database takes the place of this 
 
 // snapshots is what a node has for them.
 type snapshots struct {
-	// The loop's.
+	// guarded by Node.deciding
 	sending bool
 	end     context.CancelFunc // ends the one that is being sent,
 	to      ID                 // to this node
@@ -103,7 +103,7 @@ func (l *Log) SetJournal(j *journal.Journal) {
 	}
 }
 
-// offerSnapshot is called, by the loop, when a node needs entries that the log does not have any
+// offerSnapshot is called, with deciding held, when a node needs entries that the log does not have any
 // more.
 func (n *Node) offerSnapshot() (*raftpb.Snapshot, error) {
 	n.mu.Lock()
@@ -116,7 +116,7 @@ func (n *Node) offerSnapshot() (*raftpb.Snapshot, error) {
 	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: &term, ConfState: conf}}, nil
 }
 
-// send sends messages to other nodes. The loop calls it.
+// send sends messages to other nodes. deciding is held.
 func (n *Node) send(messages []*raftpb.Message) {
 	from := 0
 	for i, m := range messages {
@@ -129,7 +129,7 @@ func (n *Node) send(messages []*raftpb.Message) {
 	n.transport.Send(messages[from:])
 }
 
-// sendSnapshot begins to send a snapshot. The loop calls it.
+// sendSnapshot begins to send a snapshot. deciding is held.
 func (n *Node) sendSnapshot(m *raftpb.Message) {
 	s := &n.snapshots
 	if s.sending {
@@ -165,7 +165,7 @@ func (n *Node) sendSnapshot(m *raftpb.Message) {
 	})
 }
 
-// keepLog keeps the log's entries behind one, for the node that gets a snapshot. The loop calls it.
+// keepLog keeps the log's entries behind one, for the node that gets a snapshot. deciding is held.
 func (n *Node) keepLog(from uint64) {
 	n.snapshots.from = from
 	n.lookAtFollowers()
@@ -247,7 +247,7 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 }
 
 // endSnapshot ends the snapshot that is being sent, because the office is lost, or the node that gets it
-// was removed. The loop calls it.
+// was removed. deciding is held.
 func (n *Node) endSnapshot() {
 	if end := n.snapshots.end; end != nil {
 		end()

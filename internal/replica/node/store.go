@@ -86,12 +86,13 @@ func (n *Node) store() {
 			return
 		}
 		n.storing.since.Store(0)
-		for _, m := range messages {
-			select {
-			case n.stored <- m:
-			case <-n.ending.Done():
-				return
+		if len(messages) > 0 && !n.do(func() {
+			for _, m := range messages {
+				n.send(n.core.Stored(m))
+				n.work()
 			}
+		}) {
+			return
 		}
 		if err := n.trim(tables); err != nil {
 			n.fail(fmt.Errorf("the log could not be trimmed: %w", err))

@@ -12,7 +12,7 @@ func (n *Node) SetUnfit(unfit map[ID]bool) { n.unfit.Store(&unfit) }
 
 func (n *Node) isUnfit(id ID) bool { return (*n.unfit.Load())[id] }
 
-// lookAtClock bars this node from the leadership, or no longer. The loop calls it.
+// lookAtClock bars this node from the leadership, or no longer. deciding is held.
 func (n *Node) lookAtClock() {
 	if n.core.Office().Leader != 0 {
 		n.led = n.now()
@@ -24,7 +24,7 @@ func (n *Node) lookAtClock() {
 func (n *Node) WallMs() int64 { return n.o.WallMs() }
 
 // best is the other node that is furthest, among those that may lead if there are any; 0: there is none
-// that answers. The loop calls it.
+// that answers. deciding is held.
 func (n *Node) best() (best uint64) {
 	var match uint64
 	fit := false
