@@ -98,6 +98,7 @@ type Core struct {
 	offered   offered         // while it is barred
 	members   []uint64        // who may be leader
 	removals  removals        // see removals.go
+	spares    spares          // see spare.go
 }
 
 // New starts a node. It doesn't vote for one election timeout.
@@ -149,6 +150,7 @@ func (c *Core) Office() Office { return c.office }
 func (c *Core) Tick(now time.Duration) {
 	c.node.Tick()
 	clear(c.appended)
+	c.spares.tick()
 	c.settle()
 	switch {
 	case c.transfers:
@@ -204,6 +206,7 @@ func (c *Core) Step(m *raftpb.Message, now time.Duration) {
 		}
 	}
 	_ = c.node.Step(m) // of a node that is not a member, for example
+	c.spares.hear(m, c.members)
 	c.removals.hear(m)
 	c.settle()
 }
@@ -347,6 +350,7 @@ func (c *Core) settle() {
 		c.lease.Revoke()
 		c.own, c.tail, c.change, c.transfers = 0, 0, 0, false
 		clear(c.asked)
+		c.spares = spares{}
 		c.removals.untold = nil
 	} else {
 		next.Ready = c.office.Ready
@@ -375,7 +379,7 @@ func (c *Core) Work(now time.Duration) (w Work) {
 			case m.GetType() == raftpb.MsgPreVote && c.barred:
 			case m.GetType() == raftpb.MsgApp && c.canWait(m):
 			default:
-				w.Send = append(w.Send, c.removals.tell(m))
+				w.Send = c.hold(w.Send, c.removals.tell(m), now)
 			}
 		}
 		for _, r := range ready.ReadStates {
@@ -391,6 +395,7 @@ func (c *Core) Work(now time.Duration) (w Work) {
 		c.leaveIfRemoved()
 	}
 	c.removals.release(&w)
+	w.Send = c.releaseHeld(w.Send, now)
 	return w
 }
 
@@ -428,11 +433,7 @@ func (c *Core) canWait(m *raftpb.Message) bool {
 	if len(m.GetEntries()) > 0 || isFirst || c.own == 0 || c.applied < max(c.own, c.change) {
 		return false
 	}
-	follows := false
-	c.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		follows = follows || id == m.GetTo() && p.State == tracker.StateReplicate
-	})
-	return follows
+	return c.replicates(m.GetTo())
 }
 
 // follow looks where the entries of the own term begin, and checks that they have the

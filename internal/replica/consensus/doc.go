@@ -28,5 +28,6 @@
 // That a node is removed is on the disk of another one before the removed node knows it (removals.go).
 //
 // The leader does not tell followers at once that entries are committed: they learn it with the next
-// entries, or by the next heartbeat, within a tick.
+// entries, or by the next heartbeat, within a tick. Entries go at once to as many followers as make a
+// quorum with the leader, and a little later, several in one message, to the others (spare.go).
 package consensus

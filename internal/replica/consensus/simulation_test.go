@@ -71,6 +71,9 @@ func (w *world) load() {
 			if !n.up || n.paused > w.now {
 				continue
 			}
+			if w.number%7 == 0 {
+				n.core.Hurry()
+			}
 			switch {
 			case w.chance(50) && w.now > w.quiet:
 				n.propose()

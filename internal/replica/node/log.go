@@ -154,6 +154,7 @@ func (l *Log) Commit(rows []byte) (number uint64, err error) {
 			return
 		}
 		p.at, n.proposed = at, p
+		n.hurrying.begin(n.now())
 		if acksEarly {
 			p.done <- nil
 		}

@@ -140,6 +140,9 @@ func (n *Node) apply(m *raftpb.Message) bool {
 			if p := *under; p != nil && p.at.Index == last {
 				*under = nil
 				p.end(p.at.Term == e.GetTerm())
+				if under == &n.proposed {
+					n.hurrying.end(n.now())
+				}
 			}
 		}
 	}

@@ -125,10 +125,11 @@ type Node struct {
 	saidVote time.Duration          // when the log may say next that a learner gets no vote, by now
 	led      time.Duration          // when a leader was known last, by now
 	levels   map[ID]*members.Levels // announced by nodes, of which each has a connection to this one
-	ungiven  int                    // bytes of entries that are committed since Replay was woken
-	giveAt   time.Duration          // when it is woken for the next one, by now
-	asking   *question              // a round of AskQuorum; nil: none is under way
-	wants    *question              // readers that wait for the next one; nil: none do
+	hurrying hurrying
+	ungiven  int           // bytes of entries that are committed since Replay was woken
+	giveAt   time.Duration // when it is woken for the next one, by now
+	asking   *question     // a round of AskQuorum; nil: none is under way
+	wants    *question     // readers that wait for the next one; nil: none do
 
 	storing   storing
 	snapshots snapshots
@@ -175,6 +176,8 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	n.SetUnfit(nil)
 	n.storing.wake = make(chan struct{}, 1)
 	n.snapshots.receiving = make(chan struct{}, 1)
+	n.hurrying.timer = time.AfterFunc(time.Hour, n.hurry)
+	n.hurrying.timer.Stop()
 	n.ending, n.end = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -390,6 +393,7 @@ func (n *Node) close() error {
 	n.end()
 	n.deciding.Lock() // whoever acquires it from now on sees that the node has ended
 	n.wakeAll()
+	n.hurrying.timer.Stop()
 	n.deciding.Unlock()
 	if n.transport != nil {
 		n.transport.Close()
