@@ -28,7 +28,8 @@ const (
 	gatherPauses   = 8                     // that the committer waits at most, if callers come in each
 	minGatherPause = 50 * time.Microsecond // a commit of less than four of them is cheaper than to wait
 	maxGatherPause = 5 * time.Millisecond
-	maxMissed      = 2
+	maxMissed      = 2 // so often successively, and the committer does not wait for the next
+	missedSkip     = 4 // batches
 )
 
 func newGathering() gathering {
@@ -50,8 +51,9 @@ func (g *gathering) judge(from, to int) {
 		g.missed = 0
 		return
 	}
-	g.missed = min(g.missed+1, maxMissed)
-	g.skip = 1 << g.missed
+	if g.missed = min(g.missed+1, maxMissed); g.missed == maxMissed {
+		g.skip = missedSkip
+	}
 }
 
 // gather waits for callers. mu is held, but not while it waits.
