@@ -37,13 +37,45 @@ type Properties struct {
 	ContentType            *string        `json:"contentType,omitempty"`
 	ResponseTopic          *string        `json:"responseTopic,omitempty"`
 	CorrelationData        *string        `json:"correlationData,omitempty"` // in base 64
-	UserProperties         []UserProperty `json:"userProperties,omitempty"`
+	UserProperties         UserProperties `json:"userProperties,omitempty"`
 }
 
 // UserProperty is a name and a value.
 type UserProperty struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// UserProperties are those of a message, at most maxUserProperties.
+type UserProperties []UserProperty
+
+// maxUserProperties is how many user properties a message may have here. A body of some megabytes
+// could name millions, which would take a hundred times as much memory before they are counted.
+const maxUserProperties = 65535
+
+// UnmarshalJSON implements json.Unmarshaler. It stops at the bound.
+func (u *UserProperties) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	switch begin, err := d.Token(); {
+	case err != nil:
+		return err
+	case begin == nil: // null
+		return nil
+	case begin != json.Delim('['):
+		return errors.New("userProperties must be an array")
+	}
+	for *u = nil; d.More(); {
+		var one UserProperty
+		if len(*u) == maxUserProperties {
+			return fmt.Errorf("userProperties has more than %d items", maxUserProperties)
+		}
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*u = append(*u, one)
+	}
+	return nil
 }
 
 // Published says what came of a message.
@@ -105,10 +137,10 @@ func (m *Message) packet(bounds mqtt.Bounds, maxSize int) (*mqtt.Publish, error)
 		p.Props.CorrelationData, p.Props.HasCorrelationData, texts["correlationData"] = data, true, string(data)
 	}
 	for i, u := range props.UserProperties {
-		texts[fmt.Sprintf("the name of user property %d", i+1)], texts[fmt.Sprintf("the value of user property %d", i+1)] = u.Name, u.Value
-		if len(u.Name) <= maxText && len(u.Value) <= maxText {
-			p.Props.Raw = mqtt.AppendUserProp(p.Props.Raw, u.Name, u.Value)
+		if len(u.Name) > maxText || len(u.Value) > maxText {
+			return bad("the name of user property %d has %d bytes, its value %d: MQTT allows %d", i+1, len(u.Name), len(u.Value), maxText)
 		}
+		p.Props.Raw = mqtt.AppendUserProp(p.Props.Raw, u.Name, u.Value)
 	}
 	for name, text := range texts {
 		if len(text) > maxText {
