@@ -14,6 +14,9 @@ const (
 	outputQoS0 = 1 << 20
 	// outputBytes is how many bytes may wait before the reader at the other end waits as well.
 	outputBytes = 16 << 20
+	// outputOwn is how many bytes of the link's own acknowledgements may wait. A broker is owed no
+	// more than it was told it may have under way; one that goes on sending and takes none is not waited for.
+	outputOwn = 64 << 10
 	// outputKept is the largest buffer that is kept when it has been written.
 	outputKept = 256 << 10
 	// stall is how long a broker may take nothing of what is written to it.
@@ -32,6 +35,7 @@ type output struct {
 
 	mu  lockrank.Mutex[lockrank.BridgeOutput]
 	buf []byte // under mu
+	own int    // under mu: bytes of buf that are the link's own acknowledgements
 }
 
 func newOutput(nc net.Conn) *output {
@@ -44,6 +48,19 @@ func (o *output) append(encode func(dst []byte) []byte) {
 	o.buf = encode(o.buf)
 	o.mu.Unlock()
 	signal(o.more)
+}
+
+// acknowledge appends an acknowledgement of the link's own, which the other broker has no part in. It
+// says false if the broker takes none of those before.
+func (o *output) acknowledge(encode func(dst []byte) []byte) (taken bool) {
+	o.mu.Lock()
+	before := len(o.buf)
+	o.buf = encode(o.buf)
+	o.own += len(o.buf) - before
+	taken = o.own <= outputOwn
+	o.mu.Unlock()
+	signal(o.more)
+	return taken
 }
 
 // size is how many bytes wait.
@@ -82,7 +99,7 @@ func (o *output) write(interval time.Duration, stop <-chan struct{}) error {
 		}
 		o.mu.Lock()
 		b := o.buf
-		o.buf = spare[:0]
+		o.buf, o.own = spare[:0], 0
 		o.mu.Unlock()
 		signal(o.room)
 		if err := o.send(b, stop); err != nil {

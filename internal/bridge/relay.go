@@ -75,8 +75,7 @@ func (p *path) pass() error {
 	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBCOMP:
 		return p.acknowledged(packet.Type, &packet.Ack)
 	case mqtt.PUBREL:
-		p.release(&packet.Ack)
-		return nil
+		return p.release(&packet.Ack)
 	case mqtt.SUBACK:
 		p.subscribed()
 		if filter, code := refusedFilter(p.rules, &packet.Suback); filter != "" {
@@ -100,14 +99,13 @@ func (p *path) publish(m *mqtt.Publish) error {
 	if reason != "" {
 		p.figures.Dropped.Add(1)
 		p.log.Warn("a bridge does not pass a message on", "from", p.from.name, "topic", string(m.Topic), "reason", reason)
-		p.settle(m)
-		return nil
+		return p.settle(m)
 	}
 	p.to.out.append(func(dst []byte) []byte { return mqtt.AppendDelivery(dst, p.to.version, &d) })
 	p.figures.Messages.Add(1)
 	p.figures.Bytes.Add(int64(len(m.Payload)))
 	if d.QoS == 0 {
-		p.settle(m)
+		return p.settle(m)
 	}
 	return nil
 }
@@ -171,17 +169,26 @@ func (p *path) refusal(m *mqtt.Publish, name []byte) string {
 }
 
 // settle acknowledges a message that is not passed on, or not acknowledged at the other end.
-func (p *path) settle(m *mqtt.Publish) {
+func (p *path) settle(m *mqtt.Publish) error {
 	switch m.QoS {
 	case 1:
-		p.from.acknowledge(mqtt.PUBACK, m.PacketID, mqtt.Success)
+		return p.answer(mqtt.PUBACK, m.PacketID)
 	case 2:
 		if p.dropped == nil {
 			p.dropped = make(map[uint16]struct{})
 		}
 		p.dropped[m.PacketID] = struct{}{}
-		p.from.acknowledge(mqtt.PUBREC, m.PacketID, mqtt.Success)
+		return p.answer(mqtt.PUBREC, m.PacketID)
 	}
+	return nil
+}
+
+// answer acknowledges what the other broker is not asked about.
+func (p *path) answer(t mqtt.Type, packetID uint16) error {
+	if !p.from.out.acknowledge(func(dst []byte) []byte { return mqtt.AppendAck(dst, p.from.version, t, packetID, mqtt.Success, "") }) {
+		return fmt.Errorf("%s sends messages and takes no acknowledgements", p.from.name)
+	}
+	return nil
 }
 
 // acknowledged passes back what the broker from says of a message that the link has brought it.
@@ -211,11 +218,11 @@ func final(code mqtt.ReasonCode) bool {
 }
 
 // release passes a PUBREL on, or answers it.
-func (p *path) release(a *mqtt.Ack) {
+func (p *path) release(a *mqtt.Ack) error {
 	if _, own := p.dropped[a.PacketID]; own {
 		delete(p.dropped, a.PacketID)
-		p.from.acknowledge(mqtt.PUBCOMP, a.PacketID, mqtt.Success)
-		return
+		return p.answer(mqtt.PUBCOMP, a.PacketID)
 	}
 	p.to.acknowledge(mqtt.PUBREL, a.PacketID, mqtt.Success)
+	return nil
 }
