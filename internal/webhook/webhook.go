@@ -167,17 +167,13 @@ func Busy(err error) bool { return errors.Is(err, errBusy) }
 // Ask asks about a client. It waits for the answer, for Options.Timeout at most. An error says
 // that there is none.
 func (w *Webhook) Ask(q *Question) (*Answer, error) {
-	text, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
 	key := w.answers.key(q)
 	if a := w.answers.get(key, w.now()); a != nil {
 		w.outcomes[WasRemembered].Add(1)
 		return a, nil
 	}
 	generation := w.answers.generation.Load()
-	answer, size, err := w.ask(text)
+	answer, size, err := w.ask(q)
 	if err != nil {
 		w.noteFailure(err)
 		return nil, err
@@ -219,8 +215,9 @@ func (w *Webhook) noteFailure(err error) {
 	}
 }
 
-// ask makes one request, when there is a place for it.
-func (w *Webhook) ask(text []byte) (answer *Answer, size int, err error) {
+// ask makes one request, when there is a place for it. Only then is there the JSON of the question,
+// which may have six times as many bytes as the CONNECT.
+func (w *Webhook) ask(q *Question) (answer *Answer, size int, err error) {
 	ctx, cancel := context.WithTimeout(w.ended, w.o.Timeout)
 	defer cancel()
 	select {
@@ -231,7 +228,11 @@ func (w *Webhook) ask(text []byte) (answer *Answer, size int, err error) {
 		}
 	}
 	began := time.Now()
-	answer, size, err = w.request(ctx, text)
+	if text, fault := json.Marshal(q); fault == nil {
+		answer, size, err = w.request(ctx, text)
+	} else {
+		err = fault
+	}
 	w.latency.Observe(int64(time.Since(began)))
 	<-w.places
 	return answer, size, err

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -337,6 +338,37 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if got := <-answers; !strings.Contains(got, "context canceled") {
 			t.Error(got)
 		}
+	}
+}
+
+// A question that waits for a place holds what the client has sent, and not its JSON, which is six
+// times as large for some passwords. Not parallel: it measures the heap.
+func TestWaitingQuestionsAreSmall(t *testing.T) {
+	const queue, size = 50, 64 << 10
+	s := newSite(t, func(o *Options) { o.Requests, o.Queue = 1, queue })
+	asked, released := make(chan struct{}, 1), make(chan struct{})
+	s.does(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-released })
+	t.Cleanup(func() { close(released) })
+	t.Cleanup(s.Close)
+	go s.ask("first")
+	<-asked
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, password := heap(), strings.Repeat("\x01", size)
+	for range queue {
+		go func() { _, _ = s.Ask(&Question{Password: password}) }()
+	}
+	for end := time.Now().Add(time.Minute); s.Figures().Waiting < queue; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for the queue: %+v", s.Figures())
+		}
+	}
+	if grown := heap() - before; grown > queue*size*3 {
+		t.Errorf("%d questions of %d bytes hold %d", queue, size, grown)
 	}
 }
 
