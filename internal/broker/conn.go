@@ -53,6 +53,9 @@ type Conn struct {
 	counted  int32        // reader: how many bytes of the unfinished packet are in its debt already
 	debt     int32        // reader: units of work that it has done; each wait for its client takes some of them away, see session/pace.go
 
+	partWork int16 // reader: units of work for parts of packets since it last let others work, up to session.PaceBurst
+	readWork int16 // reader: units of work that the last read took, likewise
+
 	bridge   bool // the client is a broker that connects as a bridge
 	graceful bool // reader: the client sent DISCONNECT with reason code 0, so its will is not published
 	decoding bool // reader: it decodes a packet for which it has not changed anything yet; a panic then ends the connection only
@@ -154,8 +157,10 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 		handled = c.handled
 		c.decoding = c.origin.TLS == nil && !c.Transport.Encrypted() // a panic while TLS is read must end the process: it may leave a lock of the transport locked
 		c.readerState.Store(uint32(readerListens))
+		began := c.beginRead()
 		err := c.Transport.Fill(need)
 		c.readerState.Store(uint32(readerWorks))
+		c.endRead(began)
 		c.decoding = false
 		if err != nil {
 			switch {
@@ -264,23 +269,6 @@ func (c *Conn) handlePackets(t *session.Turn) (need int, err error) {
 		}
 	}
 }
-
-// countPart counts the bytes of a packet of which only a part has been read, so that a
-// reader of large packets takes turns between reads, and not only between packets.
-func (c *Conn) countPart(t *session.Turn) {
-	part := len(c.Transport.Buffered())
-	if part-int(c.counted) < minCountedPart {
-		return
-	}
-	c.decoding = false
-	t.Worked += (part - int(c.counted)) / session.BytesPerUnit
-	c.counted = int32(part)
-	c.pace(t)
-}
-
-// minCountedPart is how many bytes of an unfinished packet the reader reads before it counts
-// them.
-const minCountedPart = 64 << 10
 
 // panicked handles a panic of the reader. If the reader was decoding, it returns the
 // error that ends the connection; otherwise it ends the process. The deferred function

@@ -11,8 +11,49 @@ func (c *Conn) beginPacing(t *session.Turn) {
 	if c.Transport.Waited() {
 		c.debt = max(0, c.debt-session.PaceCredit)
 	}
-	t.Worked, t.Debt, t.ClientWaits = 1, int(c.debt), false
+	t.Worked, t.Debt, t.ClientWaits = 1+int(c.readWork), int(c.debt), false
 }
+
+// beginRead and endRead are called before and after a read, which is work as well unless it waits
+// for the client: a client may send a packet in records of TLS, or fragments of WebSocket, of a
+// byte each, and with other records between them that have the server make new keys. The clock is
+// read only for a reader that has found more input several times in a row.
+func (c *Conn) beginRead() (began time.Duration) {
+	if c.debt < timedDebt {
+		return 0
+	}
+	return c.b.SinceStart()
+}
+
+// timedDebt is the debt of a reader from which on its reads are timed.
+const timedDebt = 16
+
+// endRead is the counterpart of beginRead, whose result it is given.
+func (c *Conn) endRead(began time.Duration) {
+	c.readWork = 0
+	if began > 0 && !c.Transport.Waited() {
+		c.readWork = int16(min((c.b.SinceStart()-began)/time.Microsecond, session.PaceBurst))
+	}
+}
+
+// countPart counts the work for a packet of which only a part has been read, so that a reader
+// of large packets, or of very small parts, takes turns between reads, and not only between
+// packets.
+func (c *Conn) countPart(t *session.Turn) {
+	part := len(c.Transport.Buffered())
+	c.partWork = int16(min(int(c.partWork)+t.Worked, session.PaceBurst))
+	if part-int(c.counted) < minCountedPart && c.partWork < session.PaceBurst {
+		return
+	}
+	c.decoding = false
+	t.Worked += (part - int(c.counted)) / session.BytesPerUnit
+	c.counted, c.partWork = int32(part), 0
+	c.pace(t)
+}
+
+// minCountedPart is how many bytes of an unfinished packet the reader reads before it counts
+// them.
+const minCountedPart = 64 << 10
 
 // pace lets other readers work if this one has worked for long. The reader calls it before
 // each packet.

@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"bufio"
 	"bytes"
+	"net"
 	"testing"
 	"time"
 
@@ -52,6 +54,51 @@ func TestAReaderOfAPartOfAPacketTakesTurns(t *testing.T) {
 		c.Drop()
 	}
 }
+
+// A client may send a packet in records of TLS, or fragments of WebSocket, of a byte each. Its
+// reader takes turns, although it has read little.
+func TestAReaderOfManySmallPartsTakesTurns(t *testing.T) {
+	t.Parallel()
+	n := run(t, vfs.NewMem(), Limits{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go n.broker.Serve(byteListener{l})
+	packets := mqtt.AppendConnect(nil, &mqtt.Connect{Version: mqtt.V5, CleanStart: true})
+	packets = mqtt.AppendPublish(packets, mqtt.V5, &mqtt.Publish{Topic: []byte("t"), Payload: make([]byte, minCountedPart/2)})
+	for deadline := time.Now().Add(time.Minute); n.broker.Gate.Entered() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("no reader of parts of a byte has entered the gate")
+		}
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(deadline)
+		c.Write(packets[:len(packets)-1]) // a reader that has to wait for a part owes nothing
+		c.Read(make([]byte, 1))
+		c.Close()
+	}
+}
+
+// byteListener accepts connections on which each read gives one byte.
+type byteListener struct{ net.Listener }
+
+func (l byteListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &byteConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
+}
+
+type byteConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (c *byteConn) Read(p []byte) (int, error) { return c.in.Read(p[:1]) }
 
 func TestAReplayOfManyRetainedMessagesTakesTurns(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,17 @@ const (
 	sealAtOnce = 64 << 10
 	// recordOverhead bounds what encryption adds to a record of up to 16 KiB.
 	recordOverhead, maxRecord = 64, 16 << 10
+	// maxAnswers is how many answers to KeyUpdates may wait while the peer takes no output. Besides
+	// them the writer seals a few small records at a time. A peer changes its keys after millions
+	// of records, and is owed one answer then.
+	maxAnswers = 64
+	// answerSize is how many bytes an answer to a KeyUpdate has, in a record.
+	answerSize = 27
+	// A peer may send records without data, or padding, for ever. Those that change the keys cost
+	// the reader ten times as much as others. So it is slowed, by a pause for each read, when it
+	// has sent silentBytes, and bytesPerData for each byte of data.
+	silentBytes, bytesPerData = 32 << 10, 64
+	silentPause               = 10 * time.Millisecond
 	// freeRecords is how much crypto/tls may hold of records without being charged
 	// for it. It keeps its buffer, which has the size of the largest record so far.
 	freeRecords = 4 << 10
@@ -73,6 +84,10 @@ func NewTurns(n int) Turns {
 // ErrLongHandshake is the error of a handshake in which the peer has sent too much.
 var ErrLongHandshake = errors.New("transport: the peer sent too many bytes in its TLS handshake")
 
+// ErrKeyUpdates is the error of a read from a peer that asks for new keys again and again, and
+// does not take the answers.
+var ErrKeyUpdates = errors.New("transport: the peer asks for new TLS keys and does not take the answers")
+
 // Accept does the handshake, in which the peer may send at most most bytes. The caller
 // bounds it in time by a deadline.
 func (t *TLSConn) Accept(turns Turns, most int) error {
@@ -103,8 +118,11 @@ type wire struct {
 	conn *Conn   // nil: reads and writes wait; set by NewConn
 	fd   uintptr // the reader's, during a read
 
-	mu     lockrank.Mutex[lockrank.Sealed]
-	sealed []byte // mu: encrypted, not yet taken by the writer
+	silent int32 // the reader's: bytes read beyond those that data came in
+
+	mu      lockrank.Mutex[lockrank.Sealed]
+	sealed  []byte // mu: encrypted, not yet taken by the writer
+	answers int32  // mu: records in sealed that are as small as an answer to a KeyUpdate
 
 	held atomic.Int32 // bytes that the pool of memory is charged with for what crypto/tls keeps of records; written by the reader
 
@@ -139,6 +157,9 @@ func (w *wire) Read(p []byte) (int, error) {
 	n, again, err := nowait.Read(w.fd, p)
 	if again {
 		return 0, errNotYet
+	}
+	if w.silent = min(w.silent+int32(max(0, n)), 2*silentBytes); w.silent > silentBytes {
+		time.Sleep(silentPause)
 	}
 	return n, err
 }
@@ -195,6 +216,9 @@ func (w *wire) seal(p []byte) {
 	defer w.mu.Unlock()
 	w.room(len(p))
 	w.sealed = append(w.sealed, p...)
+	if len(p) <= answerSize {
+		w.answers++
+	}
 }
 
 // room makes sealed large enough for n more bytes. mu is held.
@@ -221,13 +245,16 @@ func (w *wire) SetWriteDeadline(t time.Time) error {
 
 // pending says whether there are records to write. For the writer.
 func (w *wire) pending() bool {
-	return len(w.record) > 0 || w.isSealed()
+	sealed, _ := w.isSealed()
+	return len(w.record) > 0 || sealed
 }
 
-func (w *wire) isSealed() bool {
+// isSealed says whether there are records that the writer has not taken yet, and how many of
+// them may be answers to a KeyUpdate.
+func (w *wire) isSealed() (some bool, answers int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.sealed) > 0
+	return len(w.sealed) > 0, w.answers
 }
 
 // drop lets go of what was not written. For the writer.
@@ -240,7 +267,7 @@ func (w *wire) drop() {
 	defer w.mu.Unlock()
 	if w.sealed != nil {
 		putBuffer(w.sealed)
-		w.sealed = nil
+		w.sealed, w.answers = nil, 0
 	}
 }
 
@@ -251,10 +278,13 @@ func (t *TLSConn) readOnce(fd uintptr, p []byte) (n int, again bool, err error) 
 	switch {
 	case n > 0: // an error comes again
 		err = nil
+		t.wire.silent = max(0, t.wire.silent-int32(n)*bytesPerData)
 	case err == errNotYet:
 		again, err = true, nil
 	}
-	if t.wire.isSealed() {
+	if sealed, answers := t.wire.isSealed(); answers > maxAnswers {
+		n, again, err = 0, false, ErrKeyUpdates
+	} else if sealed {
 		t.wire.conn.flushSealed()
 	}
 	return n, again, err
@@ -332,6 +362,6 @@ func (t *TLSConn) sealNext() {
 		at = 0
 	}
 	w.mu.Lock()
-	w.record, w.sealed = w.sealed, nil
+	w.record, w.sealed, w.answers = w.sealed, nil, 0
 	w.mu.Unlock()
 }

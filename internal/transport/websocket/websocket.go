@@ -293,7 +293,13 @@ func (l *handshakeListener) Accept() (net.Conn, error) {
 type handshakeConn struct {
 	net.Conn
 	handshake *sockets.Handshake
-	silent    atomic.Int64 // bytes read since the last data, by the reader or by Close, which awaits the peer's close frame
+	silent    atomic.Int64 // bytes read beyond those that data came in, by the reader or by Close, which awaits the peer's close frame
+}
+
+// noteData notes that n bytes of data have come: as many bytes as they may have needed at most are
+// not silent.
+func (c *handshakeConn) noteData(n int) {
+	c.silent.Store(max(0, c.silent.Load()-int64(n)*bytesPerData))
 }
 
 // NetConn is the connection below.
@@ -368,7 +374,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			c.message, err = nil, nil
 		}
 		if n > 0 {
-			c.socket.silent.Store(0)
+			c.socket.noteData(n)
 		}
 		if n > 0 || err != nil || len(p) == 0 {
 			return n, err
@@ -380,10 +386,12 @@ func (c *conn) Read(p []byte) (int, error) {
 // fragments. They cost the reader work, for a ping even a write, and never end its
 // wait for bytes, where it would take turns with other readers (transport.Gate). So it is
 // slowed: a burst of pings and pongs is free, and one more for each idleInterval;
-// of other bytes idleBytes, and as many more for each of the socket's reads.
+// of other bytes idleBytes, as many more for each of the socket's reads, and bytesPerData for
+// each byte of data, which may come in a frame of its own.
 const (
 	idleBurst    = 64
 	idleBytes    = 8 << 10
+	bytesPerData = 16
 	idleInterval = 10 * time.Millisecond
 )
 

@@ -254,3 +254,21 @@ func TestClosedConnectionIsFreed(t *testing.T) {
 		client.CloseNow()
 	}
 }
+
+// A byte of data excuses the bytes that a frame of its own takes, and not thousands of empty frames
+// before it.
+func TestDataExcusesFewOtherBytes(t *testing.T) {
+	t.Parallel()
+	c := new(handshakeConn)
+	for range 1000 { // fragments of a byte, each with its head and mask
+		c.silent.Add(7)
+		c.noteData(1)
+	}
+	if n := c.silent.Load(); n != 0 {
+		t.Errorf("fragments of a byte count as %d bytes without data", n)
+	}
+	c.silent.Add(idleBytes + bytesPerData + 1)
+	if c.noteData(1); c.silent.Load() <= idleBytes {
+		t.Error("a byte of data excuses all bytes before it")
+	}
+}
