@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
@@ -76,9 +77,9 @@ func Report(command string, r Result, failure error, file string) int {
 }
 
 // WithHoldfast builds the program and has run work with it, in a directory that is removed
-// afterwards. An interrupt ends ctx.
+// afterwards. SIGINT and SIGTERM end ctx, so that run can end the processes that it has started.
 func WithHoldfast(run func(ctx context.Context, dir, binary string) error) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := UntilSignal()
 	defer stop()
 	dir, remove, err := TempDir()
 	if err != nil {
@@ -89,7 +90,15 @@ func WithHoldfast(run func(ctx context.Context, dir, binary string) error) error
 	if err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return run(ctx, dir, binary)
+}
+
+// UntilSignal is a context that SIGINT and SIGTERM end, for a command that starts processes.
+func UntilSignal() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
 
 func writeJSON(r Result, file string) error {

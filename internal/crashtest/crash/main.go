@@ -15,12 +15,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/crashtest"
@@ -78,7 +76,7 @@ func run() int {
 }
 
 func (f *flags) run() (*crashtest.Summary, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := harness.UntilSignal()
 	defer stop()
 	o := &f.options
 	o.Seed = harness.Seed(o.Seed)
