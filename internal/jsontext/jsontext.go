@@ -2,7 +2,8 @@
 // are not UTF-8, and halves of surrogate pairs. It reads U+FFFD for them without an error, so that a
 // key, a value or a payload would be another one than the text says.
 //
-// Commands and the HTTP API, which take bytes of clients out of JSON, call it behind their decoder.
+// Commands and the HTTP API, which take bytes of clients out of JSON, and package webhook, which takes
+// names, call it behind their decoder.
 package jsontext
 
 import (

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-mqtt/holdfast/internal/access"
+	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 )
 
 // Question is what the webhook is asked about a CONNECT, as JSON.
@@ -72,6 +73,9 @@ func parse(text []byte, checkRules func(*access.Rules) error) (*Answer, error) {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the answer goes on behind its JSON")
+	}
+	if err := jsontext.Check(text); err != nil { // or clients of different names would be one principal
+		return nil, fmt.Errorf("the answer is no text: %w", err)
 	}
 	switch {
 	case a.Result != Allowed && a.Result != Denied && a.Result != Ignored:

@@ -230,6 +230,8 @@ func TestFailures(t *testing.T) {
 		{"a time in milliseconds", "want seconds since 1970", text(`{"result":"allow","expires":1798761600000}`)},
 		{"a time beyond the calendar", "want seconds since 1970", text(`{"result":"allow","expires":253402300800}`)},
 		{"a user name that MQTT cannot carry", "control character", text(`{"result":"allow","username":"a\u0000b"}`)},
+		{"a user name that is not UTF-8", "not UTF-8 at byte 32", text("{\"result\":\"allow\",\"username\":\"a\xff\"}")},
+		{"half of a surrogate pair", "no character", text(`{"result":"allow","attributes":{"role":"\ud800"}}`)},
 		{"a longer answer than may be", "more than 64 KiB", text(`{"result":"allow"}` + strings.Repeat(" ", maxAnswer-len(`{"result":"allow"}`)+1))},
 		{"an endless answer", "more than 64 KiB", func(w http.ResponseWriter, r *http.Request) {
 			for {
