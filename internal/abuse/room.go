@@ -111,6 +111,35 @@ var roomAttacks = []*Attack{
 		},
 	},
 	{
+		Name:       "watches until memory ends",
+		What:       "1,000 connections watch 10,000 keys each",
+		SmallFlags: smallPool,
+		FullFlags:  []string{"--max-memory", "2GiB"},
+		Ceiling:    [2]int64{200, 2048},
+		Launch: func(t *Target) error {
+			t.each(pick(t, 30, 1_000), 10, func(i int) error {
+				k, err := t.enter(fmt.Sprintf("watcher-%d", i), 0)
+				if err != nil {
+					return err
+				}
+				if err := k.takeReplies(attackLimit); err != nil {
+					return err
+				}
+				go k.drain()
+				for n := 0; n < 10_000 && err == nil; {
+					var some []byte
+					for end := n + 100; n < end; n++ {
+						watch, _ := k.command(nil, []byte("KEYNOTIFY"), fmt.Appendf(nil, "w/%d/%d", i, n))
+						some = append(some, watch...)
+					}
+					err = k.write(some, attackLimit)
+				}
+				return err
+			})
+			return nil
+		},
+	},
+	{
 		Name:        "idle connections",
 		Keeps:       true, // the keys that make the log grow
 		FromOutside: true,

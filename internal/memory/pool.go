@@ -66,6 +66,14 @@ const (
 	tightEighths   = 3 // of the limit, from which on readers of traffic are held up
 )
 
+// Shares of the limit, in sixteenths, that watched keys and subscriptions may hold. No principal has a
+// bound of its own for what its connections watch and subscribe to, so these leave room for the
+// sessions, keys and retained messages of others.
+const (
+	watchSixteenths        = 4
+	subscriptionSixteenths = 6
+)
+
 // UnconnectedShare is the part of the limit that connections before their CONNECT may
 // hold. A usual CONNECT arrives in one piece and is never charged.
 const UnconnectedShare = 16
@@ -103,13 +111,26 @@ func (p *Pool) Take(k Kind, n int64) bool {
 		p.alarm(k)
 		return false
 	}
-	if now := p.used[k].Add(n); k == Unconnected && n > 0 && now > p.limit/UnconnectedShare {
+	if now := p.used[k].Add(n); n > 0 && now > p.most(k) {
 		p.used[k].Add(-n)
 		sort.Add(-n)
 		p.refused.Add(1)
 		return false
 	}
 	return true
+}
+
+// most is how many bytes of a kind Take charges.
+func (p *Pool) most(k Kind) int64 {
+	switch k {
+	case Unconnected:
+		return p.limit / UnconnectedShare
+	case Watches:
+		return p.limit / 16 * watchSixteenths
+	case Subscriptions:
+		return p.limit / 16 * subscriptionSixteenths
+	}
+	return math.MaxInt64
 }
 
 // Room is how many bytes Take would charge now at the most; 0 at a bound.

@@ -75,3 +75,28 @@ func TestNilPoolRefusesNothing(t *testing.T) {
 	p.Charge(Keys, 1)
 	p.Credit(Keys, 1)
 }
+
+// Watched keys and subscriptions, of which a principal may have any number, leave room for other
+// state.
+func TestWatchesAndSubscriptionsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	p := NewPool(16_000)
+	for kind, most := range map[Kind]int64{Watches: 4000, Subscriptions: 6000} {
+		if !p.Take(kind, most) {
+			t.Errorf("%v: %d bytes were refused", kind, most)
+		}
+		if p.Take(kind, 1) {
+			t.Errorf("%v: more than %d bytes were taken", kind, most)
+		}
+		if used := p.UsedBy(kind); used != most {
+			t.Errorf("%v: %d bytes are charged, want %d", kind, used, most)
+		}
+	}
+	if !p.Take(Sessions, 2000) || p.Take(Sessions, 1) {
+		t.Errorf("%d bytes of state are charged, want all but traffic's share", p.Used())
+	}
+	p.Credit(Watches, 1)
+	if !p.Take(Watches, 1) {
+		t.Error("credited bytes could not be taken again")
+	}
+}
