@@ -61,3 +61,41 @@ func TestConnectionsThatServeAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Connections whose request was answered, or refused, before its body came keep no other client out.
+func TestBodiesThatNeverComeKeepNoClientOut(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var turned atomic.Int64
+	served := make(chan struct{}, 1)
+	server := &http.Server{
+		ConnContext: withConn, ConnState: noteIdle,
+		Handler: serving(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusUnauthorized, "who are you?")
+			served <- struct{}{}
+		})),
+	}
+	go server.Serve(&bounded{Listener: tcp, turned: &turned, waiting: sockets.NewHandshakes(MaxWaiting)})
+	t.Cleanup(func() { _ = server.Close() })
+	ask := func(request string) net.Conn {
+		nc, err := net.Dial("tcp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(nc, request)
+		return nc
+	}
+	for range MaxConnections {
+		ask("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+		<-served
+	}
+	nc := ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); err != nil || line != "HTTP/1.1 401 Unauthorized\r\n" {
+		t.Errorf("one client more: %q, %v", line, err)
+	}
+}
