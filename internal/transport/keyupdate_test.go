@@ -155,7 +155,7 @@ func (s *sealer) seal(dst []byte, kind byte, content ...byte) []byte {
 	return s.aead.Seal(append(dst, header...), nonce, append(content[:len(content):len(content)], kind), header)
 }
 
-// update appends a KeyUpdate that asks for another one (section 4.6.3).
+// update appends a KeyUpdate that asks for another one (RFC 8446, section 4.6.3).
 func (s *sealer) update(dst []byte) []byte {
 	dst = s.seal(dst, 22, 24, 0, 0, 1, 1)
 	s.use(expand(s.secret, "traffic upd", sha256.Size))
