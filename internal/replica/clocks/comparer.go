@@ -3,8 +3,7 @@ package clocks
 import (
 	"context"
 	"log/slog"
-	"slices"
-	"strings"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -163,7 +162,7 @@ func (c *Comparer) ask(ctx context.Context, others []string) (answers []Answer) 
 			answers = append(answers, *a)
 		}
 	}
-	slices.SortFunc(answers, func(a, b Answer) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(answers, func(i, j int) bool { return answers[i].Name < answers[j].Name })
 	return answers
 }
 

@@ -1,8 +1,8 @@
 package clocks
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -30,7 +30,7 @@ type Judgement struct {
 // So not all clocks are wrong, and no two that are not differ by more than twice the bound.
 func Judge(others []Reading, bound time.Duration) (j Judgement) {
 	all := append([]Reading{{}}, others...) // the own clock is 0 ahead of itself
-	slices.SortStableFunc(all, func(a, b Reading) int { return cmp.Compare(a.Ahead, b.Ahead) })
+	sort.SliceStable(all, func(i, j int) bool { return all[i].Ahead < all[j].Ahead })
 	var best []Reading
 	for from := range all {
 		to := from + 1
