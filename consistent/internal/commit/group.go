@@ -13,11 +13,11 @@ import (
 
 // Group commit
 //
-// The changes of different keys share transactions. A change that comes while fewer than
-// inFlight transactions are under way is sent at once, with all that have come by then. Otherwise
-// it waits for one of them to end, or until those that wait fill a transaction: full ones are
-// always sent. So a single message waits for none, and under load a transaction has as many
-// changes as come while others are written to the disk.
+// The changes of different keys share transactions. A change that comes while no transaction is
+// under way is sent at once, and while fewer than inFlight are, with few changes. Otherwise it waits
+// for one of them to end, or until those that wait fill a transaction: full ones are always sent. So
+// a single message waits for none, and under load a transaction has as many changes as come while
+// another one is written to the disk.
 //
 //	Commit ──► waiting ──► run: as many as fit ──► one TXN ──┬─ done: each has its Result
 //	              ▲                                          ├─ refused because of one: it has its
@@ -39,8 +39,9 @@ import (
 // under way then, so that no change waits longer than without groups.
 
 const (
-	// inFlight is how many transactions are under way before others wait until they are full.
-	inFlight = 2
+	// inFlight is how many transactions of few changes are under way before others wait until they
+	// are full, and fewChanges how many changes these have together.
+	inFlight, fewChanges = 2, 16
 	// widest is how many changes share a transaction at most.
 	widest = 128
 	// growAfter is how many transactions must be done for another change to be added to each.
@@ -67,6 +68,7 @@ type Group struct {
 	operations int       // under mu: of those that wait
 	bytes      int64     // under mu: of those that wait
 	underWay   int       // under mu: transactions
+	carried    int       // under mu: changes of these
 	most       int       // under mu: changes in a transaction
 	done       int       // under mu: transactions since most has changed
 }
@@ -164,12 +166,16 @@ func (g *Group) add(m *member) {
 }
 
 // mayStart tells whether another transaction may begin: there are few under way, for so many
-// changes as share one, or those that wait fill one. The caller holds mu.
+// changes as share one, or these have few changes, or those that wait fill one. The caller holds mu.
 func (g *Group) mayStart() bool {
-	if len(g.waiting) == 0 {
+	switch {
+	case len(g.waiting) == 0:
 		return false
+	case g.underWay < widest/g.most, g.underWay < inFlight && g.carried < fewChanges:
+		return true
+	default:
+		return g.tooMuch(len(g.waiting), g.operations, g.bytes)
 	}
-	return g.underWay < max(inFlight, widest/g.most) || g.tooMuch(len(g.waiting), g.operations, g.bytes)
 }
 
 // tooMuch tells whether that is more than one transaction may have. The caller holds mu.
@@ -243,6 +249,7 @@ func (g *Group) take() (taken []*member) {
 		}
 		taken = append(taken, m)
 	}
+	g.carried += len(taken)
 	return taken
 }
 
@@ -252,11 +259,14 @@ func (g *Group) run() {
 	for {
 		for more := true; more; {
 			runtime.Gosched() // tasks that can go on add their changes first
-			if changes := g.take(); len(changes) > 0 {
+			changes := g.take()
+			n := len(changes)
+			if n > 0 {
 				g.carryOut(changes)
 			}
 			g.mu.Lock()
 			g.underWay--
+			g.carried -= n
 			if more = g.mayStart(); more {
 				g.underWay++
 			}
