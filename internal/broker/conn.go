@@ -40,8 +40,8 @@ type Conn struct {
 
 	untaken         atomic.Int64  // bytes of output that the client had not taken when the sweep last checked
 	active          atomic.Int64  // when the sweep last found that the client had sent bytes or was held up; before that, when the connection was accepted or the client connected; on the broker's clock in ms
-	unfinishedSince int64         // sweep: when it first saw unfinishedSeen; on the broker's clock in ms
-	unfinishedSeen  uint32        // sweep: the value of unfinished that it saw last
+	unfinishedSince atomic.Int64  // sweep: when it first saw unfinishedSeen; on the broker's clock in ms
+	unfinishedSeen  atomic.Uint32 // sweep: the value of unfinished that it saw last
 	unfinished      atomic.Uint32 // identifies the packet of which the reader has read only a part (handled<<1|1); 0: none
 	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
 	readerState     atomic.Uint32 // a readerState

@@ -52,8 +52,9 @@ func (c *Conn) checkSilence(now int64) {
 	if heard || c.heldUp() {
 		c.active.Store(now)
 	}
-	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen || readerState(c.readerState.Load()) != readerListens {
-		c.unfinishedSeen, c.unfinishedSince = n, now
+	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen.Load() || readerState(c.readerState.Load()) != readerListens {
+		c.unfinishedSeen.Store(n)
+		c.unfinishedSince.Store(now)
 	}
 	silent := time.Duration(now-c.active.Load()) * time.Millisecond
 	switch {
@@ -64,7 +65,7 @@ func (c *Conn) checkSilence(now int64) {
 	case c.KeepAlive > 0 && !c.origin.Fronted && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
-	case time.Duration(now-c.unfinishedSince)*time.Millisecond > c.b.Limits().PacketTimeout && c.unfinishedSeen != 0:
+	case time.Duration(now-c.unfinishedSince.Load())*time.Millisecond > c.b.Limits().PacketTimeout && c.unfinishedSeen.Load() != 0:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "a packet was begun and not sent to its end in time")
 	}
