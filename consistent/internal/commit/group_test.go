@@ -109,7 +109,7 @@ func change(key string) *Change {
 	return &Change{Request: Request{Key: key, Messages: []Message{{ID: "m"}}, State: []byte("state"), Outputs: []client.Message{{Topic: "out"}}}}
 }
 
-// together commits changes while two transactions are under way, so that they share the next, and
+// together commits changes while two small transactions are under way, so that they share the next, and
 // returns what came of each.
 func together(t *testing.T, g *Group, s *store, keys ...string) map[string]outcome {
 	t.Helper()
@@ -144,7 +144,64 @@ func names(n int) (keys []string) {
 	return keys
 }
 
-// Changes that come while two transactions are under way share the next one, in their order.
+// Beside a transaction of few changes a second one begins at once, but beside one of many changes only
+// when it has ended.
+func TestOneLargeTransactionAtATime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		changes int // of the transaction that is under way
+		begins  bool
+	}{{fewChanges - 1, true}, {fewChanges, false}} {
+		t.Run(fmt.Sprint(c.changes), func(t *testing.T) {
+			t.Parallel()
+			s := newStore(committed)
+			g := newGroup(t, s)
+			gates := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{}), "key-0": make(chan struct{})}
+			g.o.Transact = func(ctx context.Context, r Request) (Result, error) {
+				result, err := s.transact(ctx, r)
+				if gate := gates[r.Key]; gate != nil {
+					<-gate
+				}
+				return result, err
+			}
+			var all sync.WaitGroup
+			start := func(key string) {
+				all.Go(func() {
+					if _, err := g.Commit(t.Context(), change(key)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			sent := func(n int) {
+				t.Helper()
+				await(t, g, fmt.Sprint(n, " transactions were sent"), func() bool { return len(s.transactions()) == n })
+			}
+			for i, key := range []string{"first", "second"} {
+				start(key)
+				sent(i + 1)
+			}
+			for i, key := range names(c.changes) {
+				start(key)
+				await(t, g, "a change waits", func() bool { return len(g.waiting) == i+1 })
+			}
+			close(gates["first"])
+			sent(3) // of all that have waited
+			close(gates["second"])
+			await(t, g, "one is under way", func() bool { return g.underWay == 1 && g.carried == c.changes })
+			start("late")
+			if c.begins {
+				sent(4)
+			} else {
+				await(t, g, "the late one waits", func() bool { return len(g.waiting) == 1 && g.underWay == 1 })
+			}
+			close(gates["key-0"])
+			sent(4)
+			all.Wait()
+		})
+	}
+}
+
+// Changes that come while two small transactions are under way share the next one, in their order.
 func TestChangesShareATransaction(t *testing.T) {
 	t.Parallel()
 	s := newStore(committed)
