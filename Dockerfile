@@ -15,7 +15,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOARM=${TARGETVARIANT#v} \
-    go build -trimpath -tags nethttpomithttp2 -ldflags "-s -w -X main.release=$VERSION $([ "$TARGETARCH" != amd64 ] || echo -funcalign=8)" -o /out/holdfast ./cmd/holdfast
+    go build -trimpath -tags nethttpomithttp2 -ldflags "-s -w -X main.release=$VERSION $([ "$TARGETARCH" != amd64 ] || echo -funcalign=4)" -o /out/holdfast ./cmd/holdfast
 RUN install -d -m 0700 /out/data
 
 FROM scratch

@@ -22,7 +22,7 @@ const maxProgramBytes = 23 << 20
 func TestProgramIsSmall(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "holdfast")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "nethttpomithttp2", "-ldflags", "-s -w -funcalign=8 -dumpdep", "-o", program, ".")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "nethttpomithttp2", "-ldflags", "-s -w -funcalign=4 -dumpdep", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.StderrPipe()
 	if err != nil {
