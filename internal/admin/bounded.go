@@ -39,15 +39,11 @@ type counted struct {
 	net.Conn
 	of      *bounded
 	gone    atomic.Bool
-	taken   atomic.Bool                       // by a handler, for a protocol of its own
 	waiting atomic.Pointer[sockets.Handshake] // nil: a request is served
 }
 
 // wait says that the connection has no whole request.
 func (c *counted) wait() {
-	if c.waiting.Load() != nil {
-		return
-	}
 	c.waiting.Store(c.of.waiting.Begin(c))
 	if c.gone.Load() {
 		c.serve()
@@ -85,31 +81,19 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, countedOf(nc))
 }
 
-// serving notes that the header of a request is there, and that its handler is done: the connection
-// then waits for the rest of a body that the handler has not read.
+// serving notes that the header of a request is there.
 func serving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, _ := r.Context().Value(connKey{}).(*counted); c != nil {
 			c.serve()
-			defer func() {
-				if !c.taken.Load() {
-					c.wait()
-				}
-			}()
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// noteIdle notes that a connection waits for its next request, or that a handler has taken it. It is
-// http.Server.ConnState.
+// noteIdle notes that a connection waits for its next request. It is http.Server.ConnState.
 func noteIdle(nc net.Conn, state http.ConnState) {
-	c := countedOf(nc)
-	switch {
-	case c == nil:
-	case state == http.StateIdle:
+	if c := countedOf(nc); c != nil && state == http.StateIdle {
 		c.wait()
-	case state == http.StateHijacked:
-		c.taken.Store(true)
 	}
 }
