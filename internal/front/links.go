@@ -260,14 +260,24 @@ func (l *links) remove(link *mux.Link, to leader, why error) {
 	l.lookAgain()
 }
 
-// replace closes the links, as another node leads.
+// goodbye is how long a server that has said that it is about to end may take to disconnect its clients.
+const goodbye = time.Second
+
+// replace closes the links, as another node leads, or as the front ends.
 func (l *links) replace(to leader) {
 	l.mu.Lock()
-	closing := slices.Concat(l.open, l.leaving)
-	l.open, l.leaving, l.to = nil, nil, to
+	closing, leaving := l.open, slices.Clone(l.leaving)
+	l.open, l.to = nil, to
 	l.mu.Unlock()
 	for _, link := range closing {
 		link.Close()
+	}
+	for _, link := range leaving {
+		if to.address == "" {
+			link.Close()
+		} else {
+			time.AfterFunc(goodbye, link.Close)
+		}
 	}
 	if to.address != "" {
 		l.front.o.Logger.Info("a node leads", "address", to.address, "term", to.term)
