@@ -81,6 +81,23 @@ func (a *Authority) Show(name string) *tls.Config {
 	return config
 }
 
+// Node is the configuration of a node of a cluster: it shows one certificate to those that connect to it,
+// and another one to those that it connects to.
+func (a *Authority) Node() *tls.Config {
+	a.tb.Helper()
+	files := a.Server("node")
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	client := a.Client("node-as-client")
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      client.RootCAs, ClientCAs: client.RootCAs,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client.Certificates[0], nil },
+	}
+}
+
 func (a *Authority) issue(r certs.Request) {
 	a.tb.Helper()
 	if err := a.Issue(r, a.File(r.Name)); err != nil {

@@ -150,7 +150,7 @@ func TestTheLeadersServerGetsTheClientsOfAllNodes(t *testing.T) {
 // one of its own: what both send arrives, also when neither reads for a while, and so does the end.
 func TestClientsOverTLSBetweenNodes(t *testing.T) {
 	t.Parallel()
-	leads, follows := twoOver(t, nodeTLS(t))
+	leads, follows := twoOver(t, certstest.New(t).Node())
 	l := serve(t, leads)
 	client := dial(t, follows)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 8<<20/16)
@@ -194,23 +194,6 @@ func TestClientsOverTLSBetweenNodes(t *testing.T) {
 	c.Shut(patience)
 	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
 		t.Errorf("at the server's end: %d bytes, %v", len(rest), err)
-	}
-}
-
-// nodeTLS is the configuration of nodes that an authority has given a certificate.
-func nodeTLS(t *testing.T) *tls.Config {
-	t.Helper()
-	authority := certstest.New(t)
-	files := authority.Server("node")
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := authority.Client("node-as-client")
-	return &tls.Config{
-		Certificates: []tls.Certificate{pair},
-		RootCAs:      client.RootCAs, ClientCAs: client.RootCAs,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client.Certificates[0], nil },
 	}
 }
 

@@ -391,7 +391,7 @@ func (n *Node) Close() (err error) {
 
 func (n *Node) close() error {
 	n.end()
-	n.deciding.Lock() // whoever acquires it from now on sees that the node has ended
+	n.deciding.Lock() // a goroutine that acquires it from now on sees that the node has ended
 	n.wakeAll()
 	n.hurrying.timer.Stop()
 	n.deciding.Unlock()

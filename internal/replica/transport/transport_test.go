@@ -248,35 +248,19 @@ func TestStrangersAreNotReceived(t *testing.T) {
 func TestNodesProveThemselves(t *testing.T) {
 	t.Parallel()
 	ours := certstest.New(t)
-	config := nodeTLS(t, ours)
+	config := ours.Node()
 	a, b := pair(t, config)
 	sendUntilReceived(t, a, b, message(1, []byte("data")))
 
 	theirs := certstest.New(t)
-	config = nodeTLS(t, theirs)
-	config.InsecureSkipVerify = true // it wants to be believed, whomever it talks to
+	config = theirs.Node()
+	config.InsecureSkipVerify = true // it wants to be believed, whichever node it talks to
 	if conn, err := tls.Dial("tcp", b.port.Addr().String(), config); err == nil {
 		_, _ = conn.Write(greeting(hello{cluster: 5, from: 1, to: 2}))
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}
 	b.mustLog(t, "certificate")
-}
-
-// nodeTLS is the configuration of a node that an authority has given certificates.
-func nodeTLS(t *testing.T, authority *certstest.Authority) *tls.Config {
-	t.Helper()
-	files := authority.Server("node")
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := authority.Client("node-as-client")
-	return &tls.Config{
-		Certificates: []tls.Certificate{pair},
-		RootCAs:      client.RootCAs, ClientCAs: client.RootCAs,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client.Certificates[0], nil },
-	}
 }
 
 // greeting is what a connection to a node begins with.

@@ -73,7 +73,7 @@ func TestConnWaits(t *testing.T) {
 	there.Close()
 }
 
-// Whoever looks for the socket finds it.
+// Code that looks for the socket of a connection (sockets.Raw) finds it.
 func TestConnHasItsSocket(t *testing.T) {
 	t.Parallel()
 	here, there, _ := pair(t)

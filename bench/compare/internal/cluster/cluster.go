@@ -23,17 +23,24 @@ import (
 // FollowerShare is the processor time of a follower for each million requests, by the leader's.
 const FollowerShare = "processor time of a follower for each second of the leader"
 
+// start starts one server and three nodes. one is nil if it cannot be started: the report has the reason.
+func start(ctx context.Context, run *work.Run) (one *servers.Target, three *servers.Cluster, err error) {
+	if one = run.Lab.Start(ctx, servers.Holdfast); one == nil {
+		return nil, nil, nil
+	}
+	if three, err = run.Lab.StartCluster(ctx); err != nil {
+		one.Stop()
+	}
+	return one, three, err
+}
+
 // Measure compares requests, and then how long changes of the leader take.
 func Measure(ctx context.Context, run *work.Run) error {
-	one := run.Lab.Start(ctx, servers.Holdfast)
-	if one == nil {
-		return nil // the reason is in the report
-	}
-	defer one.Stop()
-	c, err := run.Lab.StartCluster(ctx)
-	if err != nil {
+	one, c, err := start(ctx, run)
+	if one == nil || err != nil {
 		return err
 	}
+	defer one.Stop()
 	defer c.Stop()
 	etcd, err := run.Lab.StartEtcds(ctx)
 	if err != nil {

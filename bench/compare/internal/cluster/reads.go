@@ -27,15 +27,11 @@ const idleTime = 10 * time.Second
 // rounds alternate, and every second time in the opposite order, so what ran before is not what
 // makes a difference.
 func Reads(ctx context.Context, run *work.Run) error {
-	one := run.Lab.Start(ctx, servers.Holdfast)
-	if one == nil {
-		return nil // the reason is in the report
-	}
-	defer one.Stop()
-	c, err := run.Lab.StartCluster(ctx)
-	if err != nil {
+	one, c, err := start(ctx, run)
+	if one == nil || err != nil {
 		return err
 	}
+	defer one.Stop()
 	defer c.Stop()
 	leader, err := c.Leader(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command proxy passes TCP connections on to one address with as little work as Go can do it in:
 // what the way through a follower costs is measured against it.
 //
-// It has what no relay may have: it holds nobody until a leader is there, bounds nothing, and knows
+// It lacks what a relay must have: it holds no client until a leader is there, bounds nothing, and knows
 // no change of the leader. Each direction of a connection is a goroutine that reads and writes
 // without a word to the scheduler, unless there is nothing to read.
 package main
