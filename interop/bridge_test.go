@@ -114,6 +114,14 @@ func (b *bridge) kill() {
 	_ = b.process.Wait()
 }
 
+// signal sends a signal to Mosquitto's process.
+func (b *bridge) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := b.process.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A Mosquitto bridge with its default settings connects, tells that it has, passes
 // messages both ways at QoS 2, with many more under way than the 20 that it takes at
 // once, and goes on where it was when either side was killed.
