@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -42,8 +43,12 @@ type counted struct {
 	waiting atomic.Pointer[sockets.Handshake] // nil: a request is served
 }
 
-// wait says that the connection has no whole request.
+// wait says that the connection has no whole request. One that is closed, or waits already, ends no
+// other one for it.
 func (c *counted) wait() {
+	if c.gone.Load() || c.waiting.Load() != nil {
+		return
+	}
 	c.waiting.Store(c.of.waiting.Begin(c))
 	if c.gone.Load() {
 		c.serve()
@@ -81,14 +86,36 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, countedOf(nc))
 }
 
-// serving notes that the header of a request is there.
+// serving notes when a request is there, with its body. One that is answered before that, because it is
+// refused for example, has its answer at once: otherwise net/http would wait for the body first.
 func serving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, _ := r.Context().Value(connKey{}).(*counted); c != nil {
+		c, _ := r.Context().Value(connKey{}).(*counted)
+		switch {
+		case c == nil:
+		case r.ContentLength == 0:
 			c.serve()
+		default:
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			r = r.WithContext(r.Context()) // net/http needs its own Body
+			r.Body = &body{ReadCloser: r.Body, of: c}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// body is that of a request, whose connection waits until it is read to its end.
+type body struct {
+	io.ReadCloser
+	of *counted
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.of.serve()
+	}
+	return n, err
 }
 
 // noteIdle notes that a connection waits for its next request. It is http.Server.ConnState.

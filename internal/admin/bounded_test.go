@@ -61,3 +61,61 @@ func TestConnectionsThatServeAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Requests whose body does not come keep no other client out, also when their handler waits for it. A
+// refusal does not wait for the body.
+func TestBodiesThatNeverComeKeepNoClientOut(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var turned atomic.Int64
+	began := make(chan struct{}, 1)
+	server := &http.Server{
+		ConnContext: withConn, ConnState: noteIdle,
+		Handler: serving(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began <- struct{}{}
+			if r.URL.Path == "/read" {
+				_, _ = io.Copy(w, r.Body)
+				return
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		})),
+	}
+	go server.Serve(&bounded{Listener: tcp, turned: &turned, waiting: sockets.NewHandshakes(MaxWaiting)})
+	t.Cleanup(func() { _ = server.Close() })
+	ask := func(request string) net.Conn {
+		nc, err := net.Dial("tcp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(nc, request)
+		select {
+		case <-began:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no handler got the request: %q", request)
+		}
+		return nc
+	}
+	mustAnswer := func(what string, nc net.Conn, status string) {
+		t.Helper()
+		if line, err := bufio.NewReader(nc).ReadString('\n'); err != nil || line != "HTTP/1.1 "+status+"\r\n" {
+			t.Errorf("%s: %q, %v, want %s", what, line, err, status)
+		}
+	}
+	const never = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"
+	for _, path := range []string{"/read", "/refused"} {
+		for range MaxConnections {
+			ask("POST " + path + never)
+		}
+		mustAnswer("one client more than MaxConnections", ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), "401 Unauthorized")
+	}
+	mustAnswer("a request that is refused before its body came", ask("POST /refused"+never), "401 Unauthorized")
+
+	// A connection whose request is there, with its body, does not wait, and stays.
+	reads := ask("POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab")
+	mustAnswer("a request with its body", reads, "200 OK")
+}
