@@ -164,7 +164,7 @@ func addServeFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.Var(flags.Word(&c.Reads, replica.Lease, replica.Quorum), "cluster-reads", "how the leader knows that it may answer from memory: lease (clocks run nearly at the same rate) or quorum (each read asks a quorum) (default lease)")
 	f.DurationVar(&c.Election, "cluster-election-timeout", 0, "after how long without a leader the nodes elect another one (default 1s)")
 	f.Var(flags.Bytes(&c.LogKeep), "cluster-log-keep", "bytes of its log that the node keeps on disk for others that are behind (default 256MiB)")
-	f.Var(flags.Bytes(&c.SnapshotRate), "cluster-snapshot-rate", "bytes per second that the leader sends at most to a node that lacks all data: the rest is for its clients (default 64MiB)")
+	f.Var(flags.Bytes(&c.SnapshotRate), "cluster-snapshot-rate", "bytes per second that the leader sends at most to a node that lacks all data, so that the rest is for its clients; four times as many while clients write so much that the node could not catch up otherwise (default 32MiB)")
 	f.Var(flags.Bytes(&c.RelayMemory), "cluster-relay-memory", "bytes of buffers for what this node passes on to the leader and its clients, or the leader, have not read yet; connections beyond have 1 KiB for each direction; on the leader, bytes of buffers for what clients of fronts have sent and it has not read yet (default 64MiB)")
 
 	cfg.Wire = protocol.SDK.String()

@@ -39,7 +39,7 @@ const (
 	MaxElection     = time.Minute
 	DefaultLogKeep  = 256 << 20
 	// DefaultSnapshotRate is in bytes per second.
-	DefaultSnapshotRate = 64 << 20
+	DefaultSnapshotRate = 32 << 20
 	MinLogKeep          = 1 << 20
 	maxLogKeep          = 1 << 60
 	// MaxPeers bounds the nodes of a cluster.
@@ -69,8 +69,8 @@ type Options struct {
 	// least. One that lacks entries which the leader has dropped gets a snapshot, during which the
 	// leader keeps up to four times as much, and 64 MiB at least. 0: DefaultLogKeep.
 	LogKeep int64
-	// SnapshotRate is how many bytes of a snapshot the leader sends in a second at most; 0:
-	// DefaultSnapshotRate.
+	// SnapshotRate is how many bytes of a snapshot the leader sends in a second at most, or four times as
+	// many if its log would be too short otherwise; 0: DefaultSnapshotRate.
 	SnapshotRate int64
 	// Members is called with the addresses of the other nodes whenever they change: by the
 	// goroutine of Open, and by others that must not be held up. nil: nothing happens.

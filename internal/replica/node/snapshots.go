@@ -44,9 +44,9 @@ const (
 	// catchUpTime is how long after a snapshot the leader's log stays longer, for the node to
 	// catch up from there.
 	catchUpTime = time.Minute
-	// logWhileSending times Options.LogKeep is what the log has at most meanwhile, but
-	// logWhileSendingBytes are always allowed: less a busy leader writes in a moment.
-	logWhileSending      = 4
+	// timesLogKeep of Options.LogKeep is what the log has at most meanwhile, but logWhileSendingBytes are
+	// always allowed: less a busy leader writes in a moment.
+	timesLogKeep         = 4
 	logWhileSendingBytes = 64 << 20
 	// stagePatience is how long files of a snapshot that was cut off stay for the next one.
 	stagePatience = time.Minute
@@ -211,6 +211,18 @@ func (n *Node) tryCopy(to ID, dir string) (at raftlog.Position, list *members.Li
 	return at, list, nil
 }
 
+// logWhileSending is how many bytes the log has at most while a snapshot is sent.
+func (n *Node) logWhileSending() int64 {
+	return max(timesLogKeep*n.o.LogKeep, logWhileSendingBytes)
+}
+
+// urgent says whether a snapshot must be sent faster, for the node to go on from it: while so many of all
+// its bytes were sent, so many were written to the log, which has room for some. It is, when the written
+// share of the room is more than half of the sent share and an eighth, half of which is left then.
+func urgent(written, room, sent, all int64) bool {
+	return 2*float64(written)*float64(all) > float64(room)*(float64(sent)+float64(all)/8)
+}
+
 // stream sends a snapshot in place of the message m, and returns the last entry that it has.
 func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Position, err error) {
 	self := n.self.Load()
@@ -220,6 +232,7 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 	}
 	defer conn.Close()
 	dir := snapshot.CopyDir(n.o.FS, n.dir())
+	var before int64 // bytes of the log
 	err = snapshot.Send(ctx, conn, snapshot.Sending{
 		FS:    n.o.FS,
 		Offer: snapshot.Offer{Cluster: uint64(self.Cluster), From: uint64(self.ID), To: m.GetTo()},
@@ -234,12 +247,16 @@ func (n *Node) stream(ctx context.Context, m *raftpb.Message) (at raftlog.Positi
 			if !n.do(func() { n.keepLog(min(at.Index, offered)) }) {
 				return "", h, ErrStopped
 			}
+			before = n.log.Bytes()
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term, ConfState: list.ConfState()}}
 			h = snapshot.Header{Index: at.Index, Term: at.Term}
 			h.Message, err = proto.Marshal(m)
 			return dir, h, err
 		},
 		Rate: n.o.SnapshotRate,
+		Urgent: func(sent, all int64) bool {
+			return urgent(n.log.Bytes()-before, n.logWhileSending()-before, sent, all)
+		},
 		Sums: &n.snapshots.sums,
 		Sent: func(bytes int64) { n.snapshots.sentBytes.Add(bytes) },
 	})

@@ -142,7 +142,7 @@ const trimShare = 16
 func (n *Node) trim(tables uint64) error {
 	keep, most := n.o.LogKeep, n.o.LogKeep
 	if n.generous.Load() {
-		most = max(logWhileSending*most, logWhileSendingBytes)
+		most = n.logWhileSending()
 	}
 	before := max(n.log.Before(keep/2, min(tables, n.needed.Load())), n.log.Before(most, tables))
 	if n.log.Droppable(before) < keep/trimShare {

@@ -35,6 +35,11 @@ func TestPace(t *testing.T) {
 		if err := p.sent(1 << 40); !errors.Is(err, context.Canceled) || time.Since(begun) != 68*time.Second {
 			t.Errorf("at the end of the context: %v after %v", err, time.Since(begun))
 		}
+		begun = time.Now()
+		p = pacer{ctx: t.Context(), rate: 2 << 20, done: 1 << 20, all: 19 << 20, urgent: func(sent, all int64) bool { return sent > all/2 }}
+		send(8, 4*time.Second)
+		send(8, 5*time.Second) // it is urgent
+		begun = begun.Add(-63 * time.Second)
 		p = pacer{ctx: t.Context()}
 		if err := p.sent(1 << 40); err != nil || time.Since(begun) != 68*time.Second {
 			t.Errorf("without a rate: %v after %v", err, time.Since(begun))

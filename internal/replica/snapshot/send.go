@@ -21,6 +21,9 @@ const Patience = 30 * time.Second
 // what it has from an earlier attempt, and of all tables when they have arrived.
 const readRate = 16 << 20
 
+// hurry times Sending.Rate is the rate while it is urgent.
+const hurry = 4
+
 // Sending is what Send needs.
 type Sending struct {
 	FS       vfs.FS
@@ -32,6 +35,9 @@ type Sending struct {
 	// Rate bounds the bytes of files that are read and sent in a second, so that sending leaves
 	// the leader's processors, disk and network to its clients; 0: there is no bound.
 	Rate int64
+	// Urgent says whether to send at hurry times Rate, when so many of all bytes are sent or need not be;
+	// nil: never.
+	Urgent func(sent, all int64) bool
 	// Sums remembers what this call reads for the next one; nil: nothing does.
 	Sums *Sums
 	// Sent is called with the bytes that were sent since it was last called.
@@ -83,7 +89,7 @@ func (s *Sending) send(ctx context.Context, l *link) error {
 	if err != nil {
 		return err
 	}
-	chunk, pace := make([]byte, chunkBytes), pacer{ctx: ctx, rate: s.Rate}
+	chunk, pace := make([]byte, chunkBytes), pacer{ctx: ctx, rate: s.Rate, urgent: s.Urgent, all: h.Bytes()}
 	for _, f := range h.Files {
 		if err := s.sendFile(l, &pace, dir, f, a.Have, chunk); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -109,6 +115,7 @@ func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []F
 			return err
 		}
 		if bytes.Equal(sum, have[i].Sum) {
+			pace.done += file.Size
 			return l.write(kindKeep, nil)
 		}
 	}
@@ -140,11 +147,13 @@ func (s *Sending) sendFile(l *link, pace *pacer, dir string, file File, have []F
 	return l.write(kindEnd, sum)
 }
 
-// pacer waits so that no more than rate bytes are sent in a second.
+// pacer waits so that no more than rate bytes are sent in a second, or hurry times as many while it is urgent.
 type pacer struct {
-	ctx  context.Context
-	rate int64     // 0: it does not wait
-	due  time.Time // when the next bytes may be sent; zero: nothing was sent yet
+	ctx       context.Context
+	rate      int64     // 0: it does not wait
+	due       time.Time // when the next bytes may be sent; zero: nothing was sent yet
+	urgent    func(sent, all int64) bool
+	done, all int64
 }
 
 // sent waits until bytes more may be sent, after so many were. It fails with the context's error.
@@ -155,7 +164,11 @@ func (p *pacer) sent(bytes int64) error {
 	if now := time.Now(); p.due.Before(now) { // a receiver that was slow is not sent more for it later
 		p.due = now
 	}
-	p.due = p.due.Add(time.Duration(float64(bytes) / float64(p.rate) * float64(time.Second)))
+	rate := float64(p.rate)
+	if p.done += bytes; p.urgent != nil && p.urgent(p.done, p.all) {
+		rate *= hurry
+	}
+	p.due = p.due.Add(time.Duration(float64(bytes) / rate * float64(time.Second)))
 	wait := time.NewTimer(time.Until(p.due))
 	defer wait.Stop()
 	select {

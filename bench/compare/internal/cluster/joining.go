@@ -18,14 +18,14 @@ import (
 )
 
 // Joining measures what a node that gets all data costs the leader, with the default of
-// --cluster-snapshot-rate and with a quarter of it: what clients get and what the leader spends while it sends,
+// --cluster-snapshot-rate and with twice as much: what clients get and what the leader spends while it sends,
 // and while the node is away, in turns. Each turn sends the data from the beginning: the node is killed
 // at the end, and removes at its start what had arrived.
 //
 // The node's directory is in memory if there is room, as the disk of another machine would be its own; its
 // processor time is not.
 func Joining(ctx context.Context, run *work.Run) error {
-	for _, c := range []struct{ mebibytes, seconds int }{{64, 10}, {16, 40}} { // how long the data take
+	for _, c := range []struct{ mebibytes, seconds int }{{32, 20}, {64, 10}} { // how long the data take
 		if run.Quick {
 			c.seconds = 5
 		}
@@ -62,7 +62,7 @@ func joiningAt(ctx context.Context, run *work.Run, mebibytes, seconds int) error
 	}
 	defer os.RemoveAll(dir)
 	rate := fmt.Sprintf("%dMiB", mebibytes)
-	c, err := run.Lab.StartClusterIn(ctx, map[string]string{"c": dir + "/c"}, "--cluster-log-keep", "1MiB", "--cluster-snapshot-rate", rate)
+	c, err := run.Lab.StartClusterIn(ctx, map[string]string{"c": dir + "/c"}, "--cluster-log-keep", "64MiB", "--cluster-snapshot-rate", rate)
 	if err != nil {
 		return err
 	}
