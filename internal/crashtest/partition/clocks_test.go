@@ -87,7 +87,7 @@ func TestNodeWhoseClockIsFarAhead(t *testing.T) {
 	if err := w.Transfer(w.ctx, wrong); err == nil || !strings.Contains(err.Error(), "its clock is wrong") {
 		t.Errorf("a transfer to the node with the wrong clock: %v", err)
 	}
-	if off := w.line(wrong).ClockAhead; (off - ahead).Abs() > time.Minute {
+	if off := time.Duration(w.line(wrong).ClockAheadMs) * time.Millisecond; (off - ahead).Abs() > time.Minute {
 		t.Errorf("the status says that its clock is %v ahead", off)
 	}
 	for i := range 2 {

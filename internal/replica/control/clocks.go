@@ -73,17 +73,21 @@ const (
 // Clocks says which clocks are not right, a line for each.
 func (r *Report) Clocks() (lines []string) {
 	for _, n := range r.Nodes {
-		if n.ClockAhead.Abs() < clockWorthSaying && !n.Unfit {
+		ahead := time.Duration(n.ClockAheadMs) * time.Millisecond
+		if ahead.Abs() < clockWorthSaying && !n.Unfit {
 			continue
 		}
 		where, of := "ahead of", "those of the other nodes"
-		if n.ClockAhead < 0 {
+		if ahead < 0 {
 			where = "behind"
 		}
 		if r.ClockBase != "" {
 			of = "that of node " + r.ClockBase + ", and no majority of the nodes agrees"
 		}
-		line := fmt.Sprintf("The clock of node %s is %v %s %s.", n.Name, n.ClockAhead.Abs().Round(100*time.Millisecond), where, of)
+		line := fmt.Sprintf("The clock of node %s is %v %s %s.", n.Name, ahead.Abs().Round(100*time.Millisecond), where, of)
+		if ahead == 0 { // the node says that it is wrong, and by how much is not known
+			line = fmt.Sprintf("The clock of node %s is wrong.", n.Name)
+		}
 		if n.Unfit {
 			line += " It does not lead as long as another node can: set its clock right."
 		}

@@ -26,7 +26,7 @@ func TestFormsOfQuestionsAndAnswers(t *testing.T) {
 			Name: "d", ID: 0xd4, Cluster: 0xc0ffee, Level: 1, InForce: 1, Role: node.Receiving, Term: 7, Leader: 0xa1, Received: 1 << 20, ReceiveBytes: 1 << 30, Lag: 12, Members: members,
 		},
 		"report": Report{Node: "a", Leader: "a", Level: 1, Quorum: true, Missing: []string{"b"}, Nodes: []Line{
-			{Name: "a", Address: "192.0.2.1:7001", Role: node.Leader, Term: 7, Level: 2, ClockAhead: -2 * time.Hour, Unfit: true, Admin: "192.0.2.1:9090"},
+			{Name: "a", Address: "192.0.2.1:7001", Role: node.Leader, Term: 7, Level: 2, ClockAheadMs: -7_200_000, Unfit: true, Admin: "192.0.2.1:9090"},
 			{Name: "b", Address: "192.0.2.2:7001", Role: Unreachable, Lag: 500, Error: "connection refused"},
 			{Name: "d", Address: "192.0.2.4:7001", Role: node.Receiving, Term: 7, Lag: 12, Received: 1 << 20, ReceiveBytes: 1 << 30, Learner: true, Level: 1},
 		}},

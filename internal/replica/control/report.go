@@ -62,13 +62,13 @@ type Line struct {
 	ReceiveBytes int64 `json:"receive_bytes,omitempty"`
 	Learner      bool  `json:"learner,omitempty"` // the node has no vote yet
 	Level        int   `json:"level,omitempty"`   // highest format level that its program knows
-	// ClockAhead is how far its wall clock is ahead of the median of the clocks of a majority, or of that
-	// of Report.ClockBase; negative: behind; 0: it is not, not for certain, or it is not known.
+	// ClockAheadMs is by how many ms its wall clock is ahead of the median of the clocks of a majority, or of
+	// that of Report.ClockBase; negative: behind; 0: it is not, not for certain, or it is not known.
 	// Unfit: the node leaves the leadership to others because of that.
-	ClockAhead time.Duration `json:"clock_ahead,omitempty"`
-	Unfit      bool          `json:"unfit,omitempty"`
-	Error      string        `json:"error,omitempty"`
-	Admin      string        `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
+	ClockAheadMs int64  `json:"clock_ahead_ms,omitempty"`
+	Unfit        bool   `json:"unfit,omitempty"`
+	Error        string `json:"error,omitempty"`
+	Admin        string `json:"admin,omitempty"` // HOST:PORT of its console; empty: it has none, or is not reached
 }
 
 // Unreachable is the role of a node that does not answer.
@@ -320,7 +320,7 @@ func report(own *node.Status, all []answered) Report {
 		line := Line{
 			Name: a.member.Name, Address: a.member.Address, Role: a.status.Role, Term: a.status.Term,
 			Received: a.status.Received, ReceiveBytes: a.status.ReceiveBytes, Learner: a.member.Learner, Level: a.status.Level, Admin: a.status.Admin,
-			ClockAhead: ahead[a.member.Name], Unfit: a.status.Unfit,
+			ClockAheadMs: ahead[a.member.Name].Milliseconds(), Unfit: a.status.Unfit,
 		}
 		out.Level = max(out.Level, a.status.InForce)
 		if a.err != nil {
