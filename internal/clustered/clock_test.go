@@ -2,6 +2,7 @@ package clustered_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/doctor"
 	"github.com/holdfast-mqtt/holdfast/internal/engine"
+	"github.com/holdfast-mqtt/holdfast/internal/httpapi"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
@@ -80,13 +82,18 @@ func TestLeaderWhoseClockIsStepped(t *testing.T) {
 		machines[former].step(0)
 		await(t, "the node finds its clock right again", func() bool { return !c.nodes[former].Status().Unfit })
 	}
+	said := []string{"The clock of node " + former + " is 2h0m0s behind those of the other nodes. It does not lead as long as another node can: set its clock right."}
 	await(t, "the status says whose clock is wrong", func() bool {
 		report, err := control.Status(t.Context(), c.dirs[others[0]])
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Join(report.Clocks(), "\n")
-		return lines == "The clock of node "+former+" is 2h0m0s behind those of the other nodes. It does not lead as long as another node can: set its clock right."
+		return slices.Equal(report.Clocks(), said)
+	})
+	await(t, "the API says the same", func() bool {
+		var got httpapi.Cluster
+		status := c.ask(others[0], "GET", "/api/v1/cluster", nil, &got)
+		return status == http.StatusOK && slices.Equal(got.Clocks, said)
 	})
 	await(t, "the figures say it, too", func() bool {
 		_, own := c.fetch(former, "/metrics")

@@ -28,7 +28,9 @@ type Cluster struct {
 	Leader  string `json:"leader,omitempty"`
 	Quorum  bool   `json:"quorum"`            // as many nodes answer as the cluster needs
 	Problem string `json:"problem,omitempty"` // what an operator should know; empty: all is well
-	Nodes   []Node `json:"nodes"`             // by name
+	// Clocks says of each node whose wall clock is not right by how much, in a sentence.
+	Clocks []string `json:"clocks,omitempty"`
+	Nodes  []Node   `json:"nodes"` // by name
 }
 
 // Node is one node of a Cluster.
@@ -68,7 +70,7 @@ func (a *API) clusterStatus(*request) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), reporting)
 	defer cancel()
 	r := a.o.Cluster.Status(ctx)
-	out := Cluster{Node: r.Node, Leader: r.Leader, Quorum: r.Quorum, Problem: r.Explain(), Nodes: []Node{}}
+	out := Cluster{Node: r.Node, Leader: r.Leader, Quorum: r.Quorum, Problem: r.Explain(), Clocks: r.Clocks(), Nodes: []Node{}}
 	for _, n := range r.Nodes {
 		out.Nodes = append(out.Nodes, Node{
 			Name: n.Name, Address: n.Address, Role: n.Role, Term: int64(n.Term), Lag: int64(n.Lag), Learner: n.Learner,

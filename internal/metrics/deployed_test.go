@@ -1,20 +1,26 @@
 package metrics_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/clustered"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // query is one of the alert rules or of the dashboard.
@@ -185,7 +191,7 @@ func (s series) check(t *testing.T, q query) {
 }
 
 // Every metric of the alert rules and of the dashboard is at /metrics of a running server, with the
-// labels, and the values of labels, that they choose it by. Those of a cluster are checked on a node.
+// labels, and the values of labels, that they choose it by.
 func TestDeployedFilesFitARunningServer(t *testing.T) {
 	t.Parallel()
 	s := testserver.Start(t, func(c *server.Config) {
@@ -202,5 +208,86 @@ func TestDeployedFilesFitARunningServer(t *testing.T) {
 		if !strings.Contains(q.text, "holdfast_cluster_") {
 			all.check(t, q)
 		}
+	}
+}
+
+// startNodes starts a cluster of two.
+func startNodes(t *testing.T, ctx context.Context) (nodes []*clustered.Node) {
+	t.Helper()
+	names, peers := []string{"a", "b"}, []string(nil)
+	for _, name := range names {
+		address, err := process.UnusedAddress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, name+"="+address)
+	}
+	type started struct {
+		node *clustered.Node
+		err  error
+	}
+	all := make(chan started, len(names))
+	for _, name := range names {
+		c := server.Default()
+		c.Listen, c.DataDir, c.Admin = []string{"127.0.0.1:0"}, t.TempDir(), "127.0.0.1:0"
+		c.Cluster = settings.Settings{Node: name, Peers: peers}
+		c.Logger = slog.New(slog.DiscardHandler)
+		go func() {
+			n, err := clustered.Start(ctx, c)
+			all <- started{n, err}
+		}()
+	}
+	for range names {
+		s := <-all
+		if s.err != nil {
+			t.Fatal(s.err)
+		}
+		nodes = append(nodes, s.node)
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = s.node.Shutdown(ctx)
+		})
+	}
+	return nodes
+}
+
+// Those of a cluster are at /metrics of its nodes, of which the dashboard finds also one that does not lead.
+func TestDeployedFilesFitNodes(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	nodes := startNodes(t, ctx)
+	all := series{}
+	// Until one leads and hears the other, and both have compared their clocks.
+	for len(all["holdfast_cluster_follower_lag_entries"]) == 0 || len(all["holdfast_cluster_clock_offset_seconds"]) < len(nodes) {
+		if ctx.Err() != nil {
+			t.Fatalf("no node leads, or the clocks are not compared: %v", all)
+		}
+		time.Sleep(20 * time.Millisecond)
+		all = series{}
+		for _, n := range nodes {
+			for name, values := range scrape(t, n.AdminAddr().String()) {
+				all[name] = append(all[name], values...)
+			}
+		}
+	}
+	found := 0
+	for _, q := range append(alertQueries(t), dashboardQueries(t)...) {
+		if strings.Contains(q.text, "holdfast_cluster_") {
+			all.check(t, q)
+			found++
+		}
+		if text, is := strings.CutPrefix(q.text, "label_values("); is {
+			metric, label, _ := strings.Cut(strings.TrimSuffix(text, ")"), ", ")
+			for _, n := range nodes {
+				if addr := n.AdminAddr().String(); !all.has(metric, label, addr) {
+					t.Errorf("%s: no value of %s has %s=%q, which is a node", q.where, metric, label, addr)
+				}
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("%d queries about a cluster were found, there are more", found)
 	}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
-// serveCluster starts three nodes.
-func serveCluster(t *testing.T) map[string]*server {
+// serveCluster starts three nodes of a program, with these variables in the environment of node a.
+func serveCluster(t *testing.T, program string, environment ...string) map[string]*server {
 	t.Helper()
 	names, nodes, peers := []string{"a", "b", "c"}, map[string]*server{}, []string{}
 	for _, name := range names {
@@ -21,7 +22,11 @@ func serveCluster(t *testing.T) map[string]*server {
 	for name, s := range nodes {
 		s.flags = []string{"--node", name, "--cluster-peers", strings.Join(peers, ",")}
 		args := append([]string{"serve", "--data", s.dir, "--listen", s.mqtt, "--admin", s.admin, "--disk-reserve", "1MiB"}, s.flags...)
-		p, err := process.Start(exec.Command(binary, args...), ready)
+		cmd := exec.Command(program, args...)
+		if name == "a" {
+			cmd.Env = append(os.Environ(), environment...)
+		}
+		p, err := process.Start(cmd, ready)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +47,7 @@ func TestCluster(t *testing.T) {
 	alone := serve(t).open("#/cluster")
 	alone.shows("main", "This server is by itself")
 
-	nodes := serveCluster(t)
+	nodes := serveCluster(t, binary)
 	leader := ""
 	for end := time.Now().Add(patience); leader == ""; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -82,4 +87,34 @@ func TestCluster(t *testing.T) {
 	nodes[leader].process.Kill()
 	p.shows(".verdict.warn", "Missing: "+leader+".")
 	p.shows("tbody", "does not answer")
+}
+
+// The page names the node whose clock is wrong, and by how much, as the command does.
+func TestClusterWithAWrongClock(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "holdfast")
+	build := exec.Command("go", "build", "-tags", "holdfast_shifted_clock", "-o", program, process.Holdfast)
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	nodes := serveCluster(t, program, "HOLDFAST_TEST_CLOCK_SHIFT_MS=7200000")
+	const says = "The clock of node a is 2h0m0s ahead of those of the other nodes. It does not lead as long as another node can: set its clock right."
+	p := nodes["b"].open("#/cluster")
+	p.await("the page says it", `[...document.querySelectorAll('.verdict.warn')].some((v) => v.textContent === '`+says+`')`)
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		out, _ := exec.Command(binary, "cluster", "status", "--data", nodes["b"].dir).CombinedOutput()
+		if strings.Contains(string(out), "\n"+says+"\n") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the command says\n%s", out)
+		}
+	}
+	p.shows(".verdict.good", "leads, and all nodes answer.")
+	p.picture("wrong-clock")
+	t.Run("accessible", func(t *testing.T) {
+		axe := axeCore(t)
+		p.load(axe)
+		p.accessible("#/cluster with a wrong clock")
+	})
 }

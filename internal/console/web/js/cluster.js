@@ -66,6 +66,7 @@ export function Cluster() {
     <p class="muted" role="status">${said}</p>
     ${found && !alone && html`
       <p class=${`verdict ${found.problem ? (found.quorum ? 'warn' : 'bad') : 'good'}`} role="status"><span class="lamp" aria-hidden="true"></span>${found.problem ? `${found.problem[0].toUpperCase()}${found.problem.slice(1)}.` : `Node ${found.leader} leads, and all nodes answer.`}</p>
+      ${found.clocks?.map((line) => html`<p class="verdict warn" role="status"><span class="lamp" aria-hidden="true"></span>${line}</p>`)}
       ${found.leader && found.leader !== found.node && html`<p>This page is that of node ${found.node}, which does not lead: keys, clients and topics are on ${there ? html`<a href=${there}>the console of node ${found.leader}</a>` : `node ${found.leader}, which has no console (--admin)`}.</p>`}
       <table class="keys nodes">
         <thead><tr><th scope="col">Node</th><th scope="col">Role</th><th scope="col">Behind</th><th scope="col">Term</th><th scope="col">Address</th><th scope="col"><span class="unseen">Transfer</span></th></tr></thead>
