@@ -17,13 +17,14 @@ type Clerk struct {
 	books   *Books
 	rng     *rand.Rand
 	clock   *hlc.Clock
-	session bool // it has one at the broker
-	sat     int  // connections made
+	session bool           // it has one at the broker
+	sat     int            // connections made
+	gets    map[string]int // accounts that were asked for, by correlation data, over all connections
 }
 
 // NewClerk makes the clerk of some books.
 func NewClerk(b *Books, rng *rand.Rand) *Clerk {
-	return &Clerk{books: b, rng: rng, clock: hlc.NewClock("clerk")}
+	return &Clerk{books: b, rng: rng, clock: hlc.NewClock("clerk"), gets: map[string]int{}}
 }
 
 const replies = "crashtest/replies/clerk"
@@ -35,7 +36,6 @@ type desk struct {
 	life     *lives.Life
 	lastID   uint16
 	asked    int
-	gets     map[string]int    // accounts whose GET is under way, by correlation data
 	values   [accounts]string  // what the GETs have answered
 	read     int               // how many of them have
 	atWork   []transfer        // TXNs under way, in their order
@@ -83,7 +83,7 @@ func (c *Clerk) sit(l *lives.Life) (*desk, error) {
 	}
 	l.Arrivals.Count()
 	c.sat++
-	d := &desk{Link: k, Clerk: c, life: l, gets: map[string]int{}, offered: map[uint16]int{}, received: map[uint16]bool{}, expected: map[string]uint16{}}
+	d := &desk{Link: k, Clerk: c, life: l, offered: map[uint16]int{}, received: map[uint16]bool{}, expected: map[string]uint16{}}
 	if c.session && !ack.SessionPresent {
 		k.Close()
 		return nil, fmt.Errorf("%w: the session of the clerk is gone", lives.ErrBroken)
@@ -117,10 +117,13 @@ func (d *desk) open() {
 	d.ask(command(words))
 }
 
+// connection is what the correlation data of this connection's requests begin with.
+func (d *desk) connection() string { return fmt.Sprintf("%d/", d.sat) }
+
 // ask queues a request, and returns its correlation data.
 func (d *desk) ask(payload []byte) string {
 	d.asked++
-	correlation := fmt.Sprintf("%d/%d", d.sat, d.asked)
+	correlation := d.connection() + strconv.Itoa(d.asked)
 	d.Out = mqtt.AppendPublish(d.Out, mqtt.V5, &mqtt.Publish{
 		QoS: 1, PacketID: d.nextID(), Topic: []byte(protocol.InvokeTopic), Payload: payload,
 		Props: mqtt.PublishProps{
@@ -237,6 +240,9 @@ func (d *desk) reply(correlation string, payload []byte) error {
 		return fmt.Errorf("%w: %w", lives.ErrBroken, err)
 	}
 	if i, is := d.gets[correlation]; is {
+		if !strings.HasPrefix(correlation, d.connection()) {
+			return nil // it has waited in the session since an earlier connection ended
+		}
 		d.values[i] = string(r.Blob)
 		if d.read++; d.read == accounts {
 			return d.resolved()
