@@ -12,43 +12,49 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
-// Requests are served on up to MaxConnections connections at a time, and one more is closed.
-func TestConnectionsThatServeAreBounded(t *testing.T) {
-	t.Parallel()
+// serveBounded serves a handler within the bounds of connections. dial connects to it and sends a request;
+// turned is how many connections were closed beyond MaxConnections.
+func serveBounded(t *testing.T, handler http.HandlerFunc) (dial func(request string) net.Conn, turned *atomic.Int64) {
+	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var turned atomic.Int64
-	end := make(chan struct{})
-	began := make(chan struct{}, MaxConnections)
-	server := &http.Server{
-		ConnContext: withConn, ConnState: noteIdle,
-		Handler: serving(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			began <- struct{}{}
-			<-end
-		})),
-	}
-	go server.Serve(&bounded{Listener: tcp, turned: &turned, waiting: sockets.NewHandshakes(MaxWaiting)})
+	turned = new(atomic.Int64)
+	server := &http.Server{ConnContext: withConn, ConnState: noteIdle, Handler: serving(handler)}
+	go server.Serve(&bounded{Listener: tcp, turned: turned, waiting: sockets.NewHandshakes(MaxWaiting)})
 	t.Cleanup(func() { _ = server.Close() })
-	ask := func() net.Conn {
+	return func(request string) net.Conn {
 		nc, err := net.Dial("tcp", tcp.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(time.Minute))
-		_, _ = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		_, _ = io.WriteString(nc, request)
 		return nc
-	}
+	}, turned
+}
+
+const get = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// Requests are served on up to MaxConnections connections at a time, and one more is closed.
+func TestConnectionsThatServeAreBounded(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	began := make(chan struct{}, MaxConnections)
+	dial, turned := serveBounded(t, func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-end
+	})
 	answer := func(nc net.Conn) (string, error) { return bufio.NewReader(nc).ReadString('\n') }
 
 	var open []net.Conn
 	for range MaxConnections {
-		open = append(open, ask())
+		open = append(open, dial(get))
 		<-began
 	}
-	if line, err := answer(ask()); err == nil {
+	if line, err := answer(dial(get)); err == nil {
 		t.Errorf("one connection more was answered: %q", line)
 	}
 	if n := turned.Load(); n != 1 {
@@ -66,33 +72,17 @@ func TestConnectionsThatServeAreBounded(t *testing.T) {
 // refusal does not wait for the body.
 func TestBodiesThatNeverComeKeepNoClientOut(t *testing.T) {
 	t.Parallel()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var turned atomic.Int64
 	began := make(chan struct{}, 1)
-	server := &http.Server{
-		ConnContext: withConn, ConnState: noteIdle,
-		Handler: serving(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			began <- struct{}{}
-			if r.URL.Path == "/read" {
-				_, _ = io.Copy(w, r.Body)
-				return
-			}
-			w.WriteHeader(http.StatusUnauthorized)
-		})),
-	}
-	go server.Serve(&bounded{Listener: tcp, turned: &turned, waiting: sockets.NewHandshakes(MaxWaiting)})
-	t.Cleanup(func() { _ = server.Close() })
-	ask := func(request string) net.Conn {
-		nc, err := net.Dial("tcp", tcp.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	dial, _ := serveBounded(t, func(w http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(w, r.Body)
+			return
 		}
-		t.Cleanup(func() { _ = nc.Close() })
-		_ = nc.SetDeadline(time.Now().Add(time.Minute))
-		_, _ = io.WriteString(nc, request)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	ask := func(request string) net.Conn {
+		nc := dial(request)
 		select {
 		case <-began:
 		case <-time.After(30 * time.Second):
@@ -111,7 +101,7 @@ func TestBodiesThatNeverComeKeepNoClientOut(t *testing.T) {
 		for range MaxConnections {
 			ask("POST " + path + never)
 		}
-		mustAnswer("one client more than MaxConnections", ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), "401 Unauthorized")
+		mustAnswer("one client more than MaxConnections", ask(get), "401 Unauthorized")
 	}
 	mustAnswer("a request that is refused before its body came", ask("POST /refused"+never), "401 Unauthorized")
 
