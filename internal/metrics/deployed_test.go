@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -16,8 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
-	"github.com/holdfast-mqtt/holdfast/internal/clustered"
-	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/clustered/clusteredtest"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
@@ -211,53 +209,22 @@ func TestDeployedFilesFitARunningServer(t *testing.T) {
 	}
 }
 
-// startNodes starts a cluster of two.
-func startNodes(t *testing.T, ctx context.Context) (nodes []*clustered.Node) {
-	t.Helper()
-	names, peers := []string{"a", "b"}, []string(nil)
-	for _, name := range names {
-		address, err := process.UnusedAddress()
-		if err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, name+"="+address)
-	}
-	type started struct {
-		node *clustered.Node
-		err  error
-	}
-	all := make(chan started, len(names))
-	for _, name := range names {
-		c := server.Default()
-		c.Listen, c.DataDir, c.Admin = []string{"127.0.0.1:0"}, t.TempDir(), "127.0.0.1:0"
-		c.Cluster = settings.Settings{Node: name, Peers: peers}
-		c.Logger = slog.New(slog.DiscardHandler)
-		go func() {
-			n, err := clustered.Start(ctx, c)
-			all <- started{n, err}
-		}()
-	}
-	for range names {
-		s := <-all
-		if s.err != nil {
-			t.Fatal(s.err)
-		}
-		nodes = append(nodes, s.node)
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = s.node.Shutdown(ctx)
-		})
-	}
-	return nodes
-}
-
 // Those of a cluster are at /metrics of its nodes, of which the dashboard finds also one that does not lead.
 func TestDeployedFilesFitNodes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	nodes := startNodes(t, ctx)
+	var peers []string
+	var places []clusteredtest.Node
+	for _, name := range []string{"a", "b"} {
+		address, err := process.UnusedAddress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, name+"="+address)
+		places = append(places, clusteredtest.Node{Name: name, Dir: t.TempDir(), Listen: "127.0.0.1:0", Admin: "127.0.0.1:0"})
+	}
+	nodes := clusteredtest.Start(ctx, t, peers, places...)
 	all := series{}
 	// Until one leads and hears the other, and both have compared their clocks.
 	for len(all["holdfast_cluster_follower_lag_entries"]) == 0 || len(all["holdfast_cluster_clock_offset_seconds"]) < len(nodes) {

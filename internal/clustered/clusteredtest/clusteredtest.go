@@ -17,6 +17,7 @@ type Node struct {
 	Name   string
 	Dir    string // of its data
 	Listen string // for clients
+	Admin  string // --admin; empty: there is none
 }
 
 // Start starts nodes of a cluster, all at once, and waits until each has opened its data. peers are
@@ -32,6 +33,7 @@ func Start(ctx context.Context, t testing.TB, peers []string, nodes ...Node) map
 	for _, n := range nodes {
 		cfg := server.Default()
 		cfg.Listen, cfg.DataDir, cfg.Logger = []string{n.Listen}, n.Dir, slog.New(slog.DiscardHandler)
+		cfg.Admin = n.Admin
 		cfg.Cluster = settings.Settings{Node: n.Name, Peers: peers, Election: 3 * time.Second}
 		go func() {
 			node, err := clustered.Start(ctx, cfg)
