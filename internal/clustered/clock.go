@@ -27,6 +27,9 @@ type timekeeper struct {
 // maxSkew is how far a version may be ahead of the clock.
 func (n *Node) maxSkew() time.Duration { return cmp.Or(n.config.MaxClockSkew, engine.DefaultMaxSkew) }
 
+// reporter answers for the node. It compares clocks as the node's own comparison does.
+func (n *Node) reporter() *control.Reporter { return control.NewReporter(n.node, n.maxSkew()/2) }
+
 // newClock makes the clock that all servers of the node read.
 func (n *Node) newClock() *clocks.Clock {
 	read := clocks.System()
@@ -40,7 +43,7 @@ func (n *Node) newClock() *clocks.Clock {
 func (n *Node) keepTime(clock *clocks.Clock) {
 	t := &timekeeper{n: n, clock: clock}
 	t.comparer = clocks.New(clocks.Options{
-		Clock: clock, Skew: n.maxSkew(), Others: t.others, Ask: control.NewReporter(n.node).AskClock, Judged: t.judged, Logger: n.log,
+		Clock: clock, Skew: n.maxSkew(), Others: t.others, Ask: n.reporter().AskClock, Judged: t.judged, Logger: n.log,
 	})
 	n.time.Store(t)
 	n.running.Go(func() {

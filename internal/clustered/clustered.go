@@ -151,7 +151,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		n.log.Warn(w)
 	}
 	n.clients.Follow(n.node)
-	if n.stop, err = control.Serve(n.config.DataDir, n.node, control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
+	if n.stop, err = control.Serve(n.config.DataDir, n.reporter(), control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
 	}
 	n.keepTime(clock)
@@ -224,7 +224,7 @@ func (n *Node) giveUp(err error) {
 func (n *Node) serve() error {
 	log := n.node.Log(n.ending)
 	cfg := n.config
-	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Fronts: n.fronts.Serve, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Clock: n.time.Load().awaitClock, Reporter: control.NewReporter(n.node)}
+	cfg.Replicated = &server.Replicated{Log: log, Listen: n.clients.Listen, Fronts: n.fronts.Serve, Admin: n.admin, Unready: n.unready, Cluster: &n.figures, Standby: n.standBy, Clock: n.time.Load().awaitClock, Reporter: n.reporter()}
 	ctx, cancel := context.WithCancel(n.ending)
 	defer cancel()
 	n.running.Go(func() {

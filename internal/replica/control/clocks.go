@@ -38,7 +38,7 @@ func (r *Reporter) AskClock(ctx context.Context, name string) (clock clocks.Answ
 
 // clocksAhead is how far the clock of each node that has answered is ahead of the median of a majority's
 // or, if there is none, of the clock of the node base, which has asked. One that may be right is left out.
-func clocksAhead(all []answered) (ahead map[string]time.Duration, base string) {
+func clocksAhead(all []answered, spread time.Duration) (ahead map[string]time.Duration, base string) {
 	var readings []clocks.Reading
 	own := ""
 	for _, a := range all {
@@ -50,7 +50,7 @@ func clocksAhead(all []answered) (ahead map[string]time.Duration, base string) {
 			own = a.clock.Name
 		}
 	}
-	j := clocks.Judge(readings, clockSpread)
+	j := clocks.Judge(readings, spread)
 	ahead = map[string]time.Duration{own: j.Ahead}
 	for _, r := range readings {
 		if off := r.Ahead + j.Ahead; off.Abs() > r.Within {
@@ -63,12 +63,8 @@ func clocksAhead(all []answered) (ahead map[string]time.Duration, base string) {
 	return ahead, base
 }
 
-const (
-	// clockSpread is how far apart the clocks of a majority may be for a Report to compare the others with.
-	clockSpread = 30 * time.Second
-	// clockWorthSaying is from which on an operator is told how far a clock is from the others'.
-	clockWorthSaying = time.Second
-)
+// clockWorthSaying is from which on an operator is told how far a clock is from the others'.
+const clockWorthSaying = time.Second
 
 // Clocks says which clocks are not right, a line for each.
 func (r *Report) Clocks() (lines []string) {

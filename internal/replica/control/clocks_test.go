@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/opsocket"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/clocks"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
 // A node of another release may leave out fields that this one knows, and have others.
@@ -22,14 +25,14 @@ func TestReportOfAnotherRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	served := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"node":"a","leader":"b","sun":{"shines":true},"nodes":[` +
 			`{"name":"a","role":"follower","clock_ahead":-7200000000000,"unfit":true},` +
 			`{"name":"b","role":"leader"},` +
 			`{"name":"c","role":"follower","clock_ahead_ms":7200000,"moon":[1]}]}`))
 	})}
-	go func() { _ = node.Serve(l) }()
-	defer node.Close()
+	go func() { _ = served.Serve(l) }()
+	defer served.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r, err := Status(ctx, dir)
@@ -54,6 +57,20 @@ func TestClocksInReport(t *testing.T) {
 		got := r.Clocks()
 		if (want == "" && len(got) > 0) || (want != "" && !slices.Equal(got, []string{want})) {
 			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+}
+
+// Two clocks agree if they are at most as far apart as a Reporter is told.
+func TestClocksAgreeWithinSpread(t *testing.T) {
+	t.Parallel()
+	a := said("a", node.Leader, 1, 4)
+	a.clock = clocks.Answer{Reading: clocks.Reading{Name: "a"}}
+	b := said("b", node.Follower, 2, 4)
+	b.clock = clocks.Answer{Reading: clocks.Reading{Name: "b", Ahead: 5 * time.Second, Within: time.Millisecond}, Known: true}
+	for spread, base := range map[time.Duration]string{4 * time.Second: "a", 6 * time.Second: ""} {
+		if r := report(&node.Status{Name: "a"}, []answered{a, b}, spread); r.ClockBase != base {
+			t.Errorf("spread %v: the clocks are compared with that of %q, want %q", spread, r.ClockBase, base)
 		}
 	}
 }

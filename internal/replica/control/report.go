@@ -77,11 +77,15 @@ const Unreachable = "unreachable"
 // Reporter answers for a node. Its methods are safe for concurrent use.
 type Reporter struct {
 	node    *node.Node
+	spread  time.Duration
 	copying atomic.Bool // a backup is under way
 }
 
-// NewReporter makes the one of an open node.
-func NewReporter(n *node.Node) *Reporter { return &Reporter{node: n} }
+// NewReporter makes the one of an open node. Clocks that are at most spread apart may be those of a
+// majority, with which it compares the others.
+func NewReporter(n *node.Node, spread time.Duration) *Reporter {
+	return &Reporter{node: n, spread: spread}
+}
 
 // Streams are the handlers for node.Options.Streams. They use the node that find returns, which is nil
 // until the node is open.
@@ -247,11 +251,11 @@ func (r *Reporter) Status(ctx context.Context) Report {
 			all[a.i] = a.answered
 			delete(left, a.i)
 		case <-patience.C:
-			return report(&own, all)
+			return report(&own, all, r.spread)
 		}
 		patience.Stop()
 	}
-	return report(&own, all)
+	return report(&own, all, r.spread)
 }
 
 var errNoAnswer = errors.New("it does not answer")
@@ -311,10 +315,10 @@ func leaderOf(all []answered) (leads *node.Status) {
 
 // report puts the answers together. The leader of the highest term is the one: a former leader
 // that is cut off does not know yet that it is none.
-func report(own *node.Status, all []answered) Report {
+func report(own *node.Status, all []answered, spread time.Duration) Report {
 	out := Report{Node: own.Name}
 	leads := leaderOf(all)
-	ahead, base := clocksAhead(all)
+	ahead, base := clocksAhead(all, spread)
 	out.ClockBase = base
 	for _, a := range all {
 		line := Line{

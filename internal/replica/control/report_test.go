@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
@@ -39,7 +40,7 @@ func TestUpgradeInReport(t *testing.T) {
 		"one has yet to hear of the level": {[]answered{at("a", 1, 2, 2), at("b", 2, 1, 2)}, ""},
 		"no node says a level":             {[]answered{said("a", "", 1, 0), said("b", "", 2, 0)}, ""},
 	} {
-		r := report(&node.Status{Name: "a"}, test.all)
+		r := report(&node.Status{Name: "a"}, test.all, time.Minute)
 		if got := r.Upgrade(); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%s: it says %q, want %q", what, got, test.want)
 		}
@@ -66,7 +67,7 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			r := report(&node.Status{Name: "b"}, test.all)
+			r := report(&node.Status{Name: "b"}, test.all, time.Minute)
 			if r.Node != "b" || r.Leader != test.leader || r.Quorum != test.quorum || !slices.Equal(r.Missing, test.missing) {
 				t.Errorf("got %+v", r)
 			}

@@ -37,14 +37,13 @@ type Answers struct {
 	BackedUp func(dir string, done backup.Progress, err error)
 }
 
-// Serve answers at the socket of a node until the function that it returns is called.
-func Serve(dataDir string, n *node.Node, program Answers, log *slog.Logger) (stop func(), err error) {
+// Serve answers at the socket of the Reporter's node until the function that it returns is called.
+func Serve(dataDir string, r *Reporter, program Answers, log *slog.Logger) (stop func(), err error) {
 	path := SocketPath(dataDir)
 	l, err := opsocket.Listen(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reporter{node: n}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, q *http.Request) {
 		_ = json.NewEncoder(w).Encode(r.Status(q.Context()))

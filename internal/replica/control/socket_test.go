@@ -69,7 +69,7 @@ func (m *member) open(ctx context.Context, name string, peers []node.Peer) (err 
 		return err
 	}
 	itself.Store(m.Node)
-	stop, err := Serve(m.dir, m.Node, Answers{Unready: func() []string { return []string{name + " rests"} }}, log)
+	stop, err := Serve(m.dir, NewReporter(m.Node, 0), Answers{Unready: func() []string { return []string{name + " rests"} }}, log)
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
