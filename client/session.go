@@ -71,8 +71,8 @@ func (s *Session) Close() error { return s.client.Close() }
 // Client is a client of the state store over the session's own connection, so that its
 // transactions can acknowledge messages of the session ([txn.Txn.Settle]). Its first request
 // of each connection subscribes to the topic of the responses, which the server must allow.
-// The messages of the session leave one place of its Receive Maximum free for responses from
-// then on. The session and its client are closed together.
+// The messages of the session leave one place of its Receive Maximum free for responses. The
+// session and its client are closed together.
 func (s *Session) Client() *Client { return s.client }
 
 // sessionLinks are the connections of a session as its client sees them.
@@ -235,7 +235,9 @@ func (s *Session) connect() (*sessionLink, error) {
 	l.acks = l.Acks()
 	s.inbox.Open(l) // messages come as soon as the CONNACK
 	expiry := uint32(min(math.Ceil(s.cfg.sessionExpiry.Seconds()), math.MaxUint32))
-	connect := &mqtt.Connect{SessionExpiry: expiry}
+	// Before the first request of the client of the session, messages that wait could take all places of
+	// its Receive Maximum, and the response would have none until some are acknowledged.
+	connect := &mqtt.Connect{SessionExpiry: expiry, RequestResponseInfo: true}
 	if q := s.cfg.queueFull; q != "" {
 		connect.Raw = mqtt.AppendUserProp(nil, "holdfast-queue-full", string(q))
 	}

@@ -165,6 +165,32 @@ func TestSettleReleasesThePlace(t *testing.T) {
 	}
 }
 
+// More messages wait for a session than its Receive Maximum allows at once. The first request of its
+// client gets its response although none of them is acknowledged.
+func TestRequestBesideMessagesThatWait(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Start(t)
+	s := session(t, srv.Addr, "waits")
+	if err := s.Subscribe(within(t, patience), "waits/in"); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	const messages = 1100
+	sender := session(t, srv.Addr, "sender")
+	if err := sender.Publish(within(t, patience), slices.Repeat([]client.Message{{Topic: "waits/in"}}, messages)...); err != nil {
+		t.Fatal(err)
+	}
+	s = session(t, srv.Addr, "waits")
+	waiting := take(t, s, 1023) // as many as come
+	if _, err := s.Client().Set(within(t, patience), "waits/key", []byte("1")); err != nil {
+		t.Errorf("while %d messages are not acknowledged: %v", len(waiting), err)
+	}
+	for _, d := range waiting {
+		d.Ack()
+	}
+	take(t, s, messages-len(waiting))
+}
+
 // The client of a session does all that a client does, watches included, also after a
 // reconnect; they are closed together.
 func TestClientOfASession(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/consistent/internal/backlog"
 	"github.com/holdfast-mqtt/holdfast/hlc"
 	"github.com/holdfast-mqtt/holdfast/internal/broker"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -109,7 +110,7 @@ func TestBackpressureIsSaid(t *testing.T) {
 		return 0, nil, nil
 	})
 	run(t, p)
-	for i := range 1023 {
+	for i := range backlog.Most - 1 {
 		b.Publish(consistenttest.Event(fmt.Sprint(i), consistent.JSON("in", i)))
 	}
 	said := func() int {
@@ -118,20 +119,63 @@ func TestBackpressureIsSaid(t *testing.T) {
 		return counted.counts["slow/ backpressure"]
 	}
 	if said() != 0 {
-		t.Error("said of 1,023 messages")
+		t.Error("said of one message less")
 	}
 	for i := range 10 {
 		b.Publish(consistenttest.Event(fmt.Sprint("more", i), consistent.JSON("in", i)))
 	}
 	for deadline := time.Now().Add(patience); said() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not said of 1,024 messages")
+			t.Fatal("not said")
 		}
 	}
 	close(goOn)
 	settle(t, b)
 	if n := log.count("as many messages as the server sends"); said() != 1 || n != 1 {
 		t.Errorf("counted %d times, logged %d times, want once", said(), n)
+	}
+}
+
+// More messages wait for a processor than the server sends without an acknowledgement. It gets the
+// responses to its first requests all the same, says that it holds the server up, and processes all.
+func TestMoreMessagesWaitThanTheServerSends(t *testing.T) {
+	t.Parallel()
+	for path, opts := range map[string][]consistent.Option{"state-based": {consistent.Replay()}, "transactions": nil} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			addr := testserver.Start(t).Addr
+			id := client.WithClientID("instance")
+			away := dial(t, addr, id)
+			if err := away.Subscribe(t.Context(), "in"); err != nil {
+				t.Fatal(err)
+			}
+			_ = away.Close()
+			const messages = backlog.Most + 100
+			sent := make([]consistent.Message, 0, messages)
+			for i := range messages {
+				sent = append(sent, consistenttest.Event(fmt.Sprint(i), consistent.JSON("in", i)))
+			}
+			o := observe(t, addr, "out")
+			o.publish(t, sent...)
+
+			counted := &counts{}
+			begun, goOn := make(chan struct{}, messages), make(chan struct{})
+			// A response that did not come would be awaited for as long as the test has patience.
+			p := transactional(t, dial(t, addr, id), "slow", append(opts, consistent.WithMetrics(counted), consistent.WithTimeout(2*patience))...)
+			_ = consistent.Handle(p, "in", func(i int) string { return fmt.Sprint(i) }, func(_ *consistent.Context, _, i int) (int, []consistent.Message, error) {
+				begun <- struct{}{}
+				<-goOn
+				return i, []consistent.Message{consistent.JSON("out", i)}, nil
+			})
+			run(t, p)
+			<-begun
+			counted.reach(t, consistent.CountBackpressure, 1)
+			close(goOn)
+			for range messages {
+				o.next(t)
+			}
+			counted.reach(t, consistent.CountProcessed, messages)
+		})
 	}
 }
 

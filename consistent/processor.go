@@ -227,7 +227,7 @@ func (p *Processor) deliver(d Delivery) {
 func (p *Processor) behind() {
 	p.o.metrics.Count(p.o.name, "", CountBackpressure)
 	p.o.logger.Warn("this processor has as many messages as the server sends without an acknowledgement; others wait at the server, which refuses publishes to the processor's topics when its queue is full (0x97)",
-		"processor", p.o.name, "messages", backlog.ReceiveMaximum)
+		"processor", p.o.name, "messages", backlog.Most)
 }
 
 // newPause is before the second attempt.

@@ -9,12 +9,13 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client"
 )
 
-// ReceiveMaximum is how many messages the server sends without an acknowledgement, as the
-// client announces. Messages beyond it wait in the server's queue for the session.
-const ReceiveMaximum = 1024
+// Most is how many messages the server sends without an acknowledgement: one less than the Receive
+// Maximum that the client announces, as it leaves a place for responses. Messages beyond it wait in
+// the server's queue for the session.
+const Most = 1024 - 1
 
 // Backlog counts the messages that are not acknowledged. When there are as many as
-// ReceiveMaximum it calls Full: from then on messages wait in the queue for the session, and when
+// Most it calls Full: from then on messages wait in the queue for the session, and when
 // that is full the server refuses publishes to the processor's topics. When half of them are
 // left it calls Over. It is safe for concurrent use.
 type Backlog struct {
@@ -39,7 +40,7 @@ func (b *Backlog) Add(d client.Delivery, handlers int) *Entry {
 	e.left.Store(int64(handlers))
 	b.mu.Lock()
 	b.open++
-	first := b.open >= ReceiveMaximum && !b.full
+	first := b.open >= Most && !b.full
 	b.full = b.full || first
 	b.mu.Unlock()
 	if first {
@@ -67,7 +68,7 @@ func (e *Entry) Deliveries() []client.Delivery { return e.delivery[:] }
 func (b *Backlog) remove() {
 	b.mu.Lock()
 	b.open--
-	over := b.full && b.open <= ReceiveMaximum/2
+	over := b.full && b.open <= Most/2
 	if over {
 		b.full = false
 	}

@@ -33,13 +33,13 @@ func TestFullAndOver(t *testing.T) {
 		}
 	}
 	for round := range 2 {
-		add(ReceiveMaximum - 1 - len(open))
+		add(Most - 1 - len(open))
 		want("one below", round, round)
 		add(1)
 		want("at the bound", round+1, round)
 		add(1)
 		want("one above", round+1, round)
-		acknowledge(ReceiveMaximum / 2)
+		acknowledge(Most - Most/2)
 		want("one more than half", round+1, round)
 		acknowledge(1)
 		want("half", round+1, round+1)
@@ -73,7 +73,7 @@ func TestConcurrentUse(t *testing.T) {
 	for range 8 {
 		running.Go(func() {
 			var open []*Entry
-			for range ReceiveMaximum {
+			for range Most {
 				open = append(open, b.Add(client.Delivery{}, 1))
 			}
 			for _, e := range open {

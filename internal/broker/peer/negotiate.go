@@ -11,11 +11,12 @@ import (
 // limits in the CONNACK.
 func (p *Peer) Negotiate(c *mqtt.Connect, ack *mqtt.Connack, l *limits.Limits) {
 	p.ProblemInfo = c.RequestProblemInfo
+	p.Requests = c.RequestResponseInfo
 	p.ReceiveMax = int32(min(int(c.ReceiveMaximum), l.MaxInflight))
 	if c.Version < mqtt.V5 {
 		p.ReceiveMax = int32(min(int(p.ReceiveMax), l.MaxInflightV3))
 	}
-	p.AliasOutMax = int32(min(int(c.TopicAliasMaximum), l.TopicAliasMaximum))
+	p.AliasOutMax = uint16(min(int(c.TopicAliasMaximum), l.TopicAliasMaximum))
 	p.KeepAlive = c.KeepAlive
 	if most := uint16(l.MaxKeepAlive / time.Second); most > 0 && (p.KeepAlive == 0 || p.KeepAlive > most) && c.Version == mqtt.V5 {
 		p.KeepAlive = most

@@ -31,16 +31,17 @@ type Peer struct {
 	Reader     sync.WaitGroup         // until the reader is gone and the session detached
 	ended      atomic.Pointer[Ending] // nil: not known yet
 
-	aliasOut      map[string]uint16 // topic aliases given to the client; guarded by the output lock, as both below
-	AliasOutMax   int32
-	aliasOutBytes int32 // of the topics in aliasOut
+	aliasOut      map[string]uint16 // topic aliases given to the client; guarded by the output lock, as aliasOutBytes and AliasOutMax
+	aliasOutBytes int32             // of the topics in aliasOut
 
 	Connected   atomic.Bool // CONNECT was accepted: session and all that it settled are set
 	Replaced    atomic.Bool // the client has another connection now: this one ends with what has come
 	Stopping    atomic.Bool // Disconnect was called
 	Protocol    mqtt.Version
 	ProblemInfo bool   // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
+	Requests    bool   // the client has said that it will send requests
 	KeepAlive   uint16 // seconds; 0: none
+	AliasOutMax uint16
 }
 
 // Env is what the peers of a broker share.

@@ -315,7 +315,8 @@ func (s *Session) places(q *queue.Queue) int32 {
 	return s.receiveMax
 }
 
-// NoteRequests notes that the client sends requests to a handler on this connection.
+// NoteRequests notes that the client sends requests to a handler on this connection, which it need
+// not have said in CONNECT.
 func (s *Session) NoteRequests() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -522,7 +523,7 @@ func (s *Session) release(q *queue.Queue, it *queue.Slot) {
 // under the new Receive Maximum. s.Mu is held.
 func (s *Session) Resume(t *Turn, c *peer.Peer) {
 	s.Peer = c
-	s.Inflight, s.requests = 0, false
+	s.Inflight, s.requests = 0, c.Requests
 	s.receiveMax = c.ReceiveMax
 	s.Routed.Rewind()
 	s.Direct.Rewind()
