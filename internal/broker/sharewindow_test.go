@@ -190,6 +190,71 @@ func TestBacklogIsBoundedByItsBytesOnDisk(t *testing.T) {
 	}
 }
 
+// A member that has chosen reject for its session has publishes refused when the backlog is full, also
+// after a restart. When it has left, or has chosen otherwise, the server's setting counts again.
+func TestBacklogRejectsIfAMemberHasChosenSo(t *testing.T) {
+	t.Parallel()
+	const bound = 5
+	choose := func(policy limits.QueueFull) mqtttest.Option {
+		return mqtttest.Raw(func(c *mqtt.Connect) {
+			c.Raw = mqtt.AppendUserProp(nil, limits.QueueFullProperty, string(policy))
+		})
+	}
+	for name, change := range map[string]func(n *node){
+		"no other choice": nil,
+		"it has left": func(n *node) {
+			c := n.connect(mqtttest.Persistent("chooses"), choose(limits.Reject))
+			c.Unsubscribe("$share/group/jobs")
+			c.Disconnect()
+		},
+		"its session has ended": func(n *node) {
+			n.connect(mqtttest.ClientID("chooses")).Disconnect()
+		},
+		"it has chosen otherwise": func(n *node) {
+			n.connect(mqtttest.Persistent("chooses"), choose(limits.EndSession)).Disconnect()
+		},
+	} {
+		fs := vfs.NewMem()
+		l := Limits{MaxQueued: bound}
+		n := run(t, fs, l)
+		for id, opts := range map[string][]mqtttest.Option{"chooses": {choose(limits.Reject)}, "other": nil} {
+			c := n.connect(append(opts, mqtttest.Persistent(id))...)
+			c.Subscribe("$share/group/jobs", 1)
+			c.Disconnect()
+		}
+		n.publishTo("jobs", 0, bound, 10)
+		publish := func() mqtt.ReasonCode {
+			publisher := n.connect()
+			defer publisher.Disconnect()
+			publisher.SendPublish(publication{Topic: "jobs", QoS: 1, Payload: "more"})
+			return publisher.Expect(mqtt.PUBACK).Ack.Code
+		}
+		if code := publish(); code != mqtt.QuotaExceeded {
+			t.Errorf("%s: a message beyond the bound: %v, want %v", name, code, mqtt.QuotaExceeded)
+		}
+		n.stop()
+		n = run(t, fs, l)
+		if code := publish(); code != mqtt.QuotaExceeded {
+			t.Errorf("%s: a message beyond the bound after a restart: %v, want %v", name, code, mqtt.QuotaExceeded)
+		}
+		left := bound
+		if change != nil {
+			change(n)
+			for range bound + 1 { // the member may have taken what was there
+				if code := publish(); code.Failed() {
+					t.Errorf("%s: the server's setting does not count: %v", name, code)
+				}
+			}
+			left = 0
+		}
+		c := n.connect(mqtttest.Persistent("other"))
+		if got := c.Collect(); len(got) != left || c.Connack.SessionPresent != (left > 0) {
+			t.Errorf("%s: the other member gets %d messages (Session Present %v), want %d", name, len(got), c.Connack.SessionPresent, left)
+		}
+		n.stop()
+	}
+}
+
 // With drop-oldest the oldest goes, also where all of the backlog is on disk only.
 func TestOldestOfABacklogOnDiskIsDropped(t *testing.T) {
 	t.Parallel()

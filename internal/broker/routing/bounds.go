@@ -76,7 +76,7 @@ func (rt *Router) overfull() map[limits.QueueFull]int {
 	for _, g := range rt.Groups {
 		g.Mu.Lock()
 		if g.Overfull() {
-			over[rt.Limits().QueueFull]++
+			over[g.WhenFull()]++
 		}
 		g.Mu.Unlock()
 	}

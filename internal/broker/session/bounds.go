@@ -15,14 +15,12 @@ import (
 // session's setting says what happens (QueueFull): the server's, or what its client
 // chose in CONNECT. Before that, messages that have expired are removed.
 //
-// All queues together are bounded, too. From nine tenths of that bound on, the broker
-// refuses publishes to a session that holds more than its fair share, and drops nothing that
-// was acknowledged. The fair share is the most that every session could hold within
-// eight tenths of the bound, if those that hold less leave the rest to the others. So a
-// client with many sessions, or one large one, that fills the disk can't cost a session with
-// a small queue anything: such a session is below its share, and messages for it are still
-// taken. Which publisher has filled the queues does not matter: it may be any that publishes
-// to a topic of an abandoned session, and none of those is at fault.
+// All queues together are bounded, too. From nine tenths of that bound on, the broker refuses publishes
+// to a session that holds more than its fair share, and drops nothing that was acknowledged. The fair
+// share is the most that every session could hold within eight tenths of the bound, if those that hold
+// less leave the rest to the others. So a client with many sessions, or one large one, that fills the
+// disk can't cost a session with a small queue anything: messages for it are still taken. Which publisher
+// has filled the queues does not matter: any that publishes to a topic of an abandoned session may have.
 //
 // What is in memory only (the queues of sessions that end with their connection,
 // responses, notifications) is bounded in bytes of memory.
@@ -310,10 +308,23 @@ func (s *Session) ReturnRoom(size int) {
 // ChooseQueueFull sets what the client chose for a full queue: an index of
 // limits.QueueFulls; 0: nothing. s.Mu is held.
 func (s *Session) ChooseQueueFull(chosen byte) {
-	if limits.QueueFulls[s.queueFull] == limits.Reject {
+	before := s.HasChosenReject()
+	s.queueFull = chosen
+	now := s.HasChosenReject()
+	if now == before {
+		return
+	}
+	if now {
+		s.Env.Rejecting.Add(1)
+	} else {
 		s.Env.Rejecting.Add(-1)
 	}
-	if s.queueFull = chosen; limits.QueueFulls[chosen] == limits.Reject {
-		s.Env.Rejecting.Add(1)
+	for _, sub := range s.Subs {
+		if sub.Group != nil {
+			sub.Group.NoteRejects(sub, now)
+		}
 	}
 }
+
+// HasChosenReject says whether the client has chosen limits.Reject. s.Mu is held.
+func (s *Session) HasChosenReject() bool { return limits.QueueFulls[s.queueFull] == limits.Reject }

@@ -10,7 +10,7 @@ import (
 )
 
 // Group is a shared subscription, as the sessions of its members see it (package share).
-// No session's lock may be held during a call, but of Requeue and HasMembers.
+// No session's lock may be held during a call, but of Requeue, HasMembers and NoteRejects.
 type Group interface {
 	// Dispatch passes on what waits, as long as a member takes it.
 	Dispatch(t *Turn)
@@ -25,6 +25,9 @@ type Group interface {
 	Withdraw(t *Turn, seq uint64)
 	// HasMembers says whether there is a member left for messages that are handed back.
 	HasMembers() bool
+	// NoteRejects tells whether the member's client has chosen that publishes be refused when its
+	// queue is full.
+	NoteRejects(sub *Subscription, rejects bool)
 }
 
 // A member takes a group's messages only so far ahead of what it has been sent: those in its

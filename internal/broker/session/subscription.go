@@ -9,6 +9,7 @@ type Subscription struct {
 	Filter  string       // as subscribed, $share/… included
 	Group   Group        // nil: not shared
 	Share   *queue.Share // of a member of group
+	Rejects bool         // the group counts the member as one that rejects (Group.NoteRejects), and guards this
 
 	QoS               byte
 	NoLocal           bool

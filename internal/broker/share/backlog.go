@@ -59,6 +59,7 @@ type state struct {
 	headBytes    int64  // of HeadMessages
 	offeredTo    uint64 // messages from this sequence number on have not been offered to members
 
+	rejecting int  // members whose clients have chosen that publishes be refused
 	Attended  bool // a member was connected when the group last checked
 	Loading   bool // a goroutine reads messages back from the disk
 	awaiting  bool // the journal will call the group, which calls OnDisk
@@ -392,11 +393,20 @@ func (b *Backlog) mustAwait(after journal.Seq) bool {
 	return b.firstHeld
 }
 
-// Shed drops the oldest messages of a backlog that is beyond its bound, if QueueFull is
+// WhenFull says what happens when the backlog is full: publishes are refused if a member's client
+// has chosen that for its session; otherwise what the server's setting says.
+func (b *Backlog) WhenFull() limits.QueueFull {
+	if b.rejecting > 0 {
+		return limits.Reject
+	}
+	return b.env.Limits().QueueFull
+}
+
+// Shed drops the oldest messages of a backlog that is beyond its bound, if WhenFull is
 // DropOldest. It stops before a message whose row is not journaled yet, and where the next
 // message is on disk only: a goroutine must read that first.
 func (b *Backlog) Shed(deletes *[][]byte) {
-	if b.env.Limits().QueueFull != limits.DropOldest {
+	if b.WhenFull() != limits.DropOldest {
 		return
 	}
 	for b.join(); b.Overfull() && len(b.Head) > 0 && b.Head[0].saved; b.join() {

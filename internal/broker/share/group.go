@@ -58,9 +58,11 @@ const groupMemory = 600
 // messages.
 func (g *Group) MemoryBytes() int64 { return int64(len(g.Key)+len(g.Filter)) + groupMemory }
 
-// Join makes sub a member. The caller lets one goroutine at a time join or leave.
+// Join makes sub a member. The caller lets one goroutine at a time join or leave, and holds the lock
+// of the session.
 func (g *Group) Join(sub *session.Subscription) {
 	sub.Group, sub.Share = g, queue.NewShare(sub.Filter)
+	g.NoteRejects(sub, sub.Session.HasChosenReject())
 	members := append(*g.members.Load(), sub) // behind those that readers of the former list see
 	g.members.Store(&members)
 }
@@ -75,7 +77,22 @@ func (g *Group) Leave(sub *session.Subscription) (left int) {
 		}
 	}
 	g.members.Store(&members)
+	g.NoteRejects(sub, false)
 	return len(members)
+}
+
+// NoteRejects is for the member's session. Each change is counted once.
+func (g *Group) NoteRejects(sub *session.Subscription, rejects bool) {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if sub.Rejects == rejects {
+		return
+	}
+	if sub.Rejects = rejects; rejects {
+		g.rejecting++
+	} else {
+		g.rejecting--
+	}
 }
 
 // Deliver gives the message to one member, or keeps it in the backlog until a member takes
@@ -149,7 +166,7 @@ func (g *Group) Refuses(t *session.Turn, level int64, size int) bool {
 	switch {
 	case g.env.Weight(g.Messages, g.DiskBytes()) > level:
 		return true
-	case g.env.Limits().QueueFull != limits.Reject:
+	case g.WhenFull() != limits.Reject:
 		return false
 	case g.fullToOthers():
 		return true
@@ -175,13 +192,13 @@ func (g *Group) fullToOthers() bool {
 // HasMembers says whether there is a member left for messages that are handed back.
 func (g *Group) HasMembers() bool { return len(*g.members.Load()) > 0 }
 
-// admitWhenFull does what QueueFull says when the backlog is at its bound, and says whether one
+// admitWhenFull does what WhenFull says when the backlog is at its bound, and says whether one
 // more message may come nevertheless. g.Mu is held.
 func (g *Group) admitWhenFull(t *session.Turn) bool {
-	if g.env.Limits().QueueFull != limits.EndSession && g.belowTwice() {
+	if g.WhenFull() != limits.EndSession && g.belowTwice() {
 		return true // Shed follows; or publishes are rejected, and members have left this one since it was not
 	}
-	if g.env.Limits().QueueFull == limits.DropOldest {
+	if g.WhenFull() == limits.DropOldest {
 		// Shed can't drop messages whose rows are not journaled yet, and here these come
 		// first: the new message is dropped in their place.
 		g.env.Counters.Dropped.Add(1)
@@ -196,7 +213,7 @@ func (g *Group) admitWhenFull(t *session.Turn) bool {
 // mayDrop says whether the full backlog may go beyond its bound, to drop its oldest messages
 // afterwards. g.Mu is held.
 func (g *Group) mayDrop() bool {
-	return g.env.Limits().QueueFull == limits.DropOldest && g.belowTwice()
+	return g.WhenFull() == limits.DropOldest && g.belowTwice()
 }
 
 // belowTwice says whether the backlog is below twice its highest bound. g.Mu is held.

@@ -30,7 +30,7 @@ func (g *Group) mayLoad(t *session.Turn) bool {
 	taken := g.anyWithRoom(t)
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	dropped := g.env.Limits().QueueFull == limits.DropOldest && g.Overfull()
+	dropped := g.WhenFull() == limits.DropOldest && g.Overfull()
 	begin := g.Lacks() && (taken || dropped)
 	g.Loading = g.Loading || begin
 	return begin
