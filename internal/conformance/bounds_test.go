@@ -226,6 +226,29 @@ func TestInflightBound(t *testing.T) {
 	c.Quiet()
 }
 
+// The response to a request comes although as many messages are inflight as may be: beyond the
+// server's bound if the client takes more, and no second one before that is acknowledged.
+func TestResponseBeyondTheInflightBound(t *testing.T) {
+	t.Parallel()
+	n := start(t, func(c *server.Config) { c.Limits.MaxInflight = 3 })
+	c := n.connect(mqtttest.HoldAcks())
+	r := requests(t, c)
+	c.Subscribe("window", 1)
+	publishAll(n.connect(), numbered("window", 1, 5))
+	window := c.ReceiveN(3)
+	first := r.want("+OK\r\n", "SET", "key", "value")
+	request := r.request(command("GET", "key"))
+	wantCode(t, "PUBACK of the second request", c.Offer(request).Code, mqtt.Success)
+	c.Quiet()
+	c.Acknowledge(first)
+	if second := r.answer(*request.CorrelationData); second.Payload != "$5\r\nvalue\r\n" {
+		t.Errorf("got %v, want the second response", second)
+	}
+	c.Quiet()
+	c.Acknowledge(window[0])
+	c.Quiet()
+}
+
 func TestClientIdentifierBound(t *testing.T) {
 	t.Parallel()
 	n := start(t, func(c *server.Config) { c.Limits.MaxClientID = 5 })

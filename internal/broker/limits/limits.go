@@ -67,7 +67,7 @@ type Limits struct {
 	PacketTimeout           time.Duration       // from the first byte of a packet to its last; default 2 minutes. Beyond: DISCONNECT 0x8D
 	ReceiveMaximum          int                 // inflight publishes (QoS 1 and 2) from one client; default 1,024. Beyond, its connection isn't read until there is room; DISCONNECT 0x93 for four times as many that wait for the client's PUBREL
 	TopicAliasMaximum       int                 // topic aliases per connection and direction; default 32. Beyond: DISCONNECT 0x94
-	MaxInflight             int                 // inflight deliveries (QoS 1 and 2) to one client, whatever its Receive Maximum; default 1,024
+	MaxInflight             int                 // inflight deliveries (QoS 1 and 2) to one client, whatever its Receive Maximum, and one more for a response if that is larger; default 1,024
 	MaxInflightV3           int                 // the same for clients before MQTT 5, which can't say how many they take; default 20
 	MaxQueued               int                 // messages waiting for one session, inflight ones included, or in the backlog of one shared subscription; default: no bound but that of bytes. Beyond: see QueueFull
 	MaxQueuedBytes          int64               // their bytes on disk, 64 for each message included; default a quarter of MaxTotalQueuedBytes

@@ -12,6 +12,7 @@ import (
 func (p *Peer) Negotiate(c *mqtt.Connect, ack *mqtt.Connack, l *limits.Limits) {
 	p.ProblemInfo = c.RequestProblemInfo
 	p.Requests = c.RequestResponseInfo
+	p.TakesMore = int(c.ReceiveMaximum) > l.MaxInflight
 	p.ReceiveMax = int32(min(int(c.ReceiveMaximum), l.MaxInflight))
 	if c.Version < mqtt.V5 {
 		p.ReceiveMax = int32(min(int(p.ReceiveMax), l.MaxInflightV3))

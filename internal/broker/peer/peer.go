@@ -40,6 +40,7 @@ type Peer struct {
 	Protocol    mqtt.Version
 	ProblemInfo bool   // Reason Strings are wanted on other packets than CONNACK and DISCONNECT
 	Requests    bool   // the client has said that it will send requests
+	TakesMore   bool   // the client's Receive Maximum is above MaxInflight
 	KeepAlive   uint16 // seconds; 0: none
 	AliasOutMax uint16
 }

@@ -305,18 +305,20 @@ func (s *Session) nextToSend() (*queue.Queue, *queue.Slot) {
 	}
 }
 
-// places is how many places of the client's Receive Maximum the messages of a queue may
-// take. A client that sends requests to a handler may acknowledge messages only after it
-// has got a response, so messages must leave a place for the response. s.Mu is held.
+// places is how many inflight deliveries there may be for the messages of a queue to be sent. A client
+// that sends requests to a handler may acknowledge messages only after it has got a response, so there
+// is a place for it: beyond limits.MaxInflight, or messages leave one free. s.Mu is held.
 func (s *Session) places(q *queue.Queue) int32 {
-	if q == &s.Routed && s.requests {
+	switch more := s.Peer.TakesMore; {
+	case s.requests && more && q == &s.Direct:
+		return s.receiveMax + 1
+	case s.requests && !more && q == &s.Routed:
 		return max(1, s.receiveMax-1)
 	}
 	return s.receiveMax
 }
 
-// NoteRequests notes that the client sends requests to a handler on this connection, which it need
-// not have said in CONNECT.
+// NoteRequests notes that the client sends requests to a handler, which it need not have said in CONNECT.
 func (s *Session) NoteRequests() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
