@@ -392,6 +392,9 @@ func TestStoreErrors(t *testing.T) {
 		if !errors.As(err, &e) {
 			t.Errorf("%s: %T, want a *client.Error", test.name, err)
 		}
+		if isQuota := test.want == client.ErrQuotaExceeded; isQuota != strings.Contains(err.Error(), "--max-keys") {
+			t.Errorf("%s: %v", test.name, err)
+		}
 	}
 }
 

@@ -84,9 +84,19 @@ type Error struct {
 	Op  string // "get", "set", "del", "load", "store", "done", "txn", "watch", "scan"
 	Key string // the key, the pattern of a scan, or the first key of a transaction
 	Err error
+	// Quota is the setting of the server that an [ErrQuotaExceeded] is about, for example "max-keys"; empty if
+	// the server does not say it, and for a transaction, whose txn.OperationError has it.
+	Quota string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, protocol.Quote(e.Key), e.Err) }
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s %s: %v", e.Op, protocol.Quote(e.Key), e.Err)
+	if e.Quota != "" {
+		text += " (the server's --" + e.Quota + ")"
+	}
+	return text
+}
+
 func (e *Error) Unwrap() error { return e.Err }
 
 // ConnectError is a server's refusal of the connection (CONNACK with a reason

@@ -107,7 +107,7 @@ func (r *request) judge(a *reply) error {
 		return r.wrap(r.operationError(string(a.Text), a.Quota))
 	}
 	if a.Kind == protocol.Error {
-		return r.wrap(toStoreError(&a.Response))
+		return &Error{Op: r.op, Key: r.key, Err: toStoreError(&a.Response), Quota: a.Quota}
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // HandlerFunc handles a message: it returns the next state, and the messages to send.
-// It must be deterministic (see the package comment). The state is the zero value where
-// the store has none. After an error nothing is stored and sent.
+// On the state-based path ([Replay]) it must be deterministic (see the package comment). The state is the
+// zero value where the store has none. After an error nothing is stored and sent.
 type HandlerFunc[S, M any] func(c *Context, state S, message M) (S, []Message, error)
 
 type handlerOptions struct {
