@@ -183,11 +183,21 @@ func TestMoreMessagesWaitThanTheServerSends(t *testing.T) {
 // so, and gives its handlers the right time.
 func TestInstanceWhoseClockIsAhead(t *testing.T) {
 	t.Parallel()
+	for path, opts := range map[string][]consistent.Option{"state-based": {consistent.Replay()}, "transactions": nil} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			instanceWhoseClockIsAhead(t, opts...)
+		})
+	}
+}
+
+func instanceWhoseClockIsAhead(t *testing.T, opts ...consistent.Option) {
+	t.Helper()
 	addr := testserver.Start(t).Addr
 	clock := hlc.NewClock("fast", hlc.WithWall(func() uint64 { return uint64(time.Now().Add(90 * time.Second).UnixMilli()) }))
 	c := dial(t, addr, client.WithClock(clock))
 	log := &logBook{}
-	p := newProcessor(t, c, "h", log.option())
+	p := transactional(t, c, "h", append(opts, log.option())...)
 	_ = consistent.Handle(p, "in", sameKey[int], func(c *consistent.Context, _, _ int) (int, []consistent.Message, error) {
 		return 0, []consistent.Message{consistent.JSON("out", c.Now())}, nil
 	})

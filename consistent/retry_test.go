@@ -3,13 +3,13 @@ package consistent_test
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent"
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
+	"github.com/holdfast-mqtt/holdfast/internal/server"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
@@ -17,8 +17,18 @@ import (
 // steps aside between two attempts.
 func TestRetryLetsOthersOfItsKeyGoFirst(t *testing.T) {
 	t.Parallel()
+	for path, opts := range map[string][]consistent.Option{"state-based": {consistent.Replay()}, "transactions": nil} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			retryLetsOthersGoFirst(t, opts...)
+		})
+	}
+}
+
+func retryLetsOthersGoFirst(t *testing.T, opts ...consistent.Option) {
+	t.Helper()
 	b := consistenttest.NewBroker()
-	p := newProcessor(t, b.Connect("p"), "orders", quickly, consistent.WithAttempts(1000))
+	p := transactional(t, b.Connect("p"), "orders", append(opts, quickly, consistent.WithAttempts(1000))...)
 	_ = consistent.Handle(p, "in", sameKey[string], func(_ *consistent.Context, exists bool, m string) (bool, []consistent.Message, error) {
 		switch {
 		case m == "create":
@@ -41,47 +51,52 @@ func TestRetryLetsOthersOfItsKeyGoFirst(t *testing.T) {
 // other keys need, and without keeping others of their key back.
 func TestKeysWithoutRoomDoNotStallOthers(t *testing.T) {
 	t.Parallel()
-	b := consistenttest.NewBroker()
-	c := &memory{Conn: b.Connect("p")}
-	var mu sync.Mutex
-	full := true
-	c.store = func(r consistent.StoreRequest, carryOut func() (client.StoreResult, error)) (client.StoreResult, error) {
-		mu.Lock()
-		refused := full && r.Version.IsZero() && r.Key != "bank/known"
-		mu.Unlock()
-		if refused {
-			return client.StoreResult{}, client.ErrQuotaExceeded
-		}
-		return carryOut()
-	}
-	log := &logBook{}
-	run(t, bank(t, c, consistent.WithConcurrency(2), log.option()))
-	known := make(chan struct{}, 1)
-	c.publish = func(ms []consistent.Message, carryOut func() error) error {
-		if ms[0].Topic == "balances/known" {
-			known <- struct{}{}
-		}
-		return carryOut()
-	}
-	for _, account := range []string{"a", "b", "c", "d", "e", "f"} {
-		b.Publish(message(account, deposit{account, 1}))
-	}
-	b.Publish(message("known", deposit{"known", 1}))
-	select {
-	case <-known:
-	case <-time.After(patience):
-		t.Fatal("keys without room hold both slots")
-	}
-	if log.count(client.ErrQuotaExceeded.Error()) == 0 {
-		t.Error("the log does not say that there is no room")
-	}
-	mu.Lock()
-	full = false
-	mu.Unlock()
-	settle(t, b)
-	wantDeadLetters(t, b)
-	for _, account := range []string{"a", "f"} {
-		wantState(t, b, "bank/"+account, `{"Balance":1,"Deposits":1}`)
+	for path, start := range paths {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			addr := testserver.Start(t, func(c *server.Config) { c.MaxKeys = 20 }).Addr
+			log := &logBook{}
+			run(t, start(t, dial(t, addr), consistent.WithConcurrency(2), log.option()))
+			o := observe(t, addr, "balances/+")
+			wantBalance := func(name string, want int) {
+				t.Helper()
+				if m := o.next(t); string(m.Payload) != fmt.Sprintf(`{"Account":%q,"Balance":%d}`, name, want) {
+					t.Fatalf("got %s, want %d of %s", m.Payload, want, name)
+				}
+			}
+			o.publish(t, message("0", deposit{"known", 1}))
+			wantBalance("known", 1)
+			c, err := client.Dial(t.Context(), addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var others []string
+			for i := 0; err == nil; i++ {
+				others = append(others, fmt.Sprint("other-", i))
+				_, err = c.Set(t.Context(), others[i], nil)
+			}
+			if !errors.Is(err, client.ErrQuotaExceeded) {
+				t.Fatal(err)
+			}
+
+			for _, account := range []string{"a", "b", "c", "d", "e", "f"} {
+				o.publish(t, message(account, deposit{account, 1}))
+			}
+			o.publish(t, message("1", deposit{"known", 1}))
+			wantBalance("known", 2) // or keys without room hold both slots
+			if log.count("max-keys") == 0 {
+				t.Error("the log does not say what there is no room for")
+			}
+			for _, key := range others {
+				if _, err := c.Del(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 6 {
+				o.next(t)
+			}
+		})
 	}
 }
 

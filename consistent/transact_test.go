@@ -58,6 +58,9 @@ func atOnce(t testing.TB, c consistent.Conn, opts ...consistent.Option) *consist
 	return p
 }
 
+// paths are the example on both paths.
+var paths = map[string]func(testing.TB, consistent.Conn, ...consistent.Option) *consistent.Processor{"state-based": bank, "transactions": atOnce}
+
 // The first message of a key takes a LOAD and a transaction, each other one a transaction, which
 // acknowledges it, too: after the end of the connection nothing comes again.
 func TestOneRequestForEachMessage(t *testing.T) {

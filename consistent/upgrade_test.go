@@ -133,7 +133,7 @@ func (k keeps) Transact(ctx context.Context, r consistent.TxnRequest) (consisten
 // remembered for that much longer, and refused beyond it.
 func TestSenderWhoseClockIsAhead(t *testing.T) {
 	t.Parallel()
-	for path, start := range map[string]func(testing.TB, consistent.Conn, ...consistent.Option) *consistent.Processor{"state-based": bank, "transactions": atOnce} {
+	for path, start := range paths {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			b := consistenttest.NewBroker()
