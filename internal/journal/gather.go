@@ -9,8 +9,8 @@ import "time"
 // one was under way, and the others would come too late: two halves of the clients would take turns,
 // each with an fsync, and in a cluster with messages to each node. So the committer first waits for
 // those whose batch has just completed. It stops when nearly all have come, or when none has come for
-// a quarter of the time that the last commit took. If few have come it does not wait before the next
-// batches. It never waits for a caller who is alone.
+// a quarter of the time that the last commit took. If few have come, and not soon, it does not wait
+// before the next batches. It never waits for a caller who is alone.
 type gathering struct {
 	enough chan struct{} // capacity 1: as many as want have come, or the batch is large
 	timer  *time.Timer
@@ -28,6 +28,7 @@ const (
 	gatherPauses   = 8                     // that the committer waits at most, if callers come in each
 	minGatherPause = 50 * time.Microsecond // a commit of less than four of them is cheaper than to wait
 	maxGatherPause = 5 * time.Millisecond
+	cheapWait      = 8 // a wait for an eighth of a commit at most costs less than a batch of the last callers
 	maxMissed      = 2 // so often successively, and the committer does not wait for the next
 	missedSkip     = 4 // batches
 )
@@ -45,9 +46,9 @@ func (g *gathering) expected() int {
 	return all - all/16
 }
 
-// judge notes whether it was worth waiting, which has raised the number of callers.
-func (g *gathering) judge(from, to int) {
-	if 8*(to-from) >= from {
+// judge notes whether it was worth waiting for want callers, which has raised their number.
+func (g *gathering) judge(from, to, want int, waited time.Duration) {
+	if 8*(to-from) >= from || to >= want && waited <= g.commit/cheapWait {
 		g.missed = 0
 		return
 	}
@@ -67,7 +68,7 @@ func (j *Journal) gather() {
 		g.skip--
 		return
 	}
-	came := from
+	came, begun := from, time.Now()
 	for range gatherPauses {
 		if came >= want || j.tooLarge || j.closing || j.err != nil {
 			break
@@ -93,7 +94,7 @@ func (j *Journal) gather() {
 		}
 		came = len(j.filling.waiters)
 	}
-	g.judge(from, came)
+	g.judge(from, came, want, time.Since(begun))
 }
 
 // tellGatherer wakes gather if what it waits for is there. mu is held.

@@ -38,6 +38,8 @@ func TestCommitterGathersCallers(t *testing.T) {
 	for i := range eight {
 		eight[i] = time.Duration(i) * commit / 40
 	}
+	fifteen := make([]time.Duration, 15)
+	fifteen[0] = commit / 16
 	for _, test := range []struct {
 		name     string
 		thinking []time.Duration // of each caller, between its writes
@@ -47,6 +49,7 @@ func TestCommitterGathersCallers(t *testing.T) {
 		{"one", []time.Duration{100 * time.Microsecond}, rounds, rounds * (commit + 100*time.Microsecond)},
 		{"two", []time.Duration{100 * time.Microsecond, 200 * time.Microsecond}, rounds + 5, (rounds + 5) * (commit + 200*time.Microsecond)},
 		{"eight", eight, rounds + 5, (rounds + 5) * (commit + 7*commit/40)},
+		{"fifteen of whom one comes a little later", fifteen, rounds + 5, (rounds + 5) * (commit + commit/16)},
 		{"one that comes seldom", []time.Duration{0, 50 * time.Millisecond}, 2 * rounds, rounds * (50*time.Millisecond + commit + commit/4)},
 	} {
 		t.Run(test.name, func(t *testing.T) {

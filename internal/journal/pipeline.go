@@ -30,7 +30,9 @@ import (
 // batches and two goroutines the disk would not wait for the callbacks. But then each
 // fsync, with its wake-ups and its write to each client, serves half as many rows: SETs and
 // publishes took 10 to 20 % more processor time, and their number per second did not rise,
-// with 1 to 3,200 of them waiting.
+// with 1 to 3,200 of them waiting. The same holds in a cluster of three on one machine, where
+// a commit takes several times as long: with 800 SETs waiting and a second batch under way,
+// the nodes took 10 % more processor time, and there were no more SETs in a second.
 //
 // Ownership. Journal.mu guards everything about a batch, with two exceptions: the rows of
 // a sealed batch belong to the committer, and so does a list of waiters that it has taken
