@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -29,7 +30,11 @@ func (m Message) After(d time.Duration) Message {
 // At returns the message with the request to deliver it at a time; one that has passed is now.
 // It replaces what an earlier After or At has asked for.
 func (m Message) At(t time.Time) Message {
-	return m.timed(delay.AtProperty, strconv.FormatInt(max(0, t.UnixMilli()), 10))
+	ms := max(0, t.UnixMilli())
+	if t.Unix() > math.MaxInt64/1000 { // no 64 bits have room for it: the server says how far off a time may be
+		ms = math.MaxInt64
+	}
+	return m.timed(delay.AtProperty, strconv.FormatInt(ms, 10))
 }
 
 // WithTimerID returns the message with an ID of 1 to 256 bytes, by which [Client.CancelTimer]

@@ -55,7 +55,10 @@ func TestTimers(t *testing.T) {
 		}
 	}
 	var refused *client.RejectedError
-	if err := s.Publish(ctx, text("out", "x").After(400*24*time.Hour)); !errors.As(err, &refused) || !strings.Contains(err.Error(), "--max-delay") {
-		t.Errorf("too far off: %v", err)
+	tooFar := []client.Message{text("out", "x").After(400 * 24 * time.Hour), text("out", "x").After(1<<63 - 1), text("out", "x").At(time.Unix(1<<62, 0))}
+	for _, m := range tooFar {
+		if err := s.Publish(ctx, m); !errors.As(err, &refused) || !strings.Contains(err.Error(), "--max-delay") {
+			t.Errorf("%v is too far off: %v", m.UserProperties, err)
+		}
 	}
 }

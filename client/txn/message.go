@@ -3,6 +3,7 @@ package txn
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
@@ -66,12 +67,18 @@ func (t *Txn) Cancel(ids ...string) *Txn {
 
 // appendTo adds the message as an operation (protocol, section 12).
 func (m *Message) appendTo(o *transact.Operations) error {
-	seconds := (m.Expiry + time.Second - 1) / time.Second
+	seconds := int64(m.Expiry / time.Second)
+	if m.Expiry%time.Second > 0 {
+		seconds++
+	}
 	switch {
 	case m.QoS > ExactlyOnce:
 		return fmt.Errorf("the message to %q has the QoS %d, which there is not", m.Topic, m.QoS)
 	case m.Expiry < 0 || seconds > math.MaxUint32:
 		return fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
+	}
+	if reason := m.noTimer(); reason != "" {
+		return fmt.Errorf("the message to %q: %s", m.Topic, reason)
 	}
 	o.Begin("PUBLISH", m.Topic)
 	o.Bytes(m.Payload)
@@ -84,7 +91,7 @@ func (m *Message) appendTo(o *transact.Operations) error {
 	}
 	if seconds > 0 {
 		o.Word("EXPIRY")
-		o.Number(int64(seconds))
+		o.Number(seconds)
 	}
 	if m.UTF8 {
 		o.Word("FORMAT")
@@ -108,4 +115,19 @@ func (m *Message) appendTo(o *transact.Operations) error {
 		o.Word(u.Value)
 	}
 	return nil
+}
+
+// noTimer tells why a message cannot be a timer, if it is to be one (protocol, section 14).
+func (m *Message) noTimer() (reason string) {
+	if !slices.ContainsFunc(m.UserProperties, func(u UserProperty) bool { return delay.Asks(u.Name) }) {
+		return "" // nearly every message: it costs nothing
+	}
+	_, reason = delay.ParseProperties(func(yield func(name, value []byte) bool) {
+		for _, u := range m.UserProperties {
+			if !yield([]byte(u.Name), []byte(u.Value)) {
+				return
+			}
+		}
+	})
+	return reason
 }

@@ -174,7 +174,11 @@ func (w *Write) appendTo(o *transact.Operations) {
 
 // inMilliseconds rounds up.
 func inMilliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return ms
 }
 
 // If adds conditions: all of them must hold before anything is done.

@@ -139,6 +139,9 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, client.ErrEmptyKey) || !errors.As(err, &operation) {
 		t.Errorf("an empty key: %v", err)
 	}
+	if _, err = c.Txn().Then(k.Set(nil).Expire(1<<63 - 1)).Commit(within(t)); err != nil {
+		t.Errorf("the longest expiry: %v", err)
+	}
 	if _, err = c.Txn().Commit(within(t)); !errors.Is(err, client.ErrWrongArgumentCount) {
 		t.Errorf("nothing at all: %v", err)
 	}
@@ -180,7 +183,9 @@ func TestPublish(t *testing.T) {
 	if !errors.As(err, &operation) || operation.Operation != "PUBLISH" || operation.Key != "a/#" {
 		t.Errorf("an invalid topic: %v", err)
 	}
-	for _, m := range []txn.Message{{Topic: "t", QoS: 3}, {Topic: "t", Expiry: -1}, {Topic: "t", Expiry: 1 << 62}} {
+	for _, m := range []txn.Message{{Topic: "t", QoS: 3}, {Topic: "t", Expiry: -1}, {Topic: "t", Expiry: 1 << 62}, {Topic: "t", Expiry: 1<<63 - 1},
+		{Topic: "t", UserProperties: []txn.UserProperty{{Name: "holdfast-deliver-after", Value: "-1"}}},
+		{Topic: "t", UserProperties: []txn.UserProperty{{Name: "holdfast-deliver-after", Value: "1"}, {Name: "holdfast-timer-id", Value: ""}}}} {
 		if _, err := c.Txn().Publish(m).Commit(within(t)); !errors.Is(err, client.ErrInvalidOption) {
 			t.Errorf("%+v: %v", m, err)
 		}

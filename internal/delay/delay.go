@@ -7,6 +7,7 @@ package delay
 
 import (
 	"bytes"
+	"iter"
 	"math"
 	"strconv"
 	"time"
@@ -23,6 +24,9 @@ const (
 	// prefix begins the names of all of them.
 	prefix = "holdfast-"
 )
+
+// Asks tells whether the user property with this name makes a message a timer.
+func Asks(name string) bool { return name == AfterProperty || name == AtProperty }
 
 // MaxID is how many bytes the ID of a timer may have.
 const MaxID = 256
@@ -41,8 +45,13 @@ func Parse(raw []byte) (r Request, reason string) {
 	if !bytes.Contains(raw, []byte(prefix)) { // nearly every publish
 		return r, ""
 	}
+	return ParseProperties(mqtt.UserProps(raw))
+}
+
+// ParseProperties is Parse for user properties.
+func ParseProperties(properties iter.Seq2[[]byte, []byte]) (r Request, reason string) {
 	named := false
-	for name, value := range mqtt.UserProps(raw) {
+	for name, value := range properties {
 		switch string(name) {
 		case AfterProperty, AtProperty:
 			if r.Asked {
