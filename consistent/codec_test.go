@@ -107,23 +107,29 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	for want, output := range map[string]consistent.Message{
 		"that is the handler's dead-letter topic": consistent.JSON("dead-letters/h", 1),
 		"CloudEvents id is empty":                 {Topic: "out", UserProperties: consistent.UserProperties{{Name: "id", Value: ""}}},
+		"dead-letter topic; for a dead letter of": consistent.JSON("$delayed/60/dead-letters/h", 1),
 		"chan int cannot be encoded":              consistent.JSON("out", make(chan int)),
+		"timer-id must have from 1 to 256 bytes":  consistent.After(time.Hour, consistent.JSON("out", 1).WithTimerID("")),
+		"cancelled has 0 bytes":                   consistent.CancelTimer(""),
+		"must be a number of milliseconds":        {Topic: "out", UserProperties: consistent.UserProperties{{Name: "holdfast-deliver-after", Value: "soon"}}},
 	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			test := consistenttest.New(t, "h", func(p *consistent.Processor) {
-				_ = consistent.Handle(p, "in", sameKey[int], func(_ *consistent.Context, s, _ int) (int, []consistent.Message, error) {
-					return s + 1, []consistent.Message{consistent.JSON("out", "first"), output}, nil
-				})
+		for path, opts := range map[string][]consistent.Option{"transactions": nil, "state-based": {consistent.Replay()}} {
+			t.Run(want+" "+path, func(t *testing.T) {
+				t.Parallel()
+				test := consistenttest.New(t, "h", func(p *consistent.Processor) {
+					_ = consistent.Handle(p, "in", sameKey[int], func(_ *consistent.Context, s, _ int) (int, []consistent.Message, error) {
+						return s + 1, []consistent.Message{consistent.JSON("out", "first"), output}, nil
+					})
+				}, opts...)
+				test.Send(consistenttest.Event("1", consistent.JSON("in", 1)))
+				if got := test.DeadLetters(); len(got) != 1 || !strings.Contains(got[0], want) || !strings.Contains(got[0], "output 2 of 2") {
+					t.Errorf("dead letters %q", got)
+				}
+				if _, stored := test.Broker.State("h/k"); stored || len(test.Published("out")) > 0 {
+					t.Error("there is a state, or an output")
+				}
 			})
-			test.Send(consistenttest.Event("1", consistent.JSON("in", 1)))
-			if got := test.DeadLetters(); len(got) != 1 || !strings.Contains(got[0], want) || !strings.Contains(got[0], "output 2 of 2") {
-				t.Errorf("dead letters %q", got)
-			}
-			if _, stored := test.Broker.State("h/k"); stored || len(test.Published("out")) > 0 {
-				t.Error("there is a state, or an output")
-			}
-		})
+		}
 	}
 }
 

@@ -74,7 +74,8 @@ func (c *Context) Logger() *slog.Logger { return c.p.log(c.of) }
 func (c *Context) Delete() { c.end = deleted }
 
 // ExpireIn lets the state of the key expire after d, unless a later message changes the state; each
-// message that is to move the expiry calls it. A d that is not positive is Delete.
+// message that is to move the expiry calls it. A d that is not positive is Delete. The last call of
+// both counts.
 func (c *Context) ExpireIn(d time.Duration) {
 	c.end, c.expiry = expires, d
 	if d <= 0 {

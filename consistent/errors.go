@@ -126,7 +126,7 @@ func judge(err error) verdict {
 		return giveUp
 	case errors.As(err, &rejected):
 		switch rejected.Code {
-		case client.ReasonNotAuthorized, client.ReasonTopicNameInvalid, client.ReasonPayloadFormatInvalid:
+		case client.ReasonImplementationSpecific, client.ReasonNotAuthorized, client.ReasonTopicNameInvalid, client.ReasonPayloadFormatInvalid:
 			return giveUp
 		}
 	}

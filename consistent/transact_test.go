@@ -372,6 +372,30 @@ func TestRefusedOutputs(t *testing.T) {
 	}
 }
 
+// On the state-based path, an output that the server never takes makes its message a dead letter as
+// well: it would be refused again each time.
+func TestOutputThatAReplayCannotPublish(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Start(t).Addr
+	topics := map[string]string{
+		"store":    "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke", // a message there is a request, and has a Response Topic
+		"reserved": "$SYS/broker/version",
+	}
+	p := transactional(t, dial(t, addr), "bank", quickly, consistent.Replay())
+	_ = consistent.Handle(p, "deposits/+", accountOf, func(_ *consistent.Context, s account, d deposit) (account, []consistent.Message, error) {
+		return s, []consistent.Message{{Topic: topics[d.Account]}}, nil
+	})
+	run(t, p)
+	o := observe(t, addr, "dead-letters/bank")
+	for account, topic := range topics {
+		o.publish(t, message(account, deposit{account, 1}))
+		got := o.next(t)
+		if reason, _ := got.UserProperties.Get(consistent.DeadLetterReason); !strings.Contains(reason, topic) {
+			t.Errorf("%s: %s", topic, reason)
+		}
+	}
+}
+
 // More keys than have room are loaded again.
 func TestStatesAtHandHaveABound(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -87,12 +89,14 @@ var ErrNoIdentity = errors.New("the message has no identity, so it would be proc
 // of them. It tries again through lost connections, restarts of the server and full queues
 // until ctx ends; the error then has the last attempt's, and is [client.ErrUnknownOutcome] if
 // some may have been published: publish them again. A message may be published several times;
-// all of them have the same identity.
+// all of them have the same identity. The CloudEvents time of a timer (consistent.After, At) is when
+// it is due.
 //
 // What the server would refuse again is returned at once: [client.ErrInvalidOption],
 // [client.ErrTooLarge], a [*client.RejectedError], [client.ErrClosed], and [ErrNoIdentity] before
 // anything is sent.
 func (p *Publisher) Publish(ctx context.Context, messages ...client.Message) error {
+	messages, now := slices.Clone(messages), time.Now()
 	for i := range messages {
 		id := event.ID(&messages[i], nil)
 		if id == "" {
@@ -101,6 +105,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...client.Message) err
 		if err := errors.Join(event.CheckID(id), event.Check(&messages[i], 0)); err != nil {
 			return fmt.Errorf("publish to %q: %w: %w", messages[i].Topic, client.ErrInvalidOption, err)
 		}
+		event.Postpone(&messages[i], now)
 	}
 	pause, unknown, piece := p.minBackoff, false, largestPiece
 	for {
@@ -153,15 +158,19 @@ func ended(ctx context.Context, last error, unknown bool) error {
 	return fmt.Errorf("%w: the last attempt: %w", context.Cause(ctx), last)
 }
 
+// tooFarOff is in the Reason String by which the server refuses a timer that is due too late. Its
+// code is that of a full queue.
+const tooFarOff = "--max-delay"
+
 // isFinal tells whether another attempt would fail as well.
 func isFinal(err error) bool {
 	var rejected *client.RejectedError
 	if errors.As(err, &rejected) {
 		switch rejected.Code {
-		case client.ReasonNotAuthorized, client.ReasonTopicNameInvalid, client.ReasonPayloadFormatInvalid, client.ReasonPacketTooLarge:
+		case client.ReasonImplementationSpecific, client.ReasonNotAuthorized, client.ReasonTopicNameInvalid, client.ReasonPayloadFormatInvalid, client.ReasonPacketTooLarge:
 			return true
 		}
-		return false
+		return strings.Contains(rejected.Reason, tooFarOff)
 	}
 	return errors.Is(err, client.ErrInvalidOption) || errors.Is(err, client.ErrTooLarge) || errors.Is(err, client.ErrClosed)
 }

@@ -131,7 +131,9 @@ func (f publishFunc) Publish(_ context.Context, messages ...client.Message) erro
 func TestFinalErrors(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{client.ErrInvalidOption, client.ErrTooLarge, client.ErrClosed,
-		&client.RejectedError{Code: client.ReasonNotAuthorized}, &client.RejectedError{Code: client.ReasonTopicNameInvalid}} {
+		&client.RejectedError{Code: client.ReasonNotAuthorized}, &client.RejectedError{Code: client.ReasonTopicNameInvalid},
+		&client.RejectedError{Code: client.ReasonImplementationSpecific},
+		&client.RejectedError{Code: client.ReasonQuotaExceeded, Reason: "the message is to be delivered later than --max-delay allows: 1h0m0s from now"}} {
 		conn := &scripted{errs: []error{want}}
 		if err := newPublisher(t, conn).Publish(t.Context(), message(t, "1")); !errors.Is(err, want) || len(conn.sent) != 1 {
 			t.Errorf("%v after %d attempts, want %v after 1", err, len(conn.sent), want)
@@ -141,6 +143,7 @@ func TestFinalErrors(t *testing.T) {
 		"no identity":      {Topic: "in"},
 		"name of a topic":  message(t, "1"),
 		"response topic":   message(t, "2"),
+		"1 to 256 bytes":   message(t, "3").After(time.Hour).WithTimerID(""),
 		"no identity, so ": {Topic: "in", UserProperties: consistent.UserProperties{{Name: "source", Value: "s"}, {Name: "id", Value: ""}}},
 	} {
 		switch text {
@@ -252,5 +255,22 @@ func TestThroughRestartsOfTheServer(t *testing.T) {
 	state, _, err := conn.Client().Get(t.Context(), "count/k")
 	if err != nil || string(state.Bytes) != fmt.Sprint(messages) {
 		t.Errorf("processed %s messages, %v; want %d", state.Bytes, err, messages)
+	}
+}
+
+// A message that is to be delivered later has the time at which it is due, so that a processor does
+// not take it for an old one.
+func TestTimeOfATimer(t *testing.T) {
+	t.Parallel()
+	conn := &scripted{}
+	due := time.Now().Add(30 * 24 * time.Hour).Truncate(time.Millisecond)
+	m := message(t, "1").At(due)
+	before := fmt.Sprint(m)
+	if err := newPublisher(t, conn).Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	sent, _ := conn.sent[0].UserProperties.Get("time")
+	if at, err := time.Parse(time.RFC3339Nano, sent); err != nil || !at.Equal(due) || fmt.Sprint(m) != before {
+		t.Errorf("sent with the time %q, want %v; the caller's message: %v", sent, due, m)
 	}
 }

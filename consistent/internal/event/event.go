@@ -140,6 +140,9 @@ func Check(m *client.Message, limit uint32) error {
 			return fmt.Errorf("its user property %q", u.Name)
 		}
 	}
+	if err := timed.Check(m); err != nil {
+		return err
+	}
 	if limit > 0 && m.SizeBytes() > int64(limit) {
 		return fmt.Errorf("%w: %d bytes, the limit is %d bytes", client.ErrTooLarge, m.SizeBytes(), limit)
 	}
@@ -196,8 +199,12 @@ func (d *Defaults) Complete(m *client.Message) {
 		add("type", d.Type)
 	}
 	if lacks("time") {
-		add("time", d.timeOf(m))
+		if d.text == "" {
+			d.text = d.Time.Format(time.RFC3339Nano)
+		}
+		add("time", d.text)
 	}
+	Postpone(m, d.Time)
 	for _, u := range d.Trace {
 		if lacks(u.Name) {
 			add(u.Name, u.Value)
@@ -205,12 +212,14 @@ func (d *Defaults) Complete(m *client.Message) {
 	}
 }
 
-func (d *Defaults) timeOf(m *client.Message) string {
-	if due, ok := timed.Due(m, d.Time); ok { // its age, when it comes, counts from there
-		return due.Format(time.RFC3339Nano)
+// Postpone gives the message of a timer that is set now the CloudEvents time at which it is due, if
+// it has an earlier one: the message's age, when it comes, counts from there.
+func Postpone(m *client.Message, now time.Time) {
+	due, timer := timed.Due(m, now)
+	if of, ok := Time(m); !timer || !ok || !due.After(of) {
+		return
 	}
-	if d.text == "" {
-		d.text = d.Time.Format(time.RFC3339Nano)
-	}
-	return d.text
+	m.UserProperties = slices.Clone(m.UserProperties)
+	at := slices.IndexFunc(m.UserProperties, func(u client.UserProperty) bool { return u.Name == "time" })
+	m.UserProperties[at].Value = due.UTC().Format(time.RFC3339Nano)
 }

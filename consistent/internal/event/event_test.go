@@ -78,6 +78,10 @@ func TestCheck(t *testing.T) {
 		"CloudEvents source is empt": {Topic: "a", UserProperties: properties("id", "1", "source", "")},
 		"user property \"a\"":        {Topic: "a", UserProperties: properties("a", "\x00")},
 		"it is a channel":            {UserProperties: properties(Broken, "it is a channel")},
+		"may be one, once":           {Topic: "a", UserProperties: properties("holdfast-deliver-after", "1", "holdfast-deliver-at", "1")},
+		"number of milliseconds":     {Topic: "a", UserProperties: properties("holdfast-deliver-after", "-1")},
+		"as RFC 3339 writes it":      {Topic: "a", UserProperties: properties("holdfast-deliver-at", "soon")},
+		"from 1 to 256 bytes":        client.Message{Topic: "a"}.After(time.Hour).WithTimerID(""),
 		"101 bytes":                  {Topic: "a", Payload: make([]byte, 101-(&client.Message{Topic: "a"}).SizeBytes())},
 	} {
 		switch err := Check(&m, 100); {
@@ -92,5 +96,48 @@ func TestCheck(t *testing.T) {
 	atLimit := client.Message{Topic: "a", Payload: make([]byte, 100-(&client.Message{Topic: "a"}).SizeBytes())}
 	if err := Check(&atLimit, 100); err != nil {
 		t.Errorf("at the limit: %v", err)
+	}
+}
+
+// The CloudEvents time of a timer is when it is due, unless that has passed: then it is now, so that
+// its consumer does not take it for an old message.
+func TestTimeOfTimers(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	in := func(m client.Message) client.Message {
+		d := Defaults{Input: &client.Message{}, ID: func() string { return "1" }, Source: "s", Type: "t", Time: now}
+		d.Complete(&m)
+		return m
+	}
+	of := func(m client.Message, when time.Time) client.Message {
+		m.UserProperties = properties("time", when.Format(time.RFC3339Nano))
+		return m
+	}
+	m := client.Message{Topic: "a"}
+	due := now.Add(time.Hour).Truncate(time.Millisecond)
+	rfc := m
+	rfc.UserProperties = properties("holdfast-deliver-at", due.Format(time.RFC3339Nano))
+	for name, tc := range map[string]struct {
+		message client.Message
+		want    time.Time
+	}{
+		"no timer":             {m, now},
+		"an interval":          {m.After(time.Hour), now.Add(time.Hour)},
+		"a time":               {m.At(due), due},
+		"a time of RFC 3339":   {rfc, due},
+		"a time that passed":   {m.At(time.Unix(1, 0)), now},
+		"an event of before":   {of(m, now.Add(-time.Hour)).At(due), due},
+		"an event that is due": {of(m, now.Add(2*time.Hour)).At(due), now.Add(2 * time.Hour)},
+		"an event of now":      {of(m, now.Add(-time.Hour)), now.Add(-time.Hour)},
+	} {
+		got := in(tc.message)
+		if at, ok := Time(&got); !ok || !at.Equal(tc.want) {
+			t.Errorf("%s: %v, want %v", name, at, tc.want)
+		}
+	}
+	before := of(m, now).At(due)
+	_ = in(before)
+	if at, _ := Time(&before); !at.Equal(now) {
+		t.Errorf("the message of the caller has the time %v", at)
 	}
 }

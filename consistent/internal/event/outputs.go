@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/consistent/internal/timed"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 )
 
 // ErrInvalidOutput means that a handler returned a message that can't be published.
@@ -36,6 +37,12 @@ func (d *Defaults) Outputs(outputs []client.Message, deadLetter string, limit ui
 	return outputs, nil
 }
 
+// leadsTo is the topic to which the server delivers a message with this one.
+func leadsTo(topic string) string {
+	to, _, _ := delay.SplitTopic([]byte(topic))
+	return string(to)
+}
+
 func checkOutput(m *client.Message, deadLetter string, limit uint32) error {
 	err := Check(m, limit)
 	switch {
@@ -43,7 +50,7 @@ func checkOutput(m *client.Message, deadLetter string, limit uint32) error {
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInvalidOutput, err)
-	case m.Topic == deadLetter:
+	case leadsTo(m.Topic) == deadLetter:
 		return fmt.Errorf("%w: that is the handler's dead-letter topic; for a dead letter of the input, return an error that is Terminal", ErrInvalidOutput)
 	}
 	return nil

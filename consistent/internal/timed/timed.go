@@ -3,9 +3,10 @@
 package timed
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
@@ -51,23 +52,40 @@ func ID(m *client.Message) (id string, ok bool) {
 	return id, ok
 }
 
-// Due returns when the message of a timer is due that is set now. ok is false if it is no timer, or
-// does not say when as the methods of client.Message do.
-func Due(m *client.Message, now time.Time) (due time.Time, ok bool) {
-	for _, u := range m.UserProperties {
-		if u.Name != delay.AfterProperty && u.Name != delay.AtProperty {
-			continue
-		}
-		ms, err := strconv.ParseInt(u.Value, 10, 64)
-		switch {
-		case err != nil:
-		case u.Name == delay.AfterProperty:
-			return now.Add(time.Duration(ms) * time.Millisecond), true
-		case u.Name == delay.AtProperty:
-			return time.UnixMilli(ms).UTC(), true
-		}
+// request is what the properties of a message say of its time.
+func request(m *client.Message) (delay.Request, string) {
+	if !slices.ContainsFunc(m.UserProperties, func(u client.UserProperty) bool { return delay.Asks(u.Name) }) {
+		return delay.Request{}, "" // nearly every message
 	}
-	return due, false
+	return delay.ParseProperties(func(yield func(name, value []byte) bool) {
+		for _, u := range m.UserProperties {
+			if !yield([]byte(u.Name), []byte(u.Value)) {
+				return
+			}
+		}
+	})
+}
+
+// Check tells why the server would refuse a message as a timer, --max-delay apart, which only the
+// server knows.
+func Check(m *client.Message) error {
+	if _, reason := request(m); reason != "" {
+		return errors.New(reason)
+	}
+	return nil
+}
+
+// Due returns when the message of a timer is due that is set now. ok is false if it is no timer, or
+// one that [Check] refuses.
+func Due(m *client.Message, now time.Time) (due time.Time, ok bool) {
+	r, reason := request(m)
+	switch {
+	case !r.Asked || reason != "":
+		return due, false
+	case r.Relative:
+		return now.Add(time.Duration(min(r.Ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond), true
+	}
+	return time.UnixMilli(r.Ms).UTC(), true
 }
 
 // Delivered is the message of a timer as the server delivers it.

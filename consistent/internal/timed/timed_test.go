@@ -58,6 +58,10 @@ func TestDue(t *testing.T) {
 			t.Errorf("delivered with %v", d.UserProperties)
 		}
 	}
+	late := client.Message{Topic: "t", UserProperties: client.UserProperties{{Name: "holdfast-deliver-after", Value: "9223372036854775807"}}}
+	if due, ok := Due(&late, now); !ok || due.Before(now.AddDate(200, 0, 0)) {
+		t.Errorf("the longest interval is due %v, %v", due, ok)
+	}
 	for id, ok := range map[string]bool{"": false, "a": true, fmt.Sprintf("%0256d", 1): true, fmt.Sprintf("%0257d", 1): false} {
 		if err := CheckID(id); (err == nil) != ok {
 			t.Errorf("an ID of %d bytes: %v", len(id), err)
