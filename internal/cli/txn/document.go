@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/txn"
 	"github.com/holdfast-mqtt/holdfast/hlc"
+	"github.com/holdfast-mqtt/holdfast/internal/delay"
 	"github.com/holdfast-mqtt/holdfast/internal/jsontext"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/units"
@@ -122,7 +126,7 @@ type message struct {
 	ResponseTopic     string      `json:"response_topic"`
 	Correlation       *string     `json:"correlation_data"`
 	CorrelationBase64 []byte      `json:"correlation_data_base64"`
-	User              [][2]string `json:"user"` // names and values
+	User              [][]*string `json:"user"` // pairs of a name and a value
 }
 
 // parse reads a document; there must be nothing behind it, and no field that it does not
@@ -153,6 +157,9 @@ func parse(data []byte) (*document, error) {
 		if err := read(); err != nil {
 			return nil, err
 		}
+	}
+	if len(doc.If)+len(doc.Once)+len(doc.Then)+len(doc.Publish)+len(doc.Done)+len(doc.Cancel) == 0 {
+		return nil, errors.New("the transaction is empty: give it a condition, a write or a message; see holdfast txn --help")
 	}
 	return doc, nil
 }
@@ -191,6 +198,32 @@ func strictly(data []byte, to any) error {
 	}
 	if err := jsontext.Check(data); err != nil {
 		return fmt.Errorf("%w: give bytes that are no text in base 64, as key_base64 or value_base64", err)
+	}
+	return unique(data)
+}
+
+// unique refuses a JSON object that has a field twice: only the last would count. The objects in it
+// are read by themselves.
+func unique(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return err // there are no fields
+	}
+	var fields []string // fewer than there are of a document, as all of them are known
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name := t.(string) // the decoder has found no other
+		if slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) }) {
+			return fmt.Errorf("the field %q is there twice: give it once", name)
+		}
+		fields = append(fields, name)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -243,8 +276,8 @@ func (doc *document) build(t *txn.Txn) error {
 		}
 	}
 	for i, id := range doc.Cancel {
-		if id == "" {
-			return fmt.Errorf("cancel, item %d: the ID of the timer is empty", i+1)
+		if len(id) == 0 || len(id) > delay.MaxID {
+			return fmt.Errorf("cancel, item %d: the ID of the timer has %d bytes: it must have 1 to %d", i+1, len(id), delay.MaxID)
 		}
 		t.Cancel(id)
 	}
@@ -435,9 +468,15 @@ func (m *message) build() (built txn.Message, err error) {
 		if built.Expiry, err = duration("expiry", m.Expiry); err != nil {
 			return built, err
 		}
+		if built.Expiry > math.MaxUint32*time.Second {
+			return built, fmt.Errorf("expiry %q: want at most %d seconds", m.Expiry, uint32(math.MaxUint32))
+		}
 	}
-	for _, u := range m.User {
-		built.UserProperties = append(built.UserProperties, txn.UserProperty{Name: u[0], Value: u[1]})
+	for i, u := range m.User {
+		if len(u) != 2 || u[0] == nil || u[1] == nil {
+			return built, fmt.Errorf("user, pair %d: want two strings, a name and a value", i+1)
+		}
+		built.UserProperties = append(built.UserProperties, txn.UserProperty{Name: *u[0], Value: *u[1]})
 	}
 	return built, nil
 }

@@ -29,11 +29,26 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		`{"publish": [{"topic": "t", "payload": "", "qos": 3}]}`:                            "qos 3: want 0, 1 or 2",
 		`{"publish": [{"topic": "t", "payload": "", "expiry": "010s"}]}`:                    `expiry "010s": want a positive duration`,
 		`{"publish": [{"topic": "t", "payload": "", "expiry": "0s"}]}`:                      `expiry "0s": want a positive duration`,
-		`{"cancel": ["a", ""]}`:                                                             "cancel, item 2: the ID of the timer is empty",
+		`{"cancel": ["a", ""]}`:                                                             "cancel, item 2: the ID of the timer has 0 bytes",
 		`{"once": {"key": "k"}}`:                                                            "once, item 1: message_id is missing",
 		`{"once": {"message_id": "m"}}`:                                                     "once, item 1: key is missing",
 		`{"once": {"key": "k", "message_id": "m", "keep": "forever"}}`:                      `keep "forever"`,
 		`{"once": {"key": "k", "message_id": "m", "digest": "d", "digest_base64": "ZA=="}}`: "digest and digest_base64 exclude each other",
+		`{"cancel": ["` + strings.Repeat("t", 257) + `"]}`:                                  "cancel, item 1: the ID of the timer has 257 bytes: it must have 1 to 256",
+		`{"publish": [{"topic": "t", "payload": "", "expiry": "1193046h28m16s"}]}`:          `publish, item 1: expiry "1193046h28m16s": want at most 4294967295 seconds`,
+
+		`{}`: "the transaction is empty", `null`: "the transaction is empty", `{"then": []}`: "the transaction is empty",
+
+		// Only the last would count.
+		`{"then": [{"set": "a", "value": "1"}], "then": [{"set": "b", "value": "1"}]}`: `the field "then" is there twice`,
+		`{"once": {"key": "k", "message_id": "m"}, "Once": null}`:                      `the field "Once" is there twice`,
+		`{"then": [{"del": "a"}, {"set": "a", "value": "1", "set": "b"}]}`:             `then, item 2: the field "set" is there twice`,
+		`{"once": {"key": "k", "message_id": "m", "\u006bey": "l"}}`:                   `once, item 1: the field "key" is there twice`,
+		// A user property is a name and a value.
+		`{"publish": [{"topic": "t", "payload": "", "user": [["n", "v"], ["n"]]}]}`: "publish, item 1: user, pair 2: want two strings",
+		`{"publish": [{"topic": "t", "payload": "", "user": [["n", "v", "w"]]}]}`:   "publish, item 1: user, pair 1: want two strings",
+		`{"publish": [{"topic": "t", "payload": "", "user": [["n", null]]}]}`:       "publish, item 1: user, pair 1: want two strings",
+		`{"publish": [{"topic": "t", "payload": "", "user": [null]}]}`:              "publish, item 1: user, pair 1: want two strings",
 
 		"{\"then\": [{\"set\": \"k\xff\", \"value\": \"v\"}]}": "not UTF-8 at byte 21",
 		`{"then": [{"set": "k", "value": "\ud800"}]}`:          "is half of a surrogate pair",
