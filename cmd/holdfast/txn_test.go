@@ -17,13 +17,16 @@ import (
 )
 
 // raw sends a TXN of these words, and returns the payload of the response.
-func raw(c *mqtttest.Client, words ...string) string {
+func raw(c *mqtttest.Client, words ...string) string { return rawBy(c, "answers/raw", words...) }
+
+// rawBy is raw for a client that awaits its responses on a topic of its own.
+func rawBy(c *mqtttest.Client, topic string, words ...string) string {
 	var payload strings.Builder
 	fmt.Fprintf(&payload, "*%d\r\n$3\r\nTXN\r\n", 1+len(words))
 	for _, w := range words {
 		fmt.Fprintf(&payload, "$%d\r\n%s\r\n", len(w), w)
 	}
-	topic, correlation := "answers/raw", "c"
+	correlation := "c"
 	c.SendPublish(mqtttest.Message{
 		Topic: protocol.Current.Topic, QoS: 1, Payload: payload.String(), ResponseTopic: &topic, CorrelationData: &correlation,
 		User: [][2]string{{protocol.Current.TimeProperty, fmt.Sprintf("%015d:00000:test", time.Now().UnixMilli())}},
