@@ -243,6 +243,7 @@ var serveSpans = map[string]flags.Span{
 	"topic-alias-maximum":      flags.Between(1, math.MaxUint16),
 	"max-client-id":            flags.Between(23, math.MaxUint16), // [MQTT-3.1.3-5]
 	"max-key-size":             flags.Between(1, math.MaxUint16<<10),
+	"max-txn-operations":       flags.Between(1, protocol.MostTxnOperations),
 	"max-packet-size":          flags.Between(1<<10, 268_435_460), // what MQTT can say
 	"max-connect-size":         flags.Between(1<<10, 268_435_460),
 	"max-memory":               flags.Between(memory.MinMaximum, 1<<50),
