@@ -3,7 +3,6 @@ package txn
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
@@ -77,7 +76,7 @@ func (m *Message) appendTo(o *transact.Operations) error {
 	case m.Expiry < 0 || seconds > math.MaxUint32:
 		return fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
 	}
-	if reason := m.noTimer(); reason != "" {
+	if _, reason := delay.ParsePairs(m.UserProperties); reason != "" { // it would be refused as a timer (section 14)
 		return fmt.Errorf("the message to %q: %s", m.Topic, reason)
 	}
 	o.Begin("PUBLISH", m.Topic)
@@ -115,19 +114,4 @@ func (m *Message) appendTo(o *transact.Operations) error {
 		o.Word(u.Value)
 	}
 	return nil
-}
-
-// noTimer tells why a message cannot be a timer, if it is to be one (protocol, section 14).
-func (m *Message) noTimer() (reason string) {
-	if !slices.ContainsFunc(m.UserProperties, func(u UserProperty) bool { return delay.Asks(u.Name) }) {
-		return "" // nearly every message: it costs nothing
-	}
-	_, reason = delay.ParseProperties(func(yield func(name, value []byte) bool) {
-		for _, u := range m.UserProperties {
-			if !yield([]byte(u.Name), []byte(u.Value)) {
-				return
-			}
-		}
-	})
-	return reason
 }

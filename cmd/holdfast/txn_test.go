@@ -151,8 +151,8 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 			`PUBLISH out x USER holdfast-deliver-after 1 USER holdfast-timer-id ""`, "operation 3: a property of the message is invalid",
 			func(t *txn.Txn) {
 				t.Publish(message("out", [2]string{"holdfast-deliver-after", "1"}, [2]string{"holdfast-timer-id", ""}))
-			}, `PUBLISH "out": a property of the message is invalid`,
-			object{"publish": list{object{"topic": "out", "payload": "x", "user": list{list{"holdfast-deliver-after", "1"}, list{"holdfast-timer-id", ""}}}}}, "publish, item 2: ",
+			}, `the message to "out": the user property holdfast-timer-id must have from 1 to 256 bytes`,
+			object{"publish": list{object{"topic": "out", "payload": "x", "user": list{list{"holdfast-deliver-after", "1"}, list{"holdfast-timer-id", ""}}}}}, "publish, item 2: the user property holdfast-timer-id must have from 1 to 256 bytes",
 		},
 	} {
 		words := strings.Fields("SET witness x PUBLISH witness x " + tc.words)

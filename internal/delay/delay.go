@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,9 +25,6 @@ const (
 	// prefix begins the names of all of them.
 	prefix = "holdfast-"
 )
-
-// Asks tells whether the user property with this name makes a message a timer.
-func Asks(name string) bool { return name == AfterProperty || name == AtProperty }
 
 // MaxID is how many bytes the ID of a timer may have.
 const MaxID = 256
@@ -45,11 +43,25 @@ func Parse(raw []byte) (r Request, reason string) {
 	if !bytes.Contains(raw, []byte(prefix)) { // nearly every publish
 		return r, ""
 	}
-	return ParseProperties(mqtt.UserProps(raw))
+	return parse(mqtt.UserProps(raw))
 }
 
-// ParseProperties is Parse for user properties.
-func ParseProperties(properties iter.Seq2[[]byte, []byte]) (r Request, reason string) {
+// ParsePairs is Parse for the user properties of a message that a client is to send.
+func ParsePairs[P ~struct{ Name, Value string }](pairs []P) (Request, string) {
+	type pair = struct{ Name, Value string }
+	if !slices.ContainsFunc(pairs, func(p P) bool { return pair(p).Name == AfterProperty || pair(p).Name == AtProperty }) {
+		return Request{}, "" // nearly every message: it costs nothing
+	}
+	return parse(func(yield func(name, value []byte) bool) {
+		for _, p := range pairs {
+			if !yield([]byte(pair(p).Name), []byte(pair(p).Value)) {
+				return
+			}
+		}
+	})
+}
+
+func parse(properties iter.Seq2[[]byte, []byte]) (r Request, reason string) {
 	named := false
 	for name, value := range properties {
 		switch string(name) {

@@ -52,24 +52,10 @@ func ID(m *client.Message) (id string, ok bool) {
 	return id, ok
 }
 
-// request is what the properties of a message say of its time.
-func request(m *client.Message) (delay.Request, string) {
-	if !slices.ContainsFunc(m.UserProperties, func(u client.UserProperty) bool { return delay.Asks(u.Name) }) {
-		return delay.Request{}, "" // nearly every message
-	}
-	return delay.ParseProperties(func(yield func(name, value []byte) bool) {
-		for _, u := range m.UserProperties {
-			if !yield([]byte(u.Name), []byte(u.Value)) {
-				return
-			}
-		}
-	})
-}
-
 // Check tells why the server would refuse a message as a timer, --max-delay apart, which only the
 // server knows.
 func Check(m *client.Message) error {
-	if _, reason := request(m); reason != "" {
+	if _, reason := delay.ParsePairs(m.UserProperties); reason != "" {
 		return errors.New(reason)
 	}
 	return nil
@@ -78,7 +64,7 @@ func Check(m *client.Message) error {
 // Due returns when the message of a timer is due that is set now. ok is false if it is no timer, or
 // one that [Check] refuses.
 func Due(m *client.Message, now time.Time) (due time.Time, ok bool) {
-	r, reason := request(m)
+	r, reason := delay.ParsePairs(m.UserProperties)
 	switch {
 	case !r.Asked || reason != "":
 		return due, false

@@ -478,6 +478,9 @@ func (m *message) build() (built txn.Message, err error) {
 		}
 		built.UserProperties = append(built.UserProperties, txn.UserProperty{Name: *u[0], Value: *u[1]})
 	}
+	if _, reason := delay.ParsePairs(built.UserProperties); reason != "" {
+		return built, errors.New(reason)
+	}
 	return built, nil
 }
 
