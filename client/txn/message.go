@@ -76,7 +76,7 @@ func (m *Message) appendTo(o *transact.Operations) error {
 	case m.Expiry < 0 || seconds > math.MaxUint32:
 		return fmt.Errorf("the expiry %v of the message to %q: it must be positive, and at most %d seconds", m.Expiry, m.Topic, uint32(math.MaxUint32))
 	}
-	if _, reason := delay.ParsePairs(m.UserProperties); reason != "" { // it would be refused as a timer (section 14)
+	if _, reason := delay.ParsePairs(m.UserProperties); reason != "" { // it would be refused as a timer (protocol, section 14)
 		return fmt.Errorf("the message to %q: %s", m.Topic, reason)
 	}
 	o.Begin("PUBLISH", m.Topic)
