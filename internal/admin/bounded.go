@@ -98,21 +98,55 @@ func serving(next http.Handler) http.Handler {
 		default:
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			r = r.WithContext(r.Context()) // net/http needs its own Body
-			r.Body = &body{ReadCloser: r.Body, of: c}
+			b := &body{ReadCloser: r.Body, of: c}
+			r.Body = b
+			a := &answering{ResponseWriter: w, body: b}
+			defer a.begin()
+			w = a
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+// answering writes the answer to a request with a body. One that is given before the body is read is the last of its
+// connection: where an answer need not wait for the body, net/http cannot read the next request behind it.
+type answering struct {
+	http.ResponseWriter
+	body  *body
+	begun bool
+}
+
+func (a *answering) begin() {
+	if !a.begun && !a.body.ended {
+		a.Header().Set("Connection", "close")
+	}
+	a.begun = true
+}
+
+func (a *answering) WriteHeader(status int) {
+	a.begin()
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answering) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
 // body is that of a request, whose connection waits until it is read to its end.
 type body struct {
 	io.ReadCloser
-	of *counted
+	of    *counted
+	ended bool // it is read
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
+		b.ended = true
 		b.of.serve()
 	}
 	return n, err

@@ -109,3 +109,36 @@ func TestBodiesThatNeverComeKeepNoClientOut(t *testing.T) {
 	reads := ask("POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab")
 	mustAnswer("a request with its body", reads, "200 OK")
 }
+
+// A client may send its next request over the same connection, unless the answer says that it is the last:
+// one that came before the body was read.
+func TestAnswersBeforeTheBodyAreTheLast(t *testing.T) {
+	t.Parallel()
+	const post = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nnull"
+	for name, read := range map[string]bool{"the body is read": true, "it is not": false} {
+		dial, _ := serveBounded(t, func(w http.ResponseWriter, r *http.Request) {
+			if read {
+				_, _ = io.ReadAll(r.Body)
+			}
+			_, _ = io.WriteString(w, "answer")
+		})
+		nc := dial(post)
+		answers := bufio.NewReader(nc)
+		for range 3 {
+			answer, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "answer" {
+				t.Errorf("%s: %q, %v", name, text, err)
+			}
+			if answer.Close != !read {
+				t.Errorf("%s: the answer says %v of whether it is the last", name, answer.Close)
+			}
+			if answer.Close {
+				break
+			}
+			_, _ = io.WriteString(nc, post)
+		}
+	}
+}
