@@ -185,7 +185,7 @@ func (c *Conn) read(toConnect bool) (connected bool) {
 			c.heard.Store(heardSweep | heardRelief)
 		}
 		if c.b.awaitRead != nil && !c.b.awaitRead() {
-			c.Disconnect(mqtt.ServerShuttingDown, "this node does not lead the cluster any more")
+			c.Disconnect(errEnding.Code, errEnding.Reason)
 			return false
 		}
 		if need, err = c.handleBuffered(); err != nil {
@@ -293,7 +293,9 @@ func (c *Conn) waitForRoom(t *session.Turn) error {
 	if c.acks.Pending() > l.ReceiveMaximum+l.MaxInflight+spareAcks {
 		t.Flush()
 		c.Transport.Flush()
-		c.b.WaitDurable(c.b.Journal.Last()) // no acknowledgement waits for a later batch
+		if !c.b.WaitDurable(c.b.Journal.Last()) { // no acknowledgement waits for a later batch
+			return errEnding
+		}
 	}
 	most := l.OutputBuffer
 	if size := c.Transport.Size(); size > tightOutput && c.b.Memory.Tight() {
@@ -355,6 +357,10 @@ var errGone = errors.New("connection is gone")
 // goroutine appends the DISCONNECT and closes the output; the reader must not close the
 // output before the DISCONNECT is in it.
 var errStopping = errors.New("connection is being ended")
+
+// errEnding ends a connection whose client is owed what is not stored any more, or may be known to
+// another node only.
+var errEnding = &mqtt.Error{Code: mqtt.ServerShuttingDown, Reason: "this node does not lead the cluster any more"}
 
 // handle handles one packet. An error ends the connection; an *mqtt.Error has the reason
 // code for the client. The handler of each type decodes the packet, so that the stack of a

@@ -105,14 +105,18 @@ func (c *Conn) waitForPlace(t *session.Turn, qos byte) error {
 	}
 	c.wantsPlace.Store(true)
 	for n := int(c.receiving.Load()); n >= limit && n > int(c.handshakes); n = int(c.receiving.Load()) {
-		<-c.placeFreed // by the acknowledgement that the disk or the handler owes
+		select {
+		case <-c.placeFreed: // by the acknowledgement that the disk or the handler owes
+		case <-c.b.Journal.Over():
+			return errEnding
+		}
 	}
 	c.wantsPlace.Store(false)
 	if c.b.may != nil {
 		t.Grants = c.b.may.Grants(c.Identity()).Version
 	}
 	if qos == 2 && int(c.handshakes) >= handshakeSlack*limit {
-		c.b.WaitDurable(c.b.Journal.Last()) // what is due to the client goes before the DISCONNECT
+		_ = c.b.WaitDurable(c.b.Journal.Last()) // what is due to the client goes before the DISCONNECT
 		return errReceiveMaximum
 	}
 	return nil

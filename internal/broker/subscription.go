@@ -51,7 +51,9 @@ func (c *Conn) subscribe(t *session.Turn, body []byte) error {
 	} else if len(replays) > 0 {
 		// Retained messages follow the SUBACK, which waits for the disk.
 		t.Flush()
-		c.b.WaitDurable(seq)
+		if !c.b.WaitDurable(seq) {
+			return errEnding
+		}
 		c.acknowledge(t, answer)
 	} else {
 		c.acknowledgeWhenDurable(t, answer, seq)

@@ -53,7 +53,10 @@ type Options struct {
 	Policy   func() *policy.Policy // the file that is in force; nil: there is none
 	Cluster  Reporter              // of the node; nil: the server is by itself
 	Watchers func(key []byte, most int) (clients []string, all int)
-	Log      *slog.Logger
+	// AwaitRead waits until the server may answer from its memory; false: it will not, it is ending.
+	// nil: it always may.
+	AwaitRead func() bool
+	Log       *slog.Logger
 }
 
 // API answers requests. Its methods are safe for concurrent use.
@@ -167,7 +170,7 @@ func (a *API) serve(w http.ResponseWriter, hr *http.Request, r *route) {
 	done := make(chan outcome, 1)
 	go func() {
 		defer failstop.End(a.o.Log, "a request to the HTTP API")
-		answer, err := r.do(a, q)
+		answer, err := a.do(r, q)
 		a.end(held)
 		done <- outcome{answer, err, q.detail}
 	}()
@@ -178,6 +181,24 @@ func (a *API) serve(w http.ResponseWriter, hr *http.Request, r *route) {
 		a.answer(w, hr, o.detail, o.answer, o.err)
 	case <-late.C:
 		a.answer(w, hr, "", nil, failed(http.StatusServiceUnavailable, "the server has not done this within %v, and may do it later: look at what came of it before you try again", patience))
+	}
+}
+
+// do does the work of a request as far as the server is the one that other clients use: not if the
+// node does not lead its cluster any more, and what it was told to store is lost.
+func (a *API) do(r *route, q *request) (answer any, err error) {
+	if a.o.Sessions == nil || OfNode(r.path) {
+		return r.do(a, q)
+	}
+	if a.o.AwaitRead != nil && !a.o.AwaitRead() {
+		return nil, failed(http.StatusServiceUnavailable, "this node does not lead the cluster any more: nothing was done; ask another node")
+	}
+	answer, err = r.do(a, q)
+	select {
+	case <-a.o.Sessions.Journal.Over():
+		return nil, failed(http.StatusServiceUnavailable, "the server is ending, and may have done this or not: look at what came of it before you try again")
+	default:
+		return answer, err
 	}
 }
 

@@ -157,7 +157,10 @@ type Journal struct {
 	drained chan struct{} // closed when the committer has ended
 	idle    chan struct{} // closed when all else has, too, except the watchdog
 	failed  chan struct{} // closed when err is set
+	over    chan struct{} // see Over
 	full    chan struct{} // a table found no room on the disk
+
+	endWaits func() // closes over
 
 	batchBytes, fsyncs *histogram.Histogram
 }
@@ -187,11 +190,12 @@ func Open(o Options) (*Journal, error) {
 // open opens the journal; damaged: although its log or manifest is damaged, to
 // look at what is left.
 func open(o Options, damaged bool) (*Journal, error) {
-	j := &Journal{o: o, uptime: uptime.New(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
+	j := &Journal{o: o, uptime: uptime.New(), drained: make(chan struct{}), idle: make(chan struct{}), failed: make(chan struct{}), over: make(chan struct{}), full: make(chan struct{}, 1), batchBytes: histogram.New(64), fsyncs: histogram.New(1000),
 		toApply: make(chan struct{}, 1), toFlush: make(chan struct{}, 1), flushed: make(chan struct{}, 1)}
 	j.work.L, j.moved.L = &j.mu, &j.mu
 	j.merging.New = o.New
 	j.ending, j.end = context.WithCancel(context.Background())
+	j.endWaits = sync.OnceFunc(func() { close(j.over) })
 	if o.Meta != nil {
 		j.SetMeta(o.Meta)
 	}
@@ -287,6 +291,7 @@ func (j *Journal) Close() error {
 		close(j.idle)
 	}()
 	j.awaitEnd(j.idle)
+	j.endWaits()
 	if err := j.failure(); err != nil && !errors.Is(err, ErrLost) {
 		return err
 	}

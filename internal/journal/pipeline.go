@@ -377,8 +377,13 @@ func (j *Journal) fail(err error) {
 	j.mu.Unlock()
 	if first {
 		j.o.Fatal(err)
+		j.endWaits()
 	}
 }
+
+// Over is closed when the journal calls no waiter any more: it is closed, or has failed and
+// Options.Fatal has returned. What a waiter still waits for is not known to be durable.
+func (j *Journal) Over() <-chan struct{} { return j.over }
 
 // runWatchdog fails the journal when a batch or a task does not end within CommitTimeout.
 // On a full disk Pebble retries its flushes forever and writers wait without an error, so

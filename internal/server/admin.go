@@ -134,7 +134,7 @@ func (s *Server) openAPI() {
 	}
 	o := httpapi.Options{
 		Sessions: s.broker.Sessions, Reserved: reserved.Topics{Handlers: service.Topics(), Servers: service.Protected()},
-		May: s.config.May, Audit: s.audit, Watchers: s.service.Watchers, Log: s.log,
+		May: s.config.May, Audit: s.audit, Watchers: s.service.Watchers, AwaitRead: s.awaitRead(), Log: s.log,
 	}
 	if guard, is := s.config.May.(*policy.Guard); is && s.config.Policy != "" {
 		o.Policy = guard.Policy

@@ -88,6 +88,11 @@ func (s *Server) serveSessionActions(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	for _, id := range q.ClientIDs {
 		found := act(id)
+		select {
+		case <-s.journal.Over():
+			return // the answer lacks Done
+		default:
+		}
 		if found {
 			s.log.Info("an operator acts on a session", "action", string(q.Action), "client", id)
 			s.audit.Operated(id, q.Action == Delete)

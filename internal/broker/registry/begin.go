@@ -100,6 +100,8 @@ func (r *Registry) attach(t *session.Turn, c *Connection) *mqtt.Error {
 		switch err := r.begin(t, s, c); {
 		case errors.Is(err, errSessionEnded): // meanwhile: its queue overflowed
 			s = nil
+		case errors.Is(err, errEnding):
+			return &mqtt.Error{Code: mqtt.ServerUnavailable, Reason: err.Error()}
 		case err != nil:
 			if !c.Ack.SessionPresent {
 				r.endSession(t, s) // it has never begun
@@ -136,6 +138,7 @@ func (r *Registry) find(t *session.Turn, c *Connection) *session.Session {
 // Why a session can't begin, or go on, with a connection.
 var (
 	errSessionEnded = errors.New("the session has ended")
+	errEnding       = errors.New("the server is ending")
 	errWillMemory   = errors.New("the server has no memory for the will at the moment (--max-memory)")
 )
 
@@ -152,7 +155,9 @@ func (r *Registry) begin(t *session.Turn, s *session.Session, c *Connection) err
 	}
 	if saved != 0 {
 		t.Flush()
-		r.WaitDurable(saved)
+		if !r.WaitDurable(saved) {
+			return errEnding
+		}
 	}
 
 	s.Mu.Lock()

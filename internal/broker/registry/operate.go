@@ -101,8 +101,8 @@ func (r *Registry) Kick(clientID string) bool {
 }
 
 // EndSession disconnects a client, if it is connected (0x98), and ends its session
-// with all that it holds; its will is published. When it returns that is on disk.
-// It says false if there is no such session.
+// with all that it holds; its will is published. When it returns true that is on disk.
+// It says false if there is no such session, or if the broker ends meanwhile.
 func (r *Registry) EndSession(clientID string) bool {
 	// A CONNECT of this client waits, or is waited for.
 	r.claims.take(clientID)
@@ -130,6 +130,5 @@ func (r *Registry) endByOperator(clientID string) bool {
 	t := r.NewTurn()
 	r.endSession(t, s)
 	t.End()
-	r.WaitDurable(r.Journal.Last())
-	return true
+	return r.WaitDurable(r.Journal.Last())
 }

@@ -106,7 +106,9 @@ func (rt *Router) ResumeFeed(t *session.Turn, s *session.Session) {
 				t.Self.Transport.Flush()
 			}
 			t.LeaveGate()
-			rt.WaitDurable(after)
+			if !rt.WaitDurable(after) {
+				return
+			}
 			r.Durable = after
 		}
 

@@ -71,12 +71,19 @@ func (e *Env) SinceStart() time.Duration { return time.Since(e.start) }
 // when the wall clock is stepped, wherever the message is meanwhile.
 func (e *Env) Wall() int64 { return e.Epoch }
 
-// WaitDurable blocks until the journal's batch is durable. It is for goroutines that may wait
+// WaitDurable blocks until the journal's batch is durable. It returns false if it is not known to
+// be, because the broker ends: nothing may be acknowledged then. It is for goroutines that may wait
 // for the disk (readers, replays, operators' requests), and not for the journal's callbacks.
-func (e *Env) WaitDurable(seq journal.Seq) {
+func (e *Env) WaitDurable(seq journal.Seq) (durable bool) {
 	done := make(signal)
-	if e.Journal.Await(seq, done) {
-		<-done
+	if !e.Journal.Await(seq, done) {
+		return true
+	}
+	select {
+	case <-done:
+		return true
+	case <-e.Journal.Over():
+		return false
 	}
 }
 

@@ -66,7 +66,9 @@ func (m *Maker) Begin(t *session.Turn, s *session.Session, made Made) {
 	made.Replays = m.Owed(s, made.Replays)
 	if seq := m.SaveSubscriptions(s, made.Fresh, made.Replays); seq != 0 {
 		t.Flush()
-		m.WaitDurable(seq)
+		if !m.WaitDurable(seq) {
+			return
+		}
 	}
 	m.StartReplays(t, s, made.Replays)
 	for _, sub := range made.Fresh {
