@@ -1,6 +1,6 @@
 # `go run ./cmd/holdfast serve` and `go test ./...` need none of this.
 
-.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster grow upgrade partition faults simulate abuse soak timers fuzz transfer bench compare lint release site
+.PHONY: startup build test race race-journal interop console console-keys screenshots crash crash-cluster grow upgrade partition faults faults-cluster simulate abuse soak timers fuzz transfer bench compare lint release site
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -o holdfast ./cmd/holdfast
@@ -48,6 +48,9 @@ partition: ## three nodes, between which links are cut ROUNDS (200) times; needs
 
 faults: ## a hundred thousand messages, each processed once, through every fault (docs/consistent-messaging.md)
 	go run ./internal/faultrun/faults -messages $(or $(MESSAGES),100000)
+
+faults-cluster: ## MESSAGES (20,000) messages, each processed once, while the leader of three nodes is killed and paused (docs/consistent-messaging.md)
+	go run ./internal/faultrun/faults -cluster -messages $(or $(MESSAGES),20000)
 
 abuse: ## attacks from outside, at full size, and what other clients notice (docs/reliability.md)
 	go run ./internal/abuse/attack -flags "--max-memory 2GiB" -record docs/attacks.json -into docs/reliability.md -program "$$(git rev-parse --short HEAD)"

@@ -13,7 +13,9 @@
 //     are too old, or of the future;
 //   - timers become due, are cancelled, and replace each other (timers.go);
 //   - queues of sessions, and the store, become full;
-//   - the broker is killed with SIGKILL and started again on its data.
+//   - the broker is killed with SIGKILL and started again on its data, or is a cluster of three
+//     nodes, of which leaders are killed and paused, followers are killed, and which all die at
+//     once (broker.go).
 //
 // Then the results are checked (check.go): against the invariants
 // (docs/consistent-messaging.md), and against a run of the same handler on the same

@@ -31,8 +31,20 @@ func TestEachMessageOnce(t *testing.T) {
 	}
 }
 
-func eachMessageOnce(t *testing.T, path Path) {
+// The same while the leader of a cluster is killed and paused.
+func TestEachMessageOnceInACluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short leaves out the elections of three real nodes; a run without -short has them")
+	}
+	eachMessageOnce(t, Both, func(o *Options) { o.Cluster, o.Messages = true, 1000 })
+}
+
+func eachMessageOnce(t *testing.T, path Path, change ...func(*Options)) {
 	o := Options{Dir: t.TempDir(), Broker: testserver.Binary(), Seed: harness.Seed(*seedFlag), Path: path, Messages: 2000, Log: t.Logf}
+	for _, f := range change {
+		f(&o)
+	}
 	if testing.Short() {
 		o.Messages = 300
 	}
@@ -43,6 +55,9 @@ func eachMessageOnce(t *testing.T, path Path) {
 	t.Log(summary)
 	if summary.StoreRefused == 0 {
 		t.Error("a full store has refused nothing")
+	}
+	if summary.Cluster != nil && summary.Cluster.Leaders == 0 {
+		t.Error("no leader was killed")
 	}
 	shared := summary.Shared
 	if path == Transactions && shared.Transactions == 0 || path == State && shared.Stores == 0 || shared.Transactions+shared.Stores == 0 {

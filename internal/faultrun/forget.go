@@ -25,7 +25,7 @@ const (
 // It begins when the faults have stopped.
 func (r *run) forget(ctx context.Context) error {
 	messages := min(max(r.Messages/100, 10), 500)
-	conn, err := consistent.Dial(ctx, r.addr, client.WithClientID(briefName), client.WithSessionExpiry(briefKeep), client.WithLogger(slog.New(slog.DiscardHandler)))
+	conn, err := consistent.Dial(ctx, r.addresses[0], through(r.addresses), client.WithClientID(briefName), client.WithSessionExpiry(briefKeep), client.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

@@ -34,14 +34,15 @@ const running = "instance runs"
 
 // instance configures a process that processes messages.
 type instance struct {
-	Name, Address, Share string
-	Seed                 uint64
-	Version              uint32        // of the program
-	ClockOffset          time.Duration // of what its handlers see
-	StampOffset          time.Duration // of the timestamps of its requests to the store
-	Replay               bool          // it is on the state-based path, not on the transactional one
-	Panics               float64
-	Faults               consistenttest.Faults
+	Name, Share string
+	Addresses   []string // of the broker
+	Seed        uint64
+	Version     uint32        // of the program
+	ClockOffset time.Duration // of what its handlers see
+	StampOffset time.Duration // of the timestamps of its requests to the store
+	Replay      bool          // it is on the state-based path, not on the transactional one
+	Panics      float64
+	Faults      consistenttest.Faults
 }
 
 // Instance must be called first by a program that runs this package's [Run]: if the
@@ -160,7 +161,7 @@ func (in *instance) dial(ctx context.Context, processor string) (*consistent.Con
 	name := in.Name + "-" + processor
 	clock := hlc.NewClock(name, hlc.WithWall(func() uint64 { return uint64(time.Now().Add(in.StampOffset).UnixMilli()) }))
 	for {
-		conn, err := consistent.Dial(ctx, in.Address, client.WithClientID(name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond), client.WithClock(clock),
+		conn, err := consistent.Dial(ctx, in.Addresses[0], through(in.Addresses), client.WithClientID(name), client.WithBackoff(5*time.Millisecond, 100*time.Millisecond), client.WithClock(clock),
 			client.WithLogger(slog.New(slog.DiscardHandler)))
 		if err == nil || ctx.Err() != nil {
 			return conn, err

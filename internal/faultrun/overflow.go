@@ -36,7 +36,7 @@ func grantedBytes(store int) int { return store / 8 }
 func (r *run) overflow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	conn, err := consistent.Dial(ctx, r.addr, client.WithClientID(overflowName), client.WithLogger(slog.New(slog.DiscardHandler)))
+	conn, err := consistent.Dial(ctx, r.addresses[0], through(r.addresses), client.WithClientID(overflowName), client.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

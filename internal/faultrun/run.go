@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/consistent/consistenttest"
 	"github.com/holdfast-mqtt/holdfast/consistent/publisher"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
+	"github.com/holdfast-mqtt/holdfast/internal/harness/nodes"
 	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
@@ -24,8 +25,10 @@ const patience = time.Minute
 
 // Options of a run. A field that is zero has its default.
 type Options struct {
-	Dir      string // for the broker's data; it must exist and be empty
-	Broker   string // path of the built holdfast
+	Dir      string   // for the broker's data; it must exist and be empty
+	Broker   string   // path of the built holdfast
+	Cluster  bool     // the broker is a cluster of three nodes
+	Flags    []string // more flags of the broker
 	Seed     uint64
 	Path     Path          // of the handlers; default Both
 	Messages int           // different messages; default 5,000
@@ -58,7 +61,8 @@ type Summary struct {
 	DeadLetters    map[string]int `json:"dead_letters"` // by their reason
 	InstanceKills  int            `json:"instance_kills"`
 	InstancePauses int            `json:"instance_pauses"`
-	BrokerKills    int            `json:"broker_kills"`
+	BrokerKills    int            `json:"broker_kills"` // of a server by itself
+	Cluster        *clusterCounts `json:"cluster,omitempty"`
 	VersionChanges int            `json:"version_changes"` // instances that were started with another version of the program
 	QueueFull      int            `json:"queue_full"`      // publishes that the broker refused because a processor's queue was full
 	StoreFull      int            `json:"store_full"`      // times that the store was filled
@@ -69,17 +73,22 @@ type Summary struct {
 
 // String is the summary for people.
 func (s *Summary) String() string {
-	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times), of which %d were timers, and %d timers wait; instances killed %d times, paused %d times, started with another version %d times, broker killed %d times; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; messages of one key shared %d transactions and %d STOREs, of which %d messages were replayed; dead letters %v; %s",
-		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.Timers, s.TimersLeft, s.InstanceKills, s.InstancePauses, s.VersionChanges, s.BrokerKills,
+	broker := fmt.Sprintf("broker killed %d times", s.BrokerKills)
+	if s.Cluster != nil {
+		broker = s.Cluster.String()
+	}
+	return fmt.Sprintf("%s: path %s: %d messages (sent %d times) in %.0f s; %d outputs (published %d times), of which %d were timers, and %d timers wait; instances killed %d times, paused %d times, started with another version %d times; %s; %d publishes refused by a full queue; store filled %d times, which refused %d attempts; %d messages forgotten and sent again; messages of one key shared %d transactions and %d STOREs, of which %d messages were replayed; dead letters %v; %s",
+		s.Head(), s.Path, s.Messages, s.Sent, s.Seconds, s.Outputs, s.Publications, s.Timers, s.TimersLeft, s.InstanceKills, s.InstancePauses, s.VersionChanges, broker,
 		s.QueueFull, s.StoreFull, s.StoreRefused, s.Forgotten, s.Shared.Transactions, s.Shared.Stores, s.Shared.Replays, s.DeadLetters, s.Broken()) + s.List()
 }
 
 // run is the state of one run.
 type run struct {
 	Options
-	rng       *rand.Rand // used by the goroutine that runs signals
-	addr      string
-	broker    *process.Process
+	rng       *rand.Rand       // used by the goroutine that runs signals
+	addresses []string         // of the broker, for clients
+	broker    *process.Process // nil: not started, or the broker is a cluster
+	nodes     *nodes.Cluster   // nil: the broker is no cluster
 	instances [3]*instance
 	workers   [3]*process.Process
 	sender    *client.Session
@@ -157,7 +166,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 
 // begin starts the broker and the instances.
 func (r *run) begin(ctx context.Context) (err error) {
-	if r.addr, err = process.FreeAddress(r.rng.IntN); err != nil {
+	if err = r.planBroker(); err != nil {
 		return err
 	}
 	if err = r.startBroker(); err != nil {
@@ -165,16 +174,16 @@ func (r *run) begin(ctx context.Context) (err error) {
 	}
 	backoff := client.WithBackoff(5*time.Millisecond, 100*time.Millisecond)
 	quiet := client.WithLogger(slog.New(slog.DiscardHandler))
-	if r.sender, err = client.DialSession(ctx, r.addr, client.WithClientID("sender"), backoff, quiet); err != nil {
+	if r.sender, err = client.DialSession(ctx, r.addresses[0], through(r.addresses), client.WithClientID("sender"), backoff, quiet); err != nil {
 		return err
 	}
-	if r.watcher, err = client.DialSession(ctx, r.addr, client.WithClientID("watcher"), backoff, quiet, client.WithQueueFull(client.QueueFullReject)); err != nil {
+	if r.watcher, err = client.DialSession(ctx, r.addresses[0], through(r.addresses), client.WithClientID("watcher"), backoff, quiet, client.WithQueueFull(client.QueueFullReject)); err != nil {
 		return err
 	}
 	if r.publisher, err = publisher.New(&counting{r}, publisher.WithBackoff(time.Millisecond, 50*time.Millisecond), publisher.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		return err
 	}
-	if r.filler, err = client.Dial(ctx, r.addr, client.WithClientID("filler"), backoff, quiet); err != nil {
+	if r.filler, err = client.Dial(ctx, r.addresses[0], through(r.addresses), client.WithClientID("filler"), backoff, quiet); err != nil {
 		return err
 	}
 	if err = r.watcher.Subscribe(ctx, "results/#", copies+"#", "booked/#", tallied+"#", sharedTopic, reminders+"#", overdue+"#", idle+"#", deadLetters, refusedTopic, readyTopic+"#", "end"); err != nil {
@@ -190,7 +199,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	}()
 	faults := consistenttest.Everything()
 	for i := range r.instances {
-		r.instances[i] = &instance{Name: fmt.Sprintf("instance-%d", i), Address: r.addr, Share: "crew", Panics: 0.0005, Faults: faults}
+		r.instances[i] = &instance{Name: fmt.Sprintf("instance-%d", i), Addresses: r.addresses, Share: "crew", Panics: 0.0005, Faults: faults}
 		if i == 2 {
 			r.instances[i].Share = "" // a subscription of its own, which gets every message
 		}
@@ -218,14 +227,6 @@ func (r *run) storeBytes() int {
 
 // tallies is how many keys the tally has.
 func (r *run) tallies() int { return r.Messages/perTally + 1 }
-
-func (r *run) startBroker() (err error) {
-	program := harness.Holdfast(r.Broker, "--max-queued-messages", fmt.Sprint(r.queueBound()), "--max-store-bytes", fmt.Sprint(r.storeBytes()))
-	if r.broker, err = program.Start(r.Dir, r.addr); err != nil {
-		return err
-	}
-	return r.broker.AwaitReady()
-}
 
 func (r *run) startInstance(i int) (err error) {
 	in := *r.instances[i]
@@ -256,9 +257,7 @@ func (r *run) end() {
 	if r.filler != nil {
 		_ = r.filler.Close()
 	}
-	if r.broker != nil {
-		r.broker.Kill()
-	}
+	r.killBroker()
 }
 
 // sendWithFaults sends all messages while it kills and pauses processes, and waits until
@@ -271,7 +270,7 @@ func (r *run) sendWithFaults(ctx context.Context) error {
 	stop := make(chan struct{})
 	var signals sync.WaitGroup
 	signals.Go(func() {
-		if err := r.signals(stop); err != nil {
+		if err := r.signals(ctx, stop); err != nil {
 			cancel(err)
 		}
 	})
@@ -285,7 +284,7 @@ func (r *run) sendWithFaults(ctx context.Context) error {
 }
 
 // signals kills and pauses processes until stop is closed.
-func (r *run) signals(stop <-chan struct{}) error {
+func (r *run) signals(ctx context.Context, stop <-chan struct{}) error {
 	wait := func(mean time.Duration) bool {
 		t := time.NewTimer(mean/2 + time.Duration(r.rng.Int64N(int64(mean))))
 		defer t.Stop()
@@ -299,7 +298,11 @@ func (r *run) signals(stop <-chan struct{}) error {
 	for wait(r.Pause) {
 		i := r.rng.IntN(len(r.workers))
 		var err error
-		switch r.rng.IntN(11) {
+		choice := r.rng.IntN(11)
+		if r.nodes != nil && r.summary.Cluster.Leaders == 0 {
+			choice = 10 // however short the run is, a leader is killed
+		}
+		switch choice {
 		case 0, 1, 2, 3:
 			r.summary.InstanceKills++
 			r.workers[i].Kill()
@@ -312,9 +315,7 @@ func (r *run) signals(stop <-chan struct{}) error {
 		case 8:
 			r.fill(func() { wait(300 * time.Millisecond) })
 		default:
-			r.summary.BrokerKills++
-			r.broker.Kill()
-			err = r.startBroker()
+			err = r.failBroker(ctx)
 		}
 		if err != nil {
 			return err
@@ -414,7 +415,7 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.await(ctx, func() bool { return marker }, "the watcher has received the last message"); err != nil {
 		return err
 	}
-	c, err := client.Dial(ctx, r.addr)
+	c, err := client.Dial(ctx, r.addresses[0], through(r.addresses))
 	if err != nil {
 		return err
 	}

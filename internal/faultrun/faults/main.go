@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/faultrun"
 	"github.com/holdfast-mqtt/holdfast/internal/harness"
@@ -27,6 +28,8 @@ func run() int {
 	flag.IntVar(&o.Messages, "messages", 100_000, "messages to process")
 	flag.IntVar(&o.Keys, "keys", 0, "keys that they concern; 0: one for every 50 messages")
 	flag.Uint64Var(&o.Seed, "seed", 0, "seed; 0: one of the clock")
+	flag.BoolVar(&o.Cluster, "cluster", false, "run three nodes of a cluster, whose leaders are killed and paused")
+	flags := flag.String("flags", "", "more flags for holdfast serve, with spaces")
 	flag.StringVar((*string)(&o.Path), "path", string(faultrun.Both), "path of the handlers: transactions, state, or both, where each start of an instance chooses one")
 	flag.StringVar(&file, "json", "", "file for the summary as JSON; -: standard output")
 	flag.Parse()
@@ -37,6 +40,7 @@ func run() int {
 		return 2
 	}
 	o.Seed = harness.Seed(o.Seed)
+	o.Flags = strings.Fields(*flags)
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	var result harness.Result
 	err := harness.WithHoldfast(func(ctx context.Context, dir, binary string) error {
