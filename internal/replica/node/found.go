@@ -20,6 +20,8 @@ var (
 	ErrPeers = errors.New("--cluster-peers is wrong")
 	// ErrTwice: another node runs with this node's ID, because the data directory was copied.
 	ErrTwice = errors.New("another node runs with this node's ID")
+	// ErrOldData: the data directory lacks entries that this node has acknowledged.
+	ErrOldData = errors.New("the data directory is older than what this node has acknowledged")
 )
 
 // tell answers a node that asks who this one is.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -54,11 +55,30 @@ func (n *Node) receive(m *raftpb.Message) {
 		return
 	}
 	n.do(func() {
+		if err := n.checkAcknowledged(m); err != nil {
+			n.fail(err)
+			return
+		}
 		n.behind.Heard(m, n.now())
 		if n.hasRoomFor(m) {
 			n.core.Step(m, n.now())
 		}
 	})
+}
+
+// checkAcknowledged fails with ErrOldData if a leader says that this node has acknowledged an entry which its log
+// does not have: the heartbeat of a leader names no committed entry that the node has not acknowledged to it.
+// deciding is held.
+func (n *Node) checkAcknowledged(m *raftpb.Message) error {
+	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < n.core.Office().Term || m.GetTo() != uint64(n.ID()) {
+		return nil
+	}
+	last, err := n.log.LastIndex()
+	if err != nil || m.GetCommit() <= last {
+		return err
+	}
+	return fmt.Errorf("%w: node %s, which leads, has this node's acknowledgement of entry %d, and the log in %s ends with entry %d: either a former copy of the directory was put there, or its disk has lost what was written. Start this node with a new data directory: run \"holdfast cluster remove %s\", then \"holdfast cluster add %s=HOST:PORT\"",
+		ErrOldData, n.name(m.GetFrom()), m.GetCommit(), n.o.Dir, last, n.o.Name, n.o.Name)
 }
 
 // hasRoomFor says whether the log may take a leader's entries. They stay in the log until the

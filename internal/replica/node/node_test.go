@@ -61,7 +61,7 @@ func (c *cluster) options(name string) Options {
 	}
 	o.Logger = slog.New(slog.NewTextHandler(c.log, nil)).With("node", name)
 	o.Fatal = func(err error) {
-		if c.removable && (errors.Is(err, ErrRemoved) || errors.Is(err, ErrTwice) || errors.Is(err, ErrOtherCluster) || errors.Is(err, ErrPeers)) {
+		if c.removable && (errors.Is(err, ErrRemoved) || errors.Is(err, ErrTwice) || errors.Is(err, ErrOtherCluster) || errors.Is(err, ErrPeers) || errors.Is(err, ErrOldData)) {
 			c.fatal <- err
 			return
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,55 @@ func TestNodeWithACopiedDirectory(t *testing.T) {
 	double.end()
 	l = c.put(nodes, l, "k|1", "v")
 	c.has(nodes, c.lead(nodes, l, of), map[string]string{"k|1": "v"})
+}
+
+// A node that is started with a former copy of its data directory, which lacks entries that it has acknowledged to
+// the leader, ends, and says so. The others go on.
+func TestNodeWithAFormerCopyOfItsDirectory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "a", "b", "c")
+	nodes := c.start("a", "b", "c")
+	l := c.leader(nodes)
+	var others []string
+	for name := range nodes {
+		if name != l.name {
+			others = append(others, name)
+		}
+	}
+	old, other := others[0], others[1]
+	nodes[old].end()
+	former := t.TempDir()
+	if err := os.CopyFS(former, os.DirFS(c.dirs[old])); err != nil {
+		t.Fatal(err)
+	}
+	nodes[old] = c.start(old)[old]
+	nodes[other].end() // so that the write that follows needs the acknowledgement of old
+	if !l.put("k|1", "v") {
+		t.Skip("another node has been elected, to which old has acknowledged nothing")
+	}
+	nodes[other] = c.start(other)[other]
+	for end := time.Now().Add(patience); nodes[other].Status().Last < nodes[old].Status().Last; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("node %s does not get what it lacks:\n%v", other, c.log)
+		}
+	}
+	nodes[old].end()
+	delete(nodes, old)
+
+	c.removable = true
+	c.dirs[old] = former
+	c.start(old)
+	select {
+	case err := <-c.fatal:
+		if !errors.Is(err, ErrOldData) || !strings.Contains(err.Error(), "run \"holdfast cluster remove "+old+"\", then \"holdfast cluster add "+old+"=") {
+			t.Errorf("it ended with %v; want %v, and what to do", err, ErrOldData)
+		}
+	case <-l.Lost():
+		t.Skip("another node has been elected, to which old has acknowledged nothing")
+	case <-time.After(patience):
+		t.Fatalf("node %s does not end:\n%v", old, c.log)
+	}
+	c.put(nodes, l, "k|2", "v")
 }
 
 // A node that is started with the data directory of another cluster's node ends, and says which clusters they are.
