@@ -137,11 +137,12 @@ func (s *Start) Begin(ctx context.Context) (*identity.Identity, error) {
 func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *Answer, err error) {
 	self := &s.Self
 	known := map[string]members.Member{s.Self.Name: {Name: s.Self.Name, ID: self.ID, Address: AddressOf(s.Peers, s.Self.Name)}}
-	waiting := ""
+	var waiting said
 	add := fmt.Sprintf("holdfast cluster add %s=%s --data DIR", s.Self.Name, AddressOf(s.Peers, s.Self.Name))
 	because := errors.New("the first start of a cluster needs all of its nodes, and has not heard from all yet") // why the node waits
 	for {
 		var disagrees, silent error
+		lacked := "" // the first node that is silent
 		clustered := false
 		for _, p := range s.Peers {
 			if p.Name == s.Self.Name {
@@ -153,7 +154,7 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 			}
 			if err != nil {
 				if _, answered := known[p.Name]; !answered {
-					silent = cmp.Or(silent, fmt.Errorf("node %s at %s: %w", p.Name, p.Address, err))
+					lacked, silent = cmp.Or(lacked, p.Name), cmp.Or(silent, fmt.Errorf("node %s at %s: %w", p.Name, p.Address, err))
 				}
 				continue
 			}
@@ -179,7 +180,7 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 		}
 		switch {
 		case clustered:
-			s.sayOnce(&waiting, "waiting until this node is added to the cluster: run the command where one of its nodes runs, with that node's data directory", "command", add)
+			s.say(&waiting, said{why: "added"}, "waiting until this node is added to the cluster: run the command where one of its nodes runs, with that node's data directory", "command", add)
 		case disagrees != nil:
 			return nil, nil, disagrees
 		case silent == nil:
@@ -189,7 +190,7 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 			sort.Slice(founders, func(i, j int) bool { return founders[i].Name < founders[j].Name })
 			return founders, nil, nil
 		default:
-			s.sayOnce(&waiting, "waiting for the other nodes: the first start of a cluster needs all of them. If there is a cluster to which this node is to be added, run the command where one of its nodes runs, with that node's data directory",
+			s.say(&waiting, said{why: "founded", node: lacked, error: silent.Error()}, "waiting for the other nodes: the first start of a cluster needs all of them. If there is a cluster to which this node is to be added, run the command where one of its nodes runs, with that node's data directory",
 				"error", silent, "command", add)
 		}
 		select {
@@ -207,12 +208,24 @@ type notFounded struct{ lacked, ended error }
 func (e *notFounded) Error() string { return e.lacked.Error() }
 func (e *notFounded) Unwrap() error { return e.ended }
 
-// sayOnce logs why the node waits, unless it has just said the same.
-func (s *Start) sayOnce(said *string, why string, args ...any) {
-	if *said != why {
-		*said = why
-		s.Logger.Info(why, append([]any{"node", s.Self.Name}, args...)...)
+// said is what the log says of why a node waits.
+type said struct {
+	why, node, error string
+	at               time.Time
+}
+
+// errorPause is how often the log has another error of the same node.
+const errorPause = 10 * time.Second
+
+// say logs why the node waits, unless the log has it. Which node it lacks changes once for each node at the most.
+func (s *Start) say(last *said, now said, text string, args ...any) {
+	now.at = time.Now()
+	same := last.why == now.why && last.node == now.node
+	if same && (last.error == now.error || now.at.Sub(last.at) < errorPause) {
+		return
 	}
+	*last = now
+	s.Logger.Info(text, append([]any{"node", s.Self.Name}, args...)...)
 }
 
 // errOtherPeers: two nodes that belong to no cluster have other peers.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // stopper ends a start when it says that it waits.
@@ -39,6 +40,55 @@ func TestAStoppedFirstStartSaysWhatItLacked(t *testing.T) {
 		t.Errorf("stopped before it has asked: %v", err)
 	}
 }
+
+// A first start that waits says of each node that it lacks why it does, also when others have answered since.
+func TestAFirstStartSaysWhichNodeItLacks(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	lines := make(chan string, 10)
+	logger := slog.New(slog.NewTextHandler(writer(func(line []byte) { lines <- string(line) }), nil))
+	b, err := process.UnusedAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := port.Listen(port.Options{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	waits := &Start{
+		Self: identity.Identity{Name: "a", ID: 1}, Peers: []Peer{{"a", own.Addr().String()}, {"b", b}, {"c", "127.0.0.1:1"}},
+		Port: own, Logger: logger,
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _, _ = waits.askAll(ctx)
+	}()
+	if line := <-lines; !strings.Contains(line, "node b at "+b) {
+		t.Errorf("without any other node it says %s", line)
+	}
+	answers := Answer{Identity: identity.Identity{Name: "b", ID: 2}, Peers: []string{"a", "b", "c"}}
+	other, err := port.Listen(port.Options{Address: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.Handle(Magic, answers.Send)
+	other.Serve()
+	if line := <-lines; !strings.Contains(line, "node c at 127.0.0.1:1") {
+		t.Errorf("when b has answered it says %s", line)
+	}
+	cancel()
+	<-ended
+	if len(lines) > 0 {
+		t.Errorf("it says more: %s", <-lines)
+	}
+}
+
+type writer func(line []byte)
+
+func (w writer) Write(line []byte) (int, error) { w(line); return len(line), nil }
 
 // Nodes found a cluster only if they agree on who they are.
 func TestFoundersWhoDisagree(t *testing.T) {
