@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -36,11 +36,12 @@ address already, or if with one node more no quorum would answer.`,
 		Example: `  holdfast cluster add d=10.0.0.4:7001 --data /var/lib/holdfast`,
 		Args:    flags.Args("NAME=HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, address, found := strings.Cut(args[0], "=")
-			if !found || name == "" || address == "" {
-				return fmt.Errorf("%q: want NAME=HOST:PORT, the name of the new node and where it listens for the others", args[0])
+			p, err := settings.ParsePeer(args[0])
+			if err != nil {
+				return err
 			}
-			if err := control.Add(cmd.Context(), data, name, address); err != nil {
+			name := p.Name
+			if err := control.Add(cmd.Context(), data, name, p.Address); err != nil {
 				return err
 			}
 			if noWait {

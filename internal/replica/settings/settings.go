@@ -65,27 +65,36 @@ var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func (s *Settings) ParsePeers() (peers []Peer, err error) {
 	names, addresses := map[string]bool{}, map[string]string{}
 	for _, text := range s.Peers {
-		n, address, found := strings.Cut(text, "=")
-		n, address = strings.TrimSpace(n), strings.TrimSpace(address)
-		switch {
-		case !found || !name.MatchString(n):
-			return nil, fmt.Errorf("--cluster-peers %q: want NAME=HOST:PORT, with a name of 1 to 63 letters, digits, dots, dashes and underscores", text)
-		case names[n]:
-			return nil, fmt.Errorf("--cluster-peers: two nodes have the name %s: give each node a name of its own", n)
+		p, err := ParsePeer(text)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-peers %w", err)
 		}
-		if err := checkAddress(address); err != nil {
-			return nil, fmt.Errorf("--cluster-peers %q: %w", text, err)
+		if names[p.Name] {
+			return nil, fmt.Errorf("--cluster-peers: two nodes have the name %s: give each node a name of its own", p.Name)
 		}
-		if other, again := addresses[address]; again {
-			return nil, fmt.Errorf("--cluster-peers: the nodes %s and %s have the same address, %s: each node listens on one of its own", other, n, address)
+		if other, again := addresses[p.Address]; again {
+			return nil, fmt.Errorf("--cluster-peers: the nodes %s and %s have the same address, %s: each node listens on one of its own", other, p.Name, p.Address)
 		}
-		names[n], addresses[address] = true, n
-		peers = append(peers, Peer{n, address})
+		names[p.Name], addresses[p.Address] = true, p.Name
+		peers = append(peers, p)
 	}
 	if len(peers) > MaxNodes {
 		return nil, fmt.Errorf("--cluster-peers: %d nodes: a cluster has at most %d", len(peers), MaxNodes)
 	}
 	return peers, nil
+}
+
+// ParsePeer reads NAME=HOST:PORT.
+func ParsePeer(text string) (p Peer, err error) {
+	n, address, found := strings.Cut(text, "=")
+	n, address = strings.TrimSpace(n), strings.TrimSpace(address)
+	if !found || !name.MatchString(n) {
+		return p, fmt.Errorf("%q: want NAME=HOST:PORT, with a name of 1 to 63 letters, digits, dots, dashes and underscores", text)
+	}
+	if err := checkAddress(address); err != nil {
+		return p, fmt.Errorf("%q: %w", text, err)
+	}
+	return Peer{n, address}, nil
 }
 
 // checkAddress says what is wrong with the address at which others reach a node.
