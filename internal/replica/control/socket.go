@@ -157,7 +157,7 @@ func open(ctx context.Context, dataDir, method, target string, body io.Reader) (
 	var refusal *opsocket.Refusal
 	switch {
 	case errors.Is(err, opsocket.ErrNotListening):
-		return nil, fmt.Errorf("%w through %s: is --data the directory of a node that is running?", ErrNotRunning, path)
+		return nil, fmt.Errorf("%w through %s: is --data the directory of a node that is running? One that waits for the others at its first start, or until it is added, does not answer yet, and its log says for what it waits", ErrNotRunning, path)
 	case errors.As(err, &refusal):
 		return nil, fmt.Errorf("the node refused: %w", err)
 	case err != nil:
