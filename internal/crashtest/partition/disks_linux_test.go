@@ -81,6 +81,9 @@ func TestFullDisks(t *testing.T) {
 	for i := range 50 {
 		w.write(c, fmt.Sprint("more while a follower's disk is full ", i), written)
 	}
+	if err := w.Transfer(w.ctx, follower); err == nil || !strings.Contains(err.Error(), "has taken the leadership, and not node "+follower.Name) {
+		t.Errorf("the leadership is to go to a node whose disk is full: %v", err)
+	}
 	w.empty(follower)
 	w.revive()
 	w.eventually("the follower has everything", func() bool { return w.caughtUp(follower) })

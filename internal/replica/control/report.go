@@ -164,7 +164,31 @@ func give(ctx context.Context, n *node.Node, to string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.New("no node has taken the leadership in time: look at the status, and at the nodes' logs")
 	}
+	if err == nil && id != 0 {
+		err = hasTaken(ctx, n, id, to)
+	}
 	return err
+}
+
+// hasTaken waits until a node that has given the leadership away knows the next leader, and fails if that is
+// another one than was asked for. A node that does not take it, because its disk is full for example, is passed over.
+func hasTaken(ctx context.Context, n *node.Node, id node.ID, name string) error {
+	for {
+		changed, s := n.Changes(), n.Status()
+		if s.Leader == id {
+			return nil
+		}
+		for _, m := range s.Members {
+			if m.ID == s.Leader && m.ID != s.ID {
+				return fmt.Errorf("node %s has taken the leadership, and not node %s, which did not take it in time: look at the lag of %s in the status, and at its log", m.Name, name, name)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.New("this node has given the leadership away, and knows no leader yet: look at the status")
+		}
+	}
 }
 
 func find(s *node.Status, name string) (node.Member, error) {
