@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,5 +95,31 @@ func TestClusterOfOneServersData(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Fatalf("the node of the former cluster does not end:\n%v", c.log)
+	}
+}
+
+// A node that is the only one of its cluster ends without a word of others that do not take the leadership: there are
+// none.
+func TestTheOnlyNodeEnds(t *testing.T) {
+	t.Parallel()
+	var text logs.Text
+	cfg := server.Default()
+	cfg.Listen, cfg.DataDir = []string{"127.0.0.1:0"}, t.TempDir()
+	cfg.Cluster = settings.Settings{Node: "a", Peers: []string{"a=" + address(t)}}
+	cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	n, err := clustered.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); n.Status().Role != node.Leader; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not lead:\n%s", text.String())
+		}
+	}
+	if err := n.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(text.String(), "no other node has taken the leadership") {
+		t.Errorf("it says:\n%s", text.String())
 	}
 }

@@ -42,7 +42,7 @@ func serveNode(ctx context.Context, set *settings, out io.Writer, line *output.P
 	if len(webSocket) > 0 {
 		say("holdfast websocket on %s", strings.Join(webSocket, " "))
 	}
-	say("holdfast listening on %s with data in %s, node %s at %s of a cluster of %d", strings.Join(mqtt, " "), cfg.DataDir, cfg.Cluster.Node, n.ClusterAddr(), len(cfg.Cluster.Peers))
+	say("holdfast listening on %s with data in %s, node %s at %s of a cluster of %d", strings.Join(mqtt, " "), cfg.DataDir, cfg.Cluster.Node, n.ClusterAddr(), len(n.Status().Members))
 	serving := "listening on " + strings.Join(append(mqtt, webSocket...), " ")
 	manager.ready(serving)
 	failed := error(nil)
