@@ -143,7 +143,7 @@ func TestMetricsOfEachNode(t *testing.T) {
 func TestStatusBesideANodeThatIsSilent(t *testing.T) {
 	t.Parallel()
 	c := start(t, "a", "b", "c")
-	_, others := c.leader()
+	leader, others := c.leader()
 	silent, asked := others[0], others[1]
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -157,6 +157,9 @@ func TestStatusBesideANodeThatIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if err := control.Transfer(ctx, c.dirs[leader], silent); err == nil || !strings.Contains(err.Error(), "node "+silent+" does not answer") {
+		t.Errorf("the leadership is to go to a node that is silent: %v", err)
+	}
 	await(t, "the status comes without the node's, once the leader knows that it does not hear it", func() bool {
 		began := time.Now()
 		report, err := control.Status(ctx, c.dirs[asked])

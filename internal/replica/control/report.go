@@ -129,10 +129,8 @@ func answerTransfer(c net.Conn, n *node.Node) {
 	if json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&q) != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout/2)
-	defer cancel()
 	var a transferred
-	if err := give(ctx, n, q.To); err != nil {
+	if err := give(context.Background(), n, q.To); err != nil {
 		a.Error = err.Error()
 	}
 	_ = json.NewEncoder(c).Encode(a)
@@ -140,6 +138,8 @@ func answerTransfer(c net.Conn, n *node.Node) {
 
 // give has a leader give the leadership to the node of this name.
 func give(ctx context.Context, n *node.Node, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout/2)
+	defer cancel()
 	s := n.Status()
 	var id node.ID
 	if to != "" {
@@ -156,7 +156,13 @@ func give(ctx context.Context, n *node.Node, to string) error {
 		if !m.Active {
 			return fmt.Errorf("node %s does not answer the leader: look at it first", to)
 		}
-		if asked, _, err := askNode(ctx, n, m); err == nil && asked.Unfit {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		asked, _, err := askNode(asking, n, m)
+		switch {
+		case asking.Err() != nil: // it is paused, for example, and would take the leadership when it goes on
+			return fmt.Errorf("node %s does not answer in time: look at it first", to)
+		case err == nil && asked.Unfit:
 			return fmt.Errorf("node %s does not take the leadership, because its clock is wrong: set it right first", to)
 		}
 	}
