@@ -37,6 +37,7 @@ const (
 	maxStrangers     = 64 // connections that have not yet said what they are about; beyond, the oldest of the address that has most is ended
 	handshakeTimeout = 5 * time.Second
 	acceptPause      = 20 * time.Millisecond
+	tlsHandshake     = 0x16 // the first byte of a TLS connection; the second one is 3
 )
 
 // ErrNeedsTLS: the address is not one of the loopback interface, and there is no mutual TLS.
@@ -194,6 +195,9 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 	h, known := p.handlers.Load(string(magic[:]))
 	if !known && !complete {
 		return nil, nil, errEarly
+	}
+	if !known && magic[0] == tlsHandshake && magic[1] == 3 {
+		return nil, nil, errors.New("the other node speaks TLS, and this one does not: give all nodes --cluster-cert, --cluster-key and --cluster-ca, or none of them")
 	}
 	if !known {
 		return nil, nil, fmt.Errorf("it begins with %q, which this program does not know: is it a node of a newer version, or a client that wants the other port?", magic[:])

@@ -125,9 +125,9 @@ func TestOthersAreFasterWhileANodeStarts(t *testing.T) {
 	}
 	defer p.Close()
 	p.Serve()
-	connect := func() {
+	connect := func(magic string) {
 		t.Helper()
-		c, err := p.Dial(context.Background(), p.Addr().String(), "holdfast nodes 9")
+		c, err := p.Dial(context.Background(), p.Addr().String(), magic)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,13 +137,18 @@ func TestOthersAreFasterWhileANodeStarts(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}
-	connect()
+	const newer = "holdfast nodes 9"
+	connect(newer)
 	if lines := text.Take(); len(lines) > 0 {
 		t.Errorf("while it starts: %q", lines)
 	}
 	p.Complete()
-	connect()
+	connect(newer)
 	if lines := text.Take(); len(lines) != 1 || !strings.Contains(lines[0], "which this program does not know") {
 		t.Errorf("then: %q", lines)
+	}
+	connect("\x16\x03\x01\x05\xaa\x01\x00\x05\xa6\x03\x03\xed\xcd\x07\xca\xd0") // of a node with certificates
+	if lines := text.Take(); len(lines) != 1 || !strings.Contains(lines[0], "the other node speaks TLS, and this one does not") {
+		t.Errorf("to a node with TLS: %q", lines)
 	}
 }
