@@ -15,10 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
 // NewDemoCommand makes the command demo-cluster.
@@ -170,6 +173,9 @@ func (d *demo) plan() error {
 			held = append(held, l)
 			*address.of = l.Addr().String()
 		}
+		if err := isFree(filepath.Join(n.data, node.Dir)); err != nil {
+			return err
+		}
 		peers = append(peers, name+"="+n.cluster)
 		d.nodes = append(d.nodes, n)
 	}
@@ -180,6 +186,18 @@ func (d *demo) plan() error {
 		n.arguments = []string{"serve", "--node", n.name, "--listen", n.clients, "--admin", n.console, "--data", n.data, "--cluster-peers", strings.Join(peers, ",")}
 	}
 	return nil
+}
+
+// isFree fails with datadir.ErrLocked if a node runs on a directory.
+func isFree(dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return nil // it is made when its node starts
+	}
+	l, err := datadir.Acquire(vfs.Default, dir)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func (n *demoNode) start(program string) error {

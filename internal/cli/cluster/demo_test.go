@@ -1,9 +1,36 @@
 package cluster
 
 import (
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mqtt/holdfast/internal/datadir"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
+
+// A demo does not begin on directories of nodes that run.
+func TestADemoWhoseNodesRun(t *testing.T) {
+	t.Parallel()
+	d := demo{dir: t.TempDir()}
+	l, err := datadir.Acquire(vfs.Default, filepath.Join(d.dir, "c", node.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.plan(); !errors.Is(err, datadir.ErrLocked) {
+		t.Errorf("while a node runs: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.nodes = nil
+	if err := d.plan(); err != nil {
+		t.Errorf("when it has ended: %v", err)
+	}
+}
 
 // A demo has three addresses for each node, all different, and no port beyond the highest.
 func TestAddressesOfTheDemo(t *testing.T) {
