@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 	"github.com/holdfast-mqtt/holdfast/internal/metrics"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/clients"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/convert"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
@@ -395,7 +396,7 @@ func (n *Node) Failed() <-chan error { return n.failed }
 func (n *Node) Shutdown(ctx context.Context) error {
 	if s := n.node.Status(); s.Role == node.Leader && len(s.Members) > 1 {
 		giving, cancel := context.WithTimeout(ctx, transferTimeout)
-		if err := n.node.Transfer(giving, 0); err != nil {
+		if err := n.node.Transfer(giving, 0); err != nil && !errors.Is(err, consensus.ErrAlone) {
 			n.log.Warn("no other node has taken the leadership: the cluster elects a leader when this node has ended", "error", err)
 		}
 		cancel()

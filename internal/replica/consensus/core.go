@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -32,6 +33,9 @@ const (
 // ErrNotLeader: this node may not propose, or read. It isn't the leader, or has not yet
 // applied what earlier leaders have committed.
 var ErrNotLeader = errors.New("this node is not the leader")
+
+// ErrAlone: no other node has a vote, so none can take the leadership.
+var ErrAlone = errors.New("no other node has a vote")
 
 // ErrTooManyQuestions: as many of AskQuorum as are allowed are under way.
 var ErrTooManyQuestions = errors.New("too many questions to the other nodes are under way")
@@ -261,10 +265,14 @@ func (c *Core) Change(change *raftpb.ConfChange) (Proposed, error) {
 }
 
 // Transfer gives the leadership away, to a node if it can, otherwise to another one. The
-// leader proposes nothing and has no lease from then on, until its office ends.
+// leader proposes nothing and has no lease from then on, until its office ends: with ErrAlone, which
+// says that it never would, it goes on.
 func (c *Core) Transfer(to uint64) error {
 	if !c.office.Leads {
 		return ErrNotLeader
+	}
+	if !slices.ContainsFunc(c.members, func(id uint64) bool { return id != c.o.ID }) {
+		return ErrAlone
 	}
 	c.transfers = true
 	c.lease.Revoke()

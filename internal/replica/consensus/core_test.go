@@ -114,6 +114,22 @@ func TestLeaderThatGivesItsOfficeAwayHasNoLease(t *testing.T) {
 	}
 }
 
+// A leader that no other node could follow goes on.
+func TestLeaderThatIsAloneKeepsItsOffice(t *testing.T) {
+	n := single(t)
+	for _, to := range []uint64{0, n.id} {
+		if err := n.core.Transfer(to); !errors.Is(err, ErrAlone) {
+			t.Errorf("a transfer to %d: %v", to, err)
+		}
+	}
+	if !n.core.Lease().Valid(n.clock()) {
+		t.Error("the leader has given its lease up")
+	}
+	if _, err := n.core.Propose(nil); err != nil {
+		t.Errorf("a proposal: %v", err)
+	}
+}
+
 func TestMessagesThatNodesDoNotSendAreDropped(t *testing.T) {
 	n := single(t)
 	before := n.core.Office()

@@ -266,7 +266,8 @@ const diskPatience = 5 * time.Second
 // stores would not be found again.
 func (n *Node) lookAtDisk() {
 	if begun := n.storing.since.Load(); begun != 0 && n.core.Office().Ready && n.now()-time.Duration(begun) > diskPatience {
-		n.o.Logger.Warn("the disk does not answer: giving the leadership away", "node", n.o.Name, "for", n.now()-time.Duration(begun))
-		_ = n.core.Transfer(n.best())
+		if n.core.Transfer(n.best()) == nil {
+			n.o.Logger.Warn("the disk does not answer: giving the leadership away", "node", n.o.Name, "for", n.now()-time.Duration(begun))
+		}
 	}
 }
