@@ -62,7 +62,7 @@ func (n *Node) nodeFigures() (f node.Figures) {
 
 // starting is why a node is not ready whose first server has not begun to start.
 func (n *Node) starting() []string {
-	return []string{"the node is starting: the first start of a cluster waits for all of its nodes"}
+	return []string{"the node is starting: the first start of a cluster waits for all of its nodes, and that of a node that is to be added for holdfast cluster add"}
 }
 
 // health is why the node is not ready; empty: it is. It is asked through the socket for

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -84,10 +83,10 @@ func awaitVote(ctx context.Context, data, name string, progress io.Writer) error
 	}()
 	for {
 		report, err := control.Status(ctx, data)
-		if errors.Is(err, control.ErrNotRunning) {
+		if err != nil {
 			return fmt.Errorf("node %s is a learner, and gets its vote by itself: %w", name, err)
 		}
-		if line, known := report.Named(name); err == nil && report.Leader != "" {
+		if line, known := report.Named(name); report.Leader != "" {
 			switch {
 			case !known:
 				return fmt.Errorf("node %s is no node of the cluster any more: it was removed meanwhile", name)

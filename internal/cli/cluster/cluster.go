@@ -63,7 +63,7 @@ error), 2 no node can be reached.`,
 				table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tTERM\tLAG\tLEVEL")
 				for _, n := range report.Nodes {
-					fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", n.Name, n.Address, roleOf(n), n.Term, n.Lag, levelOf(n, report.Level))
+					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Address, roleOf(n), termOf(n), lagOf(n, report.Leader), levelOf(n, report.Level))
 				}
 				err = table.Flush()
 				for _, line := range report.Clocks() {
@@ -89,6 +89,22 @@ func roleOf(n control.Line) string {
 		return fmt.Sprintf("%s (%d %%)", n.Role, 100*n.Received/n.ReceiveBytes)
 	}
 	return n.Role
+}
+
+// termOf is the term that a node has said; ?: it does not answer.
+func termOf(n control.Line) string {
+	if n.Role == control.Unreachable {
+		return "?"
+	}
+	return strconv.FormatUint(n.Term, 10)
+}
+
+// lagOf is what a node lacks, as the leader says; ?: none does, and the node does not answer either.
+func lagOf(n control.Line, leader string) string {
+	if n.Role == control.Unreachable && leader == "" {
+		return "?"
+	}
+	return strconv.FormatUint(n.Lag, 10)
 }
 
 // levelOf is the cluster's format level, and what a node's program knows if that is another one.

@@ -34,8 +34,10 @@ func leaderOf(ctx context.Context, dataDir string, err error) error {
 	}
 	status, asked := control.Status(ctx, dataDir)
 	switch {
-	case asked != nil:
+	case errors.Is(asked, control.ErrNotRunning):
 		return err
+	case asked != nil:
+		return asked
 	case status.Leader == "":
 		return fmt.Errorf("node %s does not lead its cluster, and no leader is known: %s", status.Node, status.Explain())
 	case status.Leader == status.Node:

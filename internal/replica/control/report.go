@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/replica/clocks"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
@@ -167,8 +168,11 @@ func give(ctx context.Context, n *node.Node, to string) error {
 		}
 	}
 	err := n.Transfer(ctx, id)
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		return errors.New("no node has taken the leadership in time: look at the status, and at the nodes' logs")
+	case errors.Is(err, consensus.ErrAlone):
+		return fmt.Errorf("node %s keeps the leadership: %w; add nodes first", s.Name, err)
 	}
 	if err == nil && id != 0 {
 		err = hasTaken(ctx, n, id, to)
@@ -214,6 +218,8 @@ var ErrNoLeader = errors.New("no leader is known")
 // Transfer gives the leadership to the node of this name or, if it is empty, to the one that is furthest,
 // whichever node leads.
 func (r *Reporter) Transfer(ctx context.Context, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
 	s := r.node.Status()
 	switch {
 	case s.Role == node.Leader:

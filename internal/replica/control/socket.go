@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/backup"
 	"github.com/holdfast-mqtt/holdfast/internal/backup/remote"
@@ -92,7 +93,7 @@ type health struct {
 // none: it does.
 func Health(ctx context.Context, dataDir string) (unready []string, err error) {
 	var h health
-	err = ask(ctx, dataDir, http.MethodGet, healthPath, &h)
+	err = ask(ctx, changePatience, dataDir, http.MethodGet, healthPath, &h)
 	return h.Unready, err
 }
 
@@ -101,14 +102,14 @@ var ErrNotRunning = errors.New("no node of a cluster can be reached")
 
 // Status asks the node that runs on a data directory for its cluster.
 func Status(ctx context.Context, dataDir string) (out Report, err error) {
-	return out, ask(ctx, dataDir, http.MethodGet, statusPath, &out)
+	return out, ask(ctx, statusPatience, dataDir, http.MethodGet, statusPath, &out)
 }
 
 // Transfer has the cluster of the node that runs on a data directory give the leadership to the node of
 // this name or, if it is empty, to the one that is furthest.
 func Transfer(ctx context.Context, dataDir, to string) error {
 	var a transferred
-	if err := ask(ctx, dataDir, http.MethodPost, transferPath+"?to="+url.QueryEscape(to), &a); err != nil {
+	if err := ask(ctx, transferPatience, dataDir, http.MethodPost, transferPath+"?to="+url.QueryEscape(to), &a); err != nil {
 		return err
 	}
 	if a.Error != "" {
@@ -130,7 +131,7 @@ func Remove(ctx context.Context, dataDir, name string) error {
 
 func askChange(ctx context.Context, dataDir, target string) error {
 	var a changed
-	if err := ask(ctx, dataDir, http.MethodPost, target, &a); err != nil {
+	if err := ask(ctx, changePatience, dataDir, http.MethodPost, target, &a); err != nil {
 		return err
 	}
 	if a.Error != "" {
@@ -139,15 +140,26 @@ func askChange(ctx context.Context, dataDir, target string) error {
 	return nil
 }
 
-func ask(ctx context.Context, dataDir, method, target string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout+2*changeTimeout)
+// How long a command waits for the node that it asks, each longer than that one takes.
+const (
+	statusPatience   = askTimeout + 3*time.Second
+	transferPatience = askTimeout + transferTimeout
+	changePatience   = askTimeout + 2*changeTimeout
+)
+
+// ask makes a request to the node that runs on a data directory, and waits that long for the answer.
+func ask(ctx context.Context, patience time.Duration, dataDir, method, target string, answer any) error {
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	body, err := open(ctx, dataDir, method, target, nil)
-	if err != nil {
-		return err
+	body, err := open(asking, dataDir, method, target, nil)
+	if err == nil {
+		defer body.Close()
+		err = json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer)
 	}
-	defer body.Close()
-	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer)
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("the node that runs on %s has not answered within %v: look at its log, and whether it is paused or its disk hangs", dataDir, patience)
+	}
+	return err
 }
 
 // open makes a request to the node that runs on a data directory. The caller closes the answer.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -160,6 +163,34 @@ func TestAnyNodeAnswersForTheCluster(t *testing.T) {
 	}
 	if err := Transfer(t.Context(), nodes[gone].dir, ""); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("a transfer by a node that has ended: %v", err)
+	}
+}
+
+// The only node keeps the leadership, and says so at once.
+func TestTransferOfTheOnlyNode(t *testing.T) {
+	t.Parallel()
+	a := cluster(t, "a")["a"]
+	a.await(t, "an election", leads("a"))
+	if err := Transfer(t.Context(), a.dir, ""); err == nil || !strings.Contains(err.Error(), "node a keeps the leadership: no other node has a vote") {
+		t.Errorf("a transfer: %v", err)
+	}
+	a.await(t, "a leader after that", leads("a"))
+}
+
+// A node that is paused, or whose disk hangs, keeps no command waiting for long.
+func TestNodeThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Dir(SocketPath(dir)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", SocketPath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Status(t.Context(), dir); err == nil || errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "has not answered within 5s: look at its log") {
+		t.Errorf("the status: %v", err)
 	}
 }
 
