@@ -244,6 +244,25 @@ func Serving(reasons []string) Finding {
 	return ok("server", "the server serves clients")
 }
 
+// Following judges a node of a cluster that does not lead: leader is the node to which it passes clients on,
+// reasons are why it does not.
+func Following(leader string, reasons []string) Finding {
+	if len(reasons) > 0 {
+		return ok("server", "the node runs, and is not ready: %s", strings.Join(reasons, "; ")).but(Problem, "wait, or see holdfast cluster status and the node's log")
+	}
+	return ok("server", "the node follows, and passes clients on to node %s", leader)
+}
+
+// Nodes judges those of a cluster, of which there are count; wrong is what holdfast cluster status says is wrong.
+func Nodes(count int, wrong string) Finding {
+	f := ok("nodes", "all %d nodes of the cluster answer, and one leads", count)
+	if wrong != "" {
+		f.Found = wrong
+		return f.but(Problem, "start the nodes that are missing, or remove them from the cluster (holdfast cluster remove)")
+	}
+	return f
+}
+
 // Bridge judges the connection of a bridge, by its name; reason is why it has none, in a word of the metrics.
 func Bridge(name string, connected bool, reason string) Finding {
 	if connected {

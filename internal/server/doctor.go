@@ -94,9 +94,9 @@ func quantiles(h histogram.Snapshot) (median, longest time.Duration, count int64
 }
 
 // Examine looks at this machine on behalf of a server with this configuration that does not
-// run. It writes and removes a file in the data directory, or in the nearest directory above
-// it that exists, to measure an fsync.
-func (c *Config) Examine() (all []doctor.Finding) {
+// run, or of a node of a cluster that runs and does not lead. It writes and removes a file in
+// the data directory, or in the nearest directory above it that exists, to measure an fsync.
+func (c *Config) Examine(runs bool) (all []doctor.Finding) {
 	wanted := cmp.Or(c.Limits.MaxConnections, limits.Default().MaxConnections)
 	limit, _ := sockets.DescriptorLimit()
 	if d, err := divide(limit); err != nil {
@@ -107,7 +107,9 @@ func (c *Config) Examine() (all []doctor.Finding) {
 	all = append(all, doctor.Clock(doctor.ProbeClock(), 0, cmp.Or(c.MaxClockSkew, engine.DefaultMaxSkew)))
 	all = append(all, c.examineDisk()...)
 	all = append(all, examineMemory(c.MaxMemory))
-	all = append(all, c.examineListeners()...)
+	if !runs {
+		all = append(all, c.examineListeners()...)
+	}
 	return append(all, c.examineCertificates()...)
 }
 
@@ -192,13 +194,16 @@ func (c *Config) examineListeners() (all []doctor.Finding) {
 	return all
 }
 
-// examineCertificates looks at the files of all listeners with TLS.
+// examineCertificates looks at the files of all listeners with TLS, and of a node.
 func (c *Config) examineCertificates() (all []doctor.Finding) {
 	configs, err := c.ListenConfigs()
 	if err != nil {
 		return nil // examineListeners says it
 	}
 	files := map[certs.Files]bool{}
+	if n := c.Cluster; n.Cert != "" {
+		all = examineFiles(certs.Files{Cert: n.Cert, Key: n.Key, ClientCA: n.CA})
+	}
 	for _, l := range configs {
 		if l.URL.IsTLS() && !files[l.TLS] {
 			files[l.TLS] = true

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/doctor"
 	"github.com/holdfast-mqtt/holdfast/internal/histogram"
@@ -79,14 +80,15 @@ func TestDoctorBeforeAStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	files := certstest.New(t).Server("localhost")
+	authority := certstest.New(t)
+	files := authority.Server("localhost")
 	above := t.TempDir()
 	cfg := Default()
 	cfg.DataDir = filepath.Join(above, "not", "yet")
 	cfg.Listen = []string{taken.Addr().String(), "mqtts://127.0.0.1:0"}
 	cfg.TLS = files
 	cfg.MaxMemory = 1 << 60
-	all := cfg.Examine()
+	all := cfg.Examine(false)
 	wantFinding(t, all, "listeners", doctor.Problem, taken.Addr().String())
 	wantFinding(t, all, "listeners", doctor.OK, "127.0.0.1:0")
 	wantFinding(t, all, "memory", doctor.Problem, "takes at most")
@@ -96,12 +98,22 @@ func TestDoctorBeforeAStart(t *testing.T) {
 	}
 
 	cfg.TLS.Cert, cfg.DataDir = filepath.Join(above, "none.crt"), files.Key
-	all = cfg.Examine()
+	all = cfg.Examine(false)
 	wantFinding(t, all, "certificates", doctor.Problem, "none.crt")
 	wantFinding(t, all, "disk", doctor.Problem, fmt.Sprintf("%s is not a directory", files.Key))
 
 	cfg.DataDir, cfg.DiskReserve = above, 1<<60
-	wantFinding(t, cfg.Examine(), "disk", doctor.Problem, "--disk-reserve is")
+	wantFinding(t, cfg.Examine(false), "disk", doctor.Problem, "--disk-reserve is")
+
+	cfg.TLS, cfg.Listen = certs.Files{}, cfg.Listen[:1]
+	cfg.Cluster.Cert, cfg.Cluster.Key, cfg.Cluster.CA = files.Cert, files.Key, authority.File("ca.crt")
+	all = cfg.Examine(true)
+	wantFinding(t, all, "certificates", doctor.OK, files.Cert)
+	for _, f := range all {
+		if f.Check == "listeners" {
+			t.Errorf("of a node that runs: %+v", f)
+		}
+	}
 }
 
 func TestQuantiles(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/doctor"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
 
@@ -31,8 +33,11 @@ func NewDoctorCommand() *cobra.Command {
 and how far bounds are filled, and say what to change.
 
 If a server runs on the data directory, it examines itself: the command reaches it
-through a socket in that directory, which only the directory's owner may use. If
-none runs, the command examines this machine for a server with the same flags,
+through a socket in that directory, which only the directory's owner may use. Of a
+node of a cluster it also says which nodes are missing; one that does not lead has
+no server that could examine itself: its machine is examined as if none ran.
+
+If none runs, the command examines this machine for a server with the same flags,
 variables of the environment and configuration file as "holdfast serve" would have;
 to measure an fsync it writes a file of 200 KiB to the data directory, or to the
 nearest directory above it that exists, and removes it.
@@ -52,12 +57,7 @@ Exit status: 0 no problem was found, 1 there is one, 2 error.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), examination)
 			defer cancel()
-			found, err := server.Doctor(ctx, set.cfg.DataDir)
-			subject := "the server that runs on " + set.cfg.DataDir
-			if errors.Is(err, server.ErrNotRunning) {
-				found, err = set.cfg.Examine(), nil
-				subject = "this machine, as no server runs on " + set.cfg.DataDir
-			}
+			found, subject, err := examine(ctx, &set.cfg)
 			if err != nil {
 				return err
 			}
@@ -78,6 +78,34 @@ Exit status: 0 no problem was found, 1 there is one, 2 error.`,
 	cmd.Flags().BoolVar(&everything, "all", false, "show all bounds, however little of them is used")
 	cmd.Flags().AddFlagSet(set.flags)
 	return cmd
+}
+
+// examine examines the server, or the node of a cluster, that runs with this configuration, or else the machine.
+// subject says which of these it was.
+func examine(ctx context.Context, cfg *server.Config) (found []doctor.Finding, subject string, err error) {
+	found, err = server.Doctor(ctx, cfg.DataDir)
+	report, asked := control.Status(ctx, cfg.DataDir)
+	switch serves := !errors.Is(err, server.ErrNotRunning); {
+	case serves && err != nil:
+		return nil, "", err
+	case serves:
+		subject = "the server that runs on " + cfg.DataDir
+	case asked == nil:
+		unready, err := control.Health(ctx, cfg.DataDir)
+		if err != nil {
+			return nil, "", err
+		}
+		found = append([]doctor.Finding{doctor.Following(report.Leader, unready)}, cfg.Examine(true)...)
+		subject = fmt.Sprintf("node %s, which runs on %s and serves no clients itself, and its machine", report.Node, cfg.DataDir)
+	case !errors.Is(asked, control.ErrNotRunning):
+		return nil, "", asked
+	default:
+		return cfg.Examine(false), "this machine, as no server runs on " + cfg.DataDir, nil
+	}
+	if asked == nil {
+		found = slices.Insert(found, 1, doctor.Nodes(len(report.Nodes), report.Explain()))
+	}
+	return found, subject, nil
 }
 
 func printFindings(out io.Writer, found []doctor.Finding) error {
