@@ -27,6 +27,7 @@ const (
 	frameHeader    = 9
 	chunkBytes     = 256 << 10
 	maxHeaderBytes = 16 << 20
+	maxOfferBytes  = 1 << 10
 )
 
 // ErrRefused: the other node does not take the snapshot now.
@@ -38,6 +39,7 @@ type link struct {
 	r        *bufio.Reader
 	b        []byte
 	patience time.Duration
+	stranger bool // the other side has not been accepted: what it announces has a bound of its own
 }
 
 func newLink(conn net.Conn, patience time.Duration) *link {
@@ -65,7 +67,10 @@ func (l *link) read() (k kind, content []byte, err error) {
 	}
 	k, length := kind(header[8]), binary.LittleEndian.Uint32(header[4:])
 	most := uint32(chunkBytes)
-	if k == kindHeader || k == kindAnswer {
+	switch {
+	case l.stranger:
+		most = maxOfferBytes
+	case k == kindHeader || k == kindAnswer:
 		most = maxHeaderBytes
 	}
 	if length > most {

@@ -66,12 +66,14 @@ func (l *link) reply(err error, a answer) error {
 // begin exchanges who sends what.
 func (r *Receiving) begin(l *link) (h Header, err error) {
 	var o Offer
+	l.stranger = true
 	if err := l.readJSON(kindOffer, &o); err != nil {
 		return h, err
 	}
 	if err := l.reply(r.Accept(o), answer{Sums: []SumKind{CRC}}); err != nil {
 		return h, err
 	}
+	l.stranger = false
 	if err := l.readJSON(kindHeader, &h); err != nil {
 		return h, err
 	}

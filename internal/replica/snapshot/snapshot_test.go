@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -330,6 +331,31 @@ func TestReceiverRefuses(t *testing.T) {
 }
 
 // Names that are not a database's are refused: they could be anywhere on the disk.
+// What a connection announces takes no memory before its offer was accepted, up to the bound of an offer.
+func TestAnnouncementBeforeTheOffer(t *testing.T) {
+	t.Parallel()
+	for _, k := range []kind{kindOffer, kindAnswer, kindHeader, kindChunk} {
+		for size, allowed := range map[uint32]bool{maxOfferBytes: true, maxOfferBytes + 1: false, maxHeaderBytes: false} {
+			a, b := net.Pipe()
+			received := make(chan error, 1)
+			go func() { received <- Receive(b, Receiving{FS: vfs.NewMem(), Dir: "/node/snapshot"}) }()
+			frame := make([]byte, frameHeader)
+			binary.LittleEndian.PutUint32(frame[4:], size)
+			frame[8] = byte(k)
+			if _, err := a.Write(frame); err != nil {
+				t.Fatal(err)
+			}
+			if allowed {
+				_ = a.Close() // it waits for what was announced
+			}
+			if err := <-received; err == nil || strings.Contains(err.Error(), "is announced") == allowed {
+				t.Errorf("kind %d with %d bytes: %v", k, size, err)
+			}
+			_ = a.Close()
+		}
+	}
+}
+
 func TestNamesOfFiles(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{

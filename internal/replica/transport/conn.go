@@ -139,12 +139,6 @@ func (t *Transport) take(conn net.Conn) {
 	stop := context.AfterFunc(t.ending, func() { _ = conn.Close() })
 	defer stop()
 	defer conn.Close()
-	select {
-	case t.open <- struct{}{}:
-	default:
-		return
-	}
-	defer func() { <-t.open }()
 	if err := t.receive(conn); err != nil && t.ending.Err() == nil {
 		t.o.Logger.Warn("a connection of another node was closed", "address", conn.RemoteAddr().String(), "error", err)
 	}
@@ -153,8 +147,9 @@ func (t *Transport) take(conn net.Conn) {
 // receive passes on what a node sends. nil: the node has closed the connection.
 func (t *Transport) receive(conn net.Conn) error {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	r := bufio.NewReaderSize(conn, bufferBytes)
-	h, err := readHello(r)
+	stranger := t.greeted.Begin(conn)
+	h, err := readHello(conn)
+	stranger.End()
 	if err != nil {
 		return err
 	}
@@ -163,11 +158,18 @@ func (t *Transport) receive(conn net.Conn) error {
 		return err
 	}
 	defer left()
+	select {
+	case t.open <- struct{}{}:
+		defer func() { <-t.open }()
+	default:
+		return fmt.Errorf("there are %d connections of nodes, as many as there may be", maxConnections)
+	}
 	if p := t.peer(h.from); p != nil {
 		stop := context.AfterFunc(p.gone, func() { _ = conn.Close() })
 		defer stop()
 	}
 	_ = conn.SetDeadline(time.Time{})
+	r := bufio.NewReaderSize(conn, bufferBytes)
 	for {
 		m, err := readMessage(r)
 		if errors.Is(err, io.EOF) {

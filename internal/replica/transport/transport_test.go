@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -243,6 +244,59 @@ func TestStrangersAreNotReceived(t *testing.T) {
 	if len(n.received) > 0 {
 		t.Errorf("a message was received: %v", <-n.received)
 	}
+}
+
+// Connections that do not say which node they are of keep no node out: the oldest ends.
+func TestSilentConnectionsKeepNoNodeOut(t *testing.T) {
+	t.Parallel()
+	n := start(t, "127.0.0.1:0", nil, Options{Cluster: 5, ID: 1, Peers: map[uint64]string{2: "127.0.0.1:1"}})
+	connect := func(sends []byte) net.Conn {
+		conn, err := net.Dial("tcp", n.port.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write(sends); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	oldest := connect([]byte(magic))
+	for end := time.Now().Add(patience); n.greeted.Under() < 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a connection was not taken")
+		}
+	}
+	for range max(maxGreetings, maxConnections) {
+		connect([]byte(magic))
+	}
+	if _, err := oldest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest connection: %v, want that it was ended", err)
+	}
+	if n.greeted.Ended() == 0 {
+		t.Error("the oldest connection ended because it had waited too long")
+	}
+	hello := greeting(hello{cluster: 5, from: 2, to: 1})
+	for range maxConnections {
+		connect(append(hello, wire(t, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1))})...))
+		select {
+		case <-n.received:
+		case <-time.After(patience):
+			t.Fatalf("a node's message was not received:\n%v", n.log)
+		}
+	}
+	connect(hello)
+	n.mustLog(t, "as many as there may be")
+}
+
+func wire(t *testing.T, m *raftpb.Message) []byte {
+	t.Helper()
+	b, err := appendMessage(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func TestNodesProveThemselves(t *testing.T) {
