@@ -51,6 +51,10 @@ const transferTimeout = 2 * time.Second
 // log, tables, the other nodes and the sockets for operators.
 const ownDescriptors = 1200
 
+// turnedAwayDescriptors are those of clients that are for connections beyond the bound, and for the files that a
+// node with few tables has open.
+const turnedAwayDescriptors = 256
+
 // Node is a running node. End it with Shutdown, or its data directory stays locked.
 type Node struct {
 	config   server.Config
@@ -183,8 +187,17 @@ func descriptorsForClients() (clients int, known bool) {
 
 // passable is how many connections are held and passed on, given Limits.MaxConnections.
 func passable(most int) int {
-	if clients, known := descriptorsForClients(); known && (most == 0 || most > clients/2) {
-		most = clients / 2
+	if clients, known := descriptorsForClients(); known {
+		return passableWith(clients, most)
+	}
+	return most
+}
+
+// passableWith is passable with so many descriptors for clients. Some of these are left, so that a connection
+// beyond hears why it is turned away, and is not closed because of its descriptor.
+func passableWith(clients, most int) int {
+	if can := max(clients-turnedAwayDescriptors, clients/2) / 2; most == 0 || most > can {
+		return can
 	}
 	return most
 }
