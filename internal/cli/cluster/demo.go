@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/datadir"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
@@ -73,6 +75,7 @@ const (
 	demoGrace    = 15 * time.Second // for the nodes to stop
 	demoPatience = time.Minute      // for the first leader
 	demoPause    = 100 * time.Millisecond
+	demoReason   = 4 << 10 // bytes of a log's end
 )
 
 func (d *demo) say(format string, args ...any) {
@@ -94,6 +97,11 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	if err := d.plan(); err != nil {
 		return err
+	}
+	if !signal.Ignored(syscall.SIGHUP) { // of a terminal that is closed
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
 	}
 	ended := make(chan *demoNode, len(d.nodes))
 	stopping, stop := context.WithCancel(ctx)
@@ -129,12 +137,12 @@ func (d *demo) run(ctx context.Context) error {
 		case n := <-ended:
 			left--
 			if ctx.Err() == nil {
-				d.say("node %s has ended (%v). To start it again: %s\n", n.name, n.cmd.ProcessState, strings.Join(append([]string{program}, n.arguments...), " "))
+				d.say("node %s has ended (%s). To start it again: %s\n", n.name, n.end(), n.command(program))
 			}
 		}
 	}
 	if ctx.Err() == nil {
-		return errors.New("all nodes have ended: the last lines of their logs say why")
+		return errors.New("all nodes have ended")
 	}
 	d.say("stopped\n")
 	return nil
@@ -173,7 +181,9 @@ func (d *demo) plan() error {
 			held = append(held, l)
 			*address.of = l.Addr().String()
 		}
-		if err := isFree(filepath.Join(n.data, node.Dir)); err != nil {
+		if err := isFree(filepath.Join(n.data, node.Dir)); errors.Is(err, datadir.ErrLocked) {
+			return fmt.Errorf("a node runs on %s: stop it, or choose another directory with --data: %w", n.data, err)
+		} else if err != nil {
 			return err
 		}
 		peers = append(peers, name+"="+n.cluster)
@@ -200,6 +210,35 @@ func isFree(dir string) error {
 	return l.Close()
 }
 
+// command is what starts the node, for a shell.
+func (n *demoNode) command(program string) string {
+	words := []string{output.ShellWord(program)}
+	for _, a := range n.arguments {
+		words = append(words, output.ShellWord(a))
+	}
+	return strings.Join(words, " ")
+}
+
+// end says how the node's process has ended, and why if it knows: that is the last line of its log.
+func (n *demoNode) end() string {
+	how := n.cmd.ProcessState.String()
+	if n.cmd.ProcessState.ExitCode() <= 0 { // a signal, or a node that was told to
+		return how
+	}
+	log, err := os.Open(n.log)
+	if err != nil {
+		return how
+	}
+	defer log.Close()
+	_, _ = log.Seek(-demoReason, io.SeekEnd) // else it is shorter
+	text, err := io.ReadAll(io.LimitReader(log, demoReason))
+	if err != nil || len(text) == 0 {
+		return how
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return how + ": " + lines[len(lines)-1]
+}
+
 func (n *demoNode) start(program string) error {
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -208,7 +247,7 @@ func (n *demoNode) start(program string) error {
 	defer log.Close()
 	n.cmd = exec.Command(program, n.arguments...)
 	n.cmd.Stdout, n.cmd.Stderr = log, log
-	detach(n.cmd) // Ctrl-C reaches this process, which stops the nodes
+	detach(n.cmd)
 	return n.cmd.Start()
 }
 

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,5 +53,35 @@ func TestAddressesOfTheDemo(t *testing.T) {
 		if err := d.plan(); err == nil || !strings.Contains(err.Error(), "want 0 to 45000") {
 			t.Errorf("--port %d: %v", port, err)
 		}
+	}
+}
+
+// The command that starts a node again is one for a shell, and a node that has failed is shown with the reason,
+// the last line of its log.
+func TestNodeOfTheDemoThatHasEnded(t *testing.T) {
+	t.Parallel()
+	n := demoNode{log: filepath.Join(t.TempDir(), "a.log"), arguments: []string{"serve", "--data", "/a demo/a"}}
+	if got, want := n.command("/bin/holdfast"), "/bin/holdfast serve --data '/a demo/a'"; got != want {
+		t.Errorf("the command is %s, want %s", got, want)
+	}
+	if err := os.WriteFile(n.log, []byte(strings.Repeat("a line before\n", demoReason)+"the reason\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ script, want string }{
+		{"exit 2", "exit status 2: the reason"},
+		{"exit 0", "exit status 0"},
+		{"kill -9 $$", "signal: killed"},
+	} {
+		n.cmd = exec.Command("sh", "-c", test.script)
+		_ = n.cmd.Run()
+		if got := n.end(); got != test.want {
+			t.Errorf("%s: %q, want %q", test.script, got, test.want)
+		}
+	}
+	n.log += "-none"
+	n.cmd = exec.Command("sh", "-c", "exit 2")
+	_ = n.cmd.Run()
+	if got := n.end(); got != "exit status 2" {
+		t.Errorf("without a log: %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !linux
 
 package cluster
 
@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// detach keeps signals of the terminal from a child process.
+// detach keeps signals of the terminal from a child process: this one stops it.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

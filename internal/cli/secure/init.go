@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/certs"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/listen"
 )
 
@@ -167,7 +168,7 @@ func (s *setup) absolute(name string) string {
 
 // explain says what to do next.
 func (s *setup) explain(out io.Writer) {
-	in := func(name string) string { return shellQuoted(filepath.Join(s.dir, name)) }
+	in := func(name string) string { return output.ShellWord(filepath.Join(s.dir, name)) }
 	_, port, _ := net.SplitHostPort(s.url.Host)
 	address := ""
 	switch {
@@ -183,18 +184,7 @@ Start the server, and use it as the administrator:
   holdfast set --cafile %s --certfile %s --keyfile %s%s greeting hello
 
 Next: holdfast cert client NAME --ca %s, holdfast passwd, and %s, which says who may do what.
-`, s.dir, in(configFile), in(certs.AuthorityCert), in(adminName+".crt"), in(adminName+".key"), address, shellQuoted(s.dir), in(policyFile))
-}
-
-// shellQuoted is a word as a shell reads it.
-func shellQuoted(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%=", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+`, s.dir, in(configFile), in(certs.AuthorityCert), in(adminName+".crt"), in(adminName+".key"), address, output.ShellWord(s.dir), in(policyFile))
 }
 
 // writeNew writes a file that must not exist yet, and that only its owner reads.
