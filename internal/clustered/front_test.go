@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/mux"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/logs"
 )
 
 // front runs a front of the cluster, and waits until it has its links.
@@ -291,12 +292,13 @@ func TestWhatClientsOfAFrontDoNotReadIsBounded(t *testing.T) {
 	}
 }
 
-// While no node leads, clients are held for a while and then told.
+// While no node leads, clients are held for a while and then told, and the log says once what is wrong with each node.
 func TestAFrontWithoutALeader(t *testing.T) {
 	t.Parallel()
+	log := &logs.Text{}
 	o := front.Options{
 		Listeners: []listen.Config{{URL: listen.URL{Scheme: listen.MQTT, Host: "127.0.0.1:0"}}}, Peers: []settings.Peer{{Name: "a", Address: address(t)}},
-		MaxConnections: 10, MaxBuffered: front.DefaultMaxBuffered, Links: 1, ConnectTimeout: patience, Logger: slog.New(slog.DiscardHandler),
+		MaxConnections: 10, MaxBuffered: front.DefaultMaxBuffered, Links: 1, ConnectTimeout: patience, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	f, err := front.Start(o)
 	if err != nil {
@@ -310,5 +312,14 @@ func TestAFrontWithoutALeader(t *testing.T) {
 	all.Wait()
 	if n := f.Figures(); n.Unserved != 2 || len(f.Unready()) != 1 {
 		t.Errorf("%+v, %q", n, f.Unready())
+	}
+	said := 0
+	for _, line := range log.Take() {
+		if strings.Contains(line, "which one leads") && strings.Contains(line, o.Peers[0].Address+": ") && strings.Contains(line, "connection refused") {
+			said++
+		}
+	}
+	if said != 1 {
+		t.Errorf("the log says %d times why no node leads, want once", said)
 	}
 }

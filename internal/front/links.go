@@ -3,7 +3,9 @@ package front
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,9 @@ const (
 	slowPause   = 300 * time.Millisecond // for the other nodes when one has answered
 	dialTimeout = 5 * time.Second
 	maxNodes    = 32 // that are asked
+	// leaderless is how long no node leads before the log says so, and saidPause how often it does.
+	leaderless = 3 * time.Second
+	saidPause  = time.Minute
 )
 
 // leader is a node that leads, as far as the front knows.
@@ -44,6 +49,8 @@ type links struct {
 	changed chan struct{} // mu: closed when open changes
 	nodes   []string      // the addresses that are asked; the goroutine of follow
 	failing bool          // the log has that the leader cannot be reached; the goroutine of follow
+	since   time.Time     // when no node led any more; zero: one does; the goroutine of follow
+	said    time.Time     // when the log has said that; the goroutine of follow
 }
 
 func newLinks(f *Front) *links {
@@ -94,8 +101,10 @@ func (l *links) figures() (to leader, open int) {
 func (l *links) follow() {
 	defer failstop.End(l.front.o.Logger, "the links to the leader")
 	for l.front.ending.Err() == nil {
+		to, why := l.ask()
+		l.complain(to, why)
 		select {
-		case <-time.After(l.connect(l.ask())):
+		case <-time.After(l.connect(to)):
 		case <-l.look:
 		case <-l.front.ending.Done():
 		}
@@ -103,34 +112,58 @@ func (l *links) follow() {
 	l.replace(leader{})
 }
 
-// ask asks all nodes which one leads. When one has answered, the others have slowPause.
-func (l *links) ask() (newest leader) {
+// complain logs why no node leads, as far as the front knows.
+func (l *links) complain(to leader, why []string) {
+	if _, open := l.figures(); to.address != "" || open > 0 {
+		l.since, l.said = time.Time{}, time.Time{}
+		return
+	}
+	now := time.Now()
+	if l.since.IsZero() {
+		l.since = now
+	}
+	if now.Sub(l.since) < leaderless || now.Sub(l.said) < saidPause || l.front.ending.Err() != nil {
+		return
+	}
+	l.said = now
+	l.front.o.Logger.Warn("no node of the cluster says which one leads: clients are refused", "for", now.Sub(l.since).Round(time.Second), "reason", strings.Join(why, "; "))
+}
+
+// ask asks all nodes which one leads. When one has answered, the others have slowPause. why is what each of them
+// has answered instead of that.
+func (l *links) ask() (newest leader, why []string) {
 	ctx, cancel := context.WithTimeout(l.front.ending, askTimeout)
 	defer cancel()
-	answers := make(chan *node.Status, len(l.nodes))
+	type answer struct {
+		from string
+		*node.Status
+		error
+	}
+	answers := make(chan answer, len(l.nodes))
 	for _, address := range l.nodes {
 		go func() {
 			defer failstop.End(l.front.o.Logger, "a question to a node")
 			s, err := control.Ask(ctx, l.front.o.TLS, address)
 			if err != nil {
 				l.front.o.Logger.Debug("a node does not answer", "address", address, "error", err)
-				answers <- nil
+				answers <- answer{address, nil, err}
 				return
 			}
-			answers <- &s
+			answers <- answer{address, &s, nil}
 		}()
 	}
 	var more []string
 	var patience <-chan time.Time
 	for range l.nodes {
-		var s *node.Status
+		var s answer
 		select {
 		case s = <-answers:
 		case <-patience:
 			l.nodes = append(l.nodes, more...)
-			return newest
+			return newest, why
 		}
-		if s == nil {
+		if s.error != nil {
+			why = append(why, fmt.Sprintf("%s: %v", s.from, s.error))
 			continue
 		}
 		if patience == nil {
@@ -138,7 +171,10 @@ func (l *links) ask() (newest leader) {
 			defer timer.Stop()
 			patience = timer.C
 		}
-		if address, known := s.LeaderAddress(); known && (s.Term > newest.term || newest.address == "") {
+		address, known := s.LeaderAddress()
+		if !known {
+			why = append(why, s.from+": it knows no leader")
+		} else if s.Term > newest.term || newest.address == "" {
 			newest = leader{s.Term, address}
 		}
 		for _, m := range s.Members {
@@ -148,7 +184,7 @@ func (l *links) ask() (newest leader) {
 		}
 	}
 	l.nodes = append(l.nodes, more...)
-	return newest
+	return newest, why
 }
 
 // connect makes the links to a leader that are missing, and says when to look again.

@@ -68,8 +68,8 @@ func TestCertificateOfAFront(t *testing.T) {
 		"a node's":  {issue(t, a, nodeCert("node", "127.0.0.1")), "is not that of a front"},
 		"a server":  {issue(t, a, certs.Request{Name: "server", Server: true, Hosts: []string{FrontURI}}), "is not that of a front"},
 		"a client":  {issue(t, a, certs.Request{Name: "client"}), "is not that of a front"},
-		"no key":    {issue(t, a, frontCert("nokey"), func(s *Settings) { s.Key = "" }), "--cluster-key is missing"},
-		"none":      {three(peers("a=192.0.2.1:7001")), "must prove themselves"},
+		"no key":    {issue(t, a, frontCert("nokey"), func(s *Settings) { s.Key = "" }), "--cluster-key is missing: a front"},
+		"none":      {three(peers("a=192.0.2.1:7001")), `"holdfast cert front" makes them`},
 		"bad peers": {three(peers("a")), "want NAME=HOST:PORT"},
 	} {
 		s := test.settings

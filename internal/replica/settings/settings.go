@@ -151,21 +151,21 @@ func (s *Settings) Check(syncs bool) error {
 			return fmt.Errorf("--cluster-listen %q: want HOST:PORT: %w", s.Listen, err)
 		}
 	}
-	return s.checkFiles(peers)
+	return s.checkFiles(peers, "node")
 }
 
-// checkFiles says whether nodes prove themselves where they must.
-func (s *Settings) checkFiles(peers []Peer) error {
+// checkFiles says whether nodes prove themselves where they must. kind is what holdfast cert calls this program.
+func (s *Settings) checkFiles(peers []Peer, kind string) error {
 	for _, of := range [][3]string{{"cluster-cert", s.Cert, s.Key + s.CA}, {"cluster-key", s.Key, s.Cert + s.CA}, {"cluster-ca", s.CA, s.Cert + s.Key}} {
 		if of[1] == "" && of[2] != "" {
-			return fmt.Errorf("--%s is missing: a node needs --cluster-cert, --cluster-key and --cluster-ca, or none of them", of[0])
+			return fmt.Errorf("--%s is missing: a %s needs --cluster-cert, --cluster-key and --cluster-ca, or none of them", of[0], kind)
 		}
 	}
 	if s.Cert != "" {
 		return nil
 	}
 	beyond := func(flag, address string) error {
-		return fmt.Errorf("--%s %s: beyond loopback nodes must prove themselves by certificates, because a program that they take for a node could read and change everything: give --cluster-cert, --cluster-key and --cluster-ca; \"holdfast cert node\" makes them", flag, address)
+		return fmt.Errorf("--%s %s: beyond loopback nodes must prove themselves by certificates, because a program that they take for a node could read and change everything: give --cluster-cert, --cluster-key and --cluster-ca; \"holdfast cert %s\" makes them", flag, address, kind)
 	}
 	if s.Listen != "" && !isLoopback(s.Listen) {
 		return beyond("cluster-listen", s.Listen)

@@ -124,7 +124,7 @@ func IsFront(c *x509.Certificate) bool {
 func (s *Settings) FrontTLS() (*tls.Config, error) {
 	peers, err := s.ParsePeers()
 	if err == nil {
-		err = s.checkFiles(peers)
+		err = s.checkFiles(peers, "front")
 	}
 	if err != nil || s.Cert == "" {
 		return nil, err
