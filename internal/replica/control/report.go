@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/consensus"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 )
 
 // The first bytes of connections between nodes that are about an operator's questions.
@@ -334,9 +335,9 @@ func readStatus(ctx context.Context, c net.Conn) (s node.Status, err error) {
 	_ = c.SetDeadline(deadline)
 	err = json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&s)
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it is not ready to answer")
+		err = errors.New("it closes the connection: it is still starting, is no node of a cluster, or one of the two has --cluster-cert and the other has not")
 	}
-	return s, err
+	return s, settings.Explain(err)
 }
 
 // leaderOf is the leader of the highest term that has answered; nil: none has.

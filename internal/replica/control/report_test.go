@@ -1,12 +1,15 @@
 package control
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
@@ -19,6 +22,40 @@ func said(name, role string, id node.ID, term uint64, members ...node.Member) an
 	}
 	a.status = node.Status{Name: name, ID: id, Role: role, Term: term, Members: members}
 	return a
+}
+
+// A program that asks a node for its status is told what may be wrong when the other side ends the connection.
+func TestAskOfWhatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	a := certstest.New(t)
+	node := a.Node()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: node.Certificates, ClientCAs: node.ClientCAs, ClientAuth: tls.RequireAndVerifyClientCert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = c.(*tls.Conn).Handshake()
+				_, _ = c.Read(make([]byte, 1))
+				_ = c.Close()
+			}()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	stranger := node.Clone()
+	stranger.Certificates, stranger.GetClientCertificate = nil, nil
+	for want, config := range map[string]*tls.Config{"one of the two has --cluster-cert": nil, "refuses this node's certificate": stranger} {
+		if _, err := Ask(ctx, config, l.Addr().String()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
 
 // The status says what an upgrade waits for.
