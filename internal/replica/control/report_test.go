@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -41,9 +43,11 @@ func TestAskOfWhatDoesNotAnswer(t *testing.T) {
 				return
 			}
 			go func() {
+				defer c.Close()
 				_ = c.(*tls.Conn).Handshake()
-				_, _ = c.Read(make([]byte, 1))
-				_ = c.Close()
+				raw := c.(*tls.Conn).NetConn().(*net.TCPConn)
+				_ = raw.CloseWrite()
+				_, _ = io.Copy(io.Discard, raw) // what is left unread would have the system reset the connection
 			}()
 		}
 	}()
