@@ -2,38 +2,55 @@ package port
 
 import (
 	"net"
+	"strings"
 	"time"
 )
 
 const (
 	// complaintPause is how often the log says the same of the same host.
 	complaintPause = 10 * time.Second
-	// maxComplaints bounds what is remembered for that.
-	maxComplaints = 64
+	// maxComplaints bounds the hosts that are remembered for that, and maxReasons what the log says of one of them
+	// in that time.
+	maxComplaints, maxReasons = 64, 8
+	// maxReason bounds what is said, in bytes: a certificate that nobody has signed is a part of it.
+	maxReason = 1 << 10
 )
 
 // complaints are what the log has said of connections, and when. A node that is refused tries again
-// several times in a second, and a stranger as often as it likes.
-type complaints chan map[string]time.Time // capacity 1
+// several times in a second, and a stranger as often as it likes, each time for another reason.
+type complaints chan map[string]*complaint // by host; capacity 1
+
+type complaint struct {
+	since   time.Time
+	reasons map[string]bool
+}
 
 func newComplaints() complaints {
 	c := make(complaints, 1)
-	c <- map[string]time.Time{}
+	c <- map[string]*complaint{}
 	return c
 }
 
-// due says whether the log is to say this of a connection from an address, and remembers that it does.
-func (c complaints) due(address string, err error, now time.Time) bool {
+// due is what the log is to say of a connection from an address, and remembers that it does; empty: nothing.
+func (c complaints) due(address string, err error, now time.Time) string {
 	host, _, _ := net.SplitHostPort(address)
-	key := host + " " + err.Error()
-	said := <-c
-	defer func() { c <- said }()
-	if at, before := said[key]; before && now.Sub(at) < complaintPause {
-		return false
+	reason := err.Error()
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	if len(said) >= maxComplaints {
-		clear(said)
+	all := <-c
+	defer func() { c <- all }()
+	of := all[host]
+	if of == nil || now.Sub(of.since) >= complaintPause {
+		if of == nil && len(all) >= maxComplaints {
+			clear(all)
+		}
+		of = &complaint{since: now, reasons: map[string]bool{}}
+		all[host] = of
 	}
-	said[key] = now
-	return true
+	if of.reasons[reason] || len(of.reasons) >= maxReasons {
+		return ""
+	}
+	of.reasons[reason] = true
+	return reason
 }

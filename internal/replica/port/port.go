@@ -43,9 +43,9 @@ const (
 // ErrNeedsTLS: the address is not one of the loopback interface, and there is no mutual TLS.
 var ErrNeedsTLS = errors.New("nodes must prove themselves by certificates, unless they all run on one machine: give a certificate, its key and the CA of the nodes, or use loopback addresses")
 
-// errEarly: this node is still starting, and does not take the connection yet.
 var errRoom = fmt.Errorf("it had not said what it is about when more than %d connections were in that state, and was the oldest of its address", maxStrangers)
 
+// errEarly: this node is still starting, and does not take the connection yet.
 var errEarly = errors.New("this node is still starting")
 
 // Options of Listen.
@@ -167,14 +167,21 @@ func (p *Port) accept() {
 				err = errRoom
 			}
 			if err != nil {
-				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) && p.said.due(conn.RemoteAddr().String(), err, time.Now()) {
-					p.o.Logger.Warn("a connection to the cluster's port was closed", "address", conn.RemoteAddr().String(), "error", err)
+				if p.ending.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, errEarly) {
+					p.complain(conn.RemoteAddr().String(), err)
 				}
 				_ = conn.Close()
 				return
 			}
 			h(secured)
 		})
+	}
+}
+
+// complain logs why a connection was closed.
+func (p *Port) complain(address string, err error) {
+	if reason := p.said.due(address, err, time.Now()); reason != "" {
+		p.o.Logger.Warn("a connection to the cluster's port was closed", "address", address, "error", reason)
 	}
 }
 
