@@ -36,7 +36,6 @@ const MagicSize = 16
 const (
 	maxStrangers     = 64 // connections that have not yet said what they are about; beyond, the oldest of the address that has most is ended
 	handshakeTimeout = 5 * time.Second
-	acceptPause      = 20 * time.Millisecond
 	tlsHandshake     = 0x16 // the first byte of a TLS connection; the second one is 3
 )
 
@@ -147,15 +146,21 @@ func (p *Port) Serve() { p.running.Go(p.accept) }
 
 func (p *Port) accept() {
 	defer failstop.End(p.o.Logger, "the listener for nodes")
+	var failing sockets.AcceptFailures
 	for p.ending.Err() == nil {
 		conn, err := p.listener.Accept()
 		if err != nil {
+			pause := failing.Next() // descriptors, for example, may be free again
+			if n, due := failing.WorthALine(time.Now()); due && p.ending.Err() == nil {
+				p.o.Logger.Warn("cannot accept connections of other nodes", "listener", p.Addr().String(), "error", err, "failures", n, "retry_in", pause)
+			}
 			select {
 			case <-p.ending.Done():
-			case <-time.After(acceptPause): // descriptors, for example, may be free again
+			case <-time.After(pause):
 			}
 			continue
 		}
+		failing.Succeeded()
 		stranger := p.strangers.Begin(conn)
 		p.running.Go(func() {
 			defer failstop.End(p.o.Logger, "a connection of a node")

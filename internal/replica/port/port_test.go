@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,46 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	if ended := p.strangers.Ended(); ended != 1 {
 		t.Errorf("%d connections were ended, want 1", ended)
+	}
+}
+
+// full is a listener of a process that has no descriptor left for its first connections.
+type full struct {
+	net.Listener
+	failures int
+}
+
+func (l *full) Accept() (net.Conn, error) {
+	if l.failures > 0 {
+		l.failures--
+		return nil, syscall.EMFILE
+	}
+	return l.Listener.Accept()
+}
+
+// When no descriptor is left the log says so, and the port goes on when there is one.
+func TestConnectionsThatCannotBeAccepted(t *testing.T) {
+	t.Parallel()
+	text := &logs.Text{}
+	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(text, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.listener = &full{p.listener, 3}
+	p.Handle("holdfast test on", func(c net.Conn) { _ = c.Close() })
+	p.Serve()
+	c, err := p.Dial(context.Background(), p.Addr().String(), "holdfast test on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a node: %v, want that its handler has closed the connection", err)
+	}
+	if lines := text.Take(); len(lines) != 1 || !strings.Contains(lines[0], "cannot accept") || !strings.Contains(lines[0], "too many open files") {
+		t.Errorf("the log: %q", lines)
 	}
 }
 
