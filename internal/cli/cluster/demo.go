@@ -132,6 +132,8 @@ func (d *demo) run(ctx context.Context) error {
 		case name := <-leader:
 			if name != "" {
 				d.say("node %s leads. Clients may connect to any node. To kill the leader: kill -9 %d\nCtrl-C stops all nodes.\n", name, d.node(name).cmd.Process.Pid)
+			} else if ctx.Err() == nil {
+				d.say("no node leads after %v: the logs say why. Ctrl-C stops all nodes.\n", demoPatience)
 			}
 			leader = nil
 		case n := <-ended:
