@@ -13,10 +13,12 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/wal"
 )
 
-// waiterFunc is a Waiter that is a function.
-type waiterFunc func()
+// calling is a Waiter that calls a function.
+type calling struct{ f func() }
 
-func (f waiterFunc) Durable(journal.Seq) { f() }
+func (c *calling) Durable(journal.Seq) { c.f() }
+
+func waiterFunc(f func()) journal.Waiter { return &calling{f} }
 
 func mustOpen(t testing.TB, o journal.Options) *journal.Journal {
 	t.Helper()

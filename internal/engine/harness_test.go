@@ -125,9 +125,11 @@ func (w *world) settle() {
 	}
 }
 
-type waiter func()
+type calling struct{ f func() }
 
-func (f waiter) Durable(journal.Seq) { f() }
+func (c *calling) Durable(journal.Seq) { c.f() }
+
+func waiter(f func()) journal.Waiter { return &calling{f} }
 
 // logbook takes down replies and events in the order in which they come.
 type logbook struct {

@@ -17,11 +17,12 @@ type gathering struct {
 	want   int // guarded by Journal.mu: send to enough when the filling batch has as many waiters; 0: don't
 
 	// The committer's.
-	commit time.Duration // that the last one took
-	served int           // callers of the batch that completed last
-	before int           // that waited for the next batch at that moment
-	missed int           // how often waiting has gained little, successively; at most maxMissed
-	skip   int           // for how many batches not to wait
+	commit   time.Duration       // that the last one took
+	callers  map[Waiter]struct{} // of the batch whose waiters are being called; at most maxCallers
+	served   int                 // how many these are
+	expected int                 // that probably write soon: those of the batch that completed last, and others that wrote meanwhile
+	missed   int                 // how often waiting has gained little, successively; at most maxMissed
+	skip     int                 // for how many batches not to wait
 }
 
 const (
@@ -31,20 +32,38 @@ const (
 	cheapWait      = 8 // a wait for an eighth of a commit at most costs less than a batch of the last callers
 	maxMissed      = 2 // so often successively, and the committer does not wait for the next
 	missedSkip     = 4 // batches
+	maxCallers     = 4096
 )
 
 func newGathering() gathering {
-	g := gathering{enough: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	g := gathering{enough: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), callers: map[Waiter]struct{}{}}
 	g.timer.Stop()
 	return g
 }
 
-// expected is how many callers to wait for: nearly all of those whose batch has just completed, and of
-// those that were waiting for the next one then.
-func (g *gathering) expected() int {
-	all := g.served + g.before
-	return all - all/16
+// call notes that a caller's batch is durable.
+func (g *gathering) call(w Waiter) {
+	g.served++
+	if len(g.callers) < maxCallers {
+		g.callers[w] = struct{}{}
+	}
 }
+
+// complete notes that all callers of a batch were called. Those of the next batch are there already; one that
+// has requests in both, or was called and has written again, counts once.
+func (g *gathering) complete(next []Waiter) {
+	g.expected = g.served
+	for _, w := range next[:min(len(next), maxCallers)] {
+		if _, again := g.callers[w]; !again {
+			g.expected++
+		}
+	}
+	g.served = 0
+	clear(g.callers)
+}
+
+// wanted is how many callers to wait for: nearly all that are expected.
+func (g *gathering) wanted() int { return g.expected - g.expected/16 }
 
 // judge notes whether it was worth waiting for want callers, which has raised their number.
 func (g *gathering) judge(from, to, want int, waited time.Duration) {
@@ -60,7 +79,7 @@ func (g *gathering) judge(from, to, want int, waited time.Duration) {
 // gather waits for callers. mu is held, but not while it waits.
 func (j *Journal) gather() {
 	g, from := &j.gathering, len(j.filling.waiters)
-	pause, want := min(g.commit/4, maxGatherPause), g.expected()
+	pause, want := min(g.commit/4, maxGatherPause), g.wanted()
 	if from >= want || pause < minGatherPause {
 		return
 	}

@@ -22,10 +22,12 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/pebblefile"
 )
 
-// waiterFunc is a Waiter that is a function.
-type waiterFunc func()
+// calling is a Waiter that calls a function.
+type calling struct{ f func() }
 
-func (f waiterFunc) Durable(Seq) { f() }
+func (c *calling) Durable(Seq) { c.f() }
+
+func waiterFunc(f func()) Waiter { return &calling{f} }
 
 func mustOpen(t testing.TB, o Options) *Journal {
 	t.Helper()
@@ -317,13 +319,13 @@ func TestLateWaitersAreHeldUpAfterAFewRounds(t *testing.T) {
 	defer mustClose(t, j)
 	var heldUp []bool
 	var s Seq
-	var again waiterFunc
-	again = func() {
+	var again Waiter
+	again = waiterFunc(func() {
 		heldUp = append(heldUp, j.slow.Load())
 		if len(heldUp) < patientRounds+4 {
 			j.Await(s, again)
 		}
-	}
+	})
 	a := j.Begin()
 	s = a.Seq()
 	a.Set([]byte("k"), nil)

@@ -64,7 +64,7 @@ type Seq uint64
 // A Waiter is called when its batch is durable: in the order of batches, and
 // within a batch in the order of registration, always by the same goroutine.
 // Durable works in memory only and must not block; the next batch's callbacks
-// wait for it. It may append, and it may await.
+// wait for it. It may append, and it may await. Waiters are compared: the same one is the same caller.
 type Waiter interface{ Durable(batch Seq) }
 
 // patientRounds is how many lists of late waiters the committer calls before it makes
@@ -319,7 +319,6 @@ func (j *Journal) addMeta(b *batch) {
 // callWaiters calls the waiters of a durable batch until it has no more, then publishes
 // the batch as complete. It returns false if the journal has failed meanwhile.
 func (j *Journal) callWaiters(b *batch) bool {
-	j.gathering.served = 0
 	for round := 0; ; round++ {
 		j.mu.Lock()
 		if j.err != nil {
@@ -334,22 +333,23 @@ func (j *Journal) callWaiters(b *batch) bool {
 			j.slow.Store(true)
 		}
 		waiters := b.waiters
-		j.gathering.served += len(waiters)
 		b.waiters, j.spareWaiters = j.spareWaiters[:0], nil
 		j.mu.Unlock()
 		for i, w := range waiters {
 			waiters[i] = nil
+			j.gathering.call(w)
 			w.Durable(b.seq)
 		}
 		j.spareWaiters = waiters
 	}
 	b.rows.Reset()
-	j.gathering.before = len(j.filling.waiters)
+	next := j.filling.waiters // more may be appended, these do not change until seal
 	j.complete.Store(uint64(b.seq))
 	j.sealed, j.free = nil, b
 	j.tooLate = false
 	j.relax()
 	j.mu.Unlock()
+	j.gathering.complete(next)
 	return true
 }
 

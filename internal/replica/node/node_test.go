@@ -199,9 +199,11 @@ func (l *leading) put(key, value string) bool {
 	}
 }
 
-type waiter func()
+type calling struct{ f func() }
 
-func (w waiter) Durable(journal.Seq) { w() }
+func (c *calling) Durable(journal.Seq) { c.f() }
+
+func waiter(f func()) journal.Waiter { return &calling{f} }
 
 // must checks that the leader has rows.
 func (l *leading) must(t testing.TB, want map[string]string) {
