@@ -55,10 +55,21 @@ type links struct {
 
 func newLinks(f *Front) *links {
 	l := &links{front: f, look: make(chan struct{}, 1), changed: make(chan struct{})}
-	for _, p := range f.o.Peers {
+	l.remember(nil)
+	return l
+}
+
+// remember has the nodes asked that the front was given, and those that the leader's cluster has now.
+func (l *links) remember(members []node.Member) {
+	l.nodes = nil
+	for _, p := range l.front.o.Peers {
 		l.nodes = append(l.nodes, p.Address)
 	}
-	return l
+	for _, m := range members {
+		if m.Address != "" && !slices.Contains(l.nodes, m.Address) && len(l.nodes) < maxNodes {
+			l.nodes = append(l.nodes, m.Address)
+		}
+	}
 }
 
 // pick gives a link, one after the other, as soon as there is one; nil: there was none until end,
@@ -152,14 +163,18 @@ func (l *links) ask() (newest leader, why []string) {
 			answers <- answer{address, &s, nil}
 		}()
 	}
-	var more []string
+	var members []node.Member
+	defer func() {
+		if newest.address != "" {
+			l.remember(members)
+		}
+	}()
 	var patience <-chan time.Time
 	for range l.nodes {
 		var s answer
 		select {
 		case s = <-answers:
 		case <-patience:
-			l.nodes = append(l.nodes, more...)
 			return newest, why
 		}
 		if s.error != nil {
@@ -175,15 +190,9 @@ func (l *links) ask() (newest leader, why []string) {
 		if !known {
 			why = append(why, s.from+": it knows no leader")
 		} else if s.Term > newest.term || newest.address == "" {
-			newest = leader{s.Term, address}
-		}
-		for _, m := range s.Members {
-			if m.Address != "" && !slices.Contains(l.nodes, m.Address) && !slices.Contains(more, m.Address) && len(l.nodes)+len(more) < maxNodes {
-				more = append(more, m.Address)
-			}
+			newest, members = leader{s.Term, address}, s.Members
 		}
 	}
-	l.nodes = append(l.nodes, more...)
 	return newest, why
 }
 
