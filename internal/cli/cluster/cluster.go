@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/cli/exit"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
 )
@@ -44,8 +45,8 @@ gets all data, candidate while it knows no leader, or unreachable), its term, ho
 log it lacks, and the format level of the cluster; in parentheses that which the node's
 program knows, if that is a higher one. Nodes write what the cluster's level says, so
 that they can be given a new version one after the other: the level rises when all
-nodes run a program that knows the next one. Below is said which clocks are a second or
-more away from those of the other nodes.
+nodes run a program that knows the next one. Below is said why a node does not answer,
+and which clocks are a second or more away from those of the other nodes.
 
 Exit status: 0 all nodes answer and one leads, 1 something is missing (on standard
 error), 2 no node can be reached.`,
@@ -66,6 +67,11 @@ error), 2 no node can be reached.`,
 					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Address, roleOf(n), termOf(n), lagOf(n, report.Leader), levelOf(n, report.Level))
 				}
 				err = table.Flush()
+				for _, n := range report.Nodes {
+					if n.Error != "" {
+						fmt.Fprintf(out, "node %s: %s\n", n.Name, output.OneLine(n.Error))
+					}
+				}
 				for _, line := range report.Clocks() {
 					fmt.Fprintln(out, line)
 				}
