@@ -407,7 +407,7 @@ func (n *Node) Failed() <-chan error { return n.failed }
 // Shutdown gives the leadership away, if the node has it and another node can take it, stops
 // the server as server.Server.Shutdown does, and leaves the cluster until the next start.
 func (n *Node) Shutdown(ctx context.Context) error {
-	if s := n.node.Status(); s.Role == node.Leader && len(s.Members) > 1 {
+	if n.node.Status().Role == node.Leader {
 		giving, cancel := context.WithTimeout(ctx, transferTimeout)
 		if err := n.node.Transfer(giving, 0); err != nil && !errors.Is(err, consensus.ErrAlone) {
 			n.log.Warn("no other node has taken the leadership: the cluster elects a leader when this node has ended", "error", err)
