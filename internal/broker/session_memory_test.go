@@ -78,11 +78,16 @@ func TestWillsAreRefusedAtTheBoundOfMemory(t *testing.T) {
 	}
 	n.connect(mqtttest.Persistent("last"), will(size))
 
-	levels := n.broker.Levels()
+	levels, used := n.broker.Levels(), n.memory.Used()
+	forgotten := func(most int64) { // the CONNECTs so far: with their buffers as well memory would be so short that connections end
+		t.Helper()
+		until(t, "what was sent to be forgotten", func() bool { return n.memory.Used() <= most })
+	}
 	ack := mqtttest.Refused(t, n.addr, mqtt.QuotaExceeded, mqtttest.Persistent("refused"), will(size))
 	if ack.ReasonString == "" {
 		t.Error("the CONNACK says no reason")
 	}
+	forgotten(used)
 	mqtttest.Refused(t, n.addr, mqtt.ServerUnavailable, mqtttest.V311(), mqtttest.ClientID("old"), will(size))
 	if n.broker.Levels().Sessions != levels.Sessions || n.memory.UsedBy(memory.Sessions) > limit*6/8 {
 		t.Errorf("%d sessions with %d bytes after the refusal, want %d", n.broker.Levels().Sessions, n.memory.UsedBy(memory.Sessions), levels.Sessions)
@@ -92,11 +97,13 @@ func TestWillsAreRefusedAtTheBoundOfMemory(t *testing.T) {
 	first = n.connect(mqtttest.Persistent("first"), will(little))
 	first.Drop()
 	until(t, "the client to be away", func() bool { return !n.connected("first") })
+	forgotten(used)
 	mqtttest.Refused(t, n.addr, mqtt.QuotaExceeded, mqtttest.Persistent("first"), will(65_000))
 	if s := n.broker.Sessions.Lookup("first"); s == nil || s.Will == nil || len(s.Will.Message.Payload()) != little {
 		t.Error("the refused CONNECT has cost the session its will")
 	}
 	n.broker.Sessions.EndSession("last")
+	forgotten(used - size)
 	n.connect(mqtttest.Persistent("refused"), will(size))
 }
 
