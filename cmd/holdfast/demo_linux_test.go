@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,7 +20,10 @@ import (
 // demo uses their directory.
 func TestNodesOfADemoEndWithIt(t *testing.T) {
 	t.Parallel()
-	for name, signal := range map[string]syscall.Signal{"terminal closed": syscall.SIGHUP, "killed": syscall.SIGKILL} {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP) // what runs the tests may ignore it, and so would the demo
+	t.Cleanup(func() { signal.Stop(caught) })
+	for name, sent := range map[string]syscall.Signal{"terminal closed": syscall.SIGHUP, "killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -32,7 +37,7 @@ func TestNodesOfADemoEndWithIt(t *testing.T) {
 			}
 			start(t, exec.Command(binary, "demo-cluster", "--port", "0", "--data", dir), nil).
 				want(t, "another demo with the directory", 2, "", "a node runs on "+filepath.Join(dir, "a")+": stop it")
-			if err := syscall.Kill(demo.ID(), signal); err != nil {
+			if err := syscall.Kill(demo.ID(), sent); err != nil {
 				t.Fatal(err)
 			}
 			end := time.Now().Add(patience)
@@ -42,7 +47,7 @@ func TestNodesOfADemoEndWithIt(t *testing.T) {
 						return true
 					}
 				}
-				return signal == syscall.SIGHUP && !strings.HasSuffix(demo.Output(), "stopped\n")
+				return sent == syscall.SIGHUP && !strings.HasSuffix(demo.Output(), "stopped\n")
 			}
 			for runs() {
 				if time.Now().After(end) {
