@@ -152,9 +152,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 		return err
 	}
 	n.opened.Store(n.node)
-	for _, w := range settings.Advice(len(n.node.Status().Members)) {
-		n.log.Warn(w)
-	}
+	n.running.Go(n.advise)
 	n.clients.Follow(n.node)
 	if n.stop, err = control.Serve(n.config.DataDir, n.reporter(), control.Answers{Unready: n.health, BackedUp: n.backedUp}, n.log); err != nil {
 		return fmt.Errorf("the socket for operators of the cluster: %w", err)
