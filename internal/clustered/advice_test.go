@@ -2,6 +2,9 @@ package clustered_test
 
 import (
 	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -15,23 +18,54 @@ func TestAdviceIsAboutTheNodesOfNow(t *testing.T) {
 	await(t, "the nodes warn of a cluster of two", func() bool { return strings.Contains(c.log.String(), two) })
 	c.join("c", "a")
 	c.join("d", "a")
+	restarted := "a"
+	if leader, _ := c.leader(); leader == "a" {
+		restarted = "b"
+	}
+	crashed := copyOf(t, c.dirs[restarted]) // the database of a node that is shut down would know the nodes
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := c.nodes["b"].Shutdown(ctx); err != nil {
+	if err := c.nodes[restarted].Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
+	c.dirs[restarted] = crashed
 	before := len(c.log.String())
-	ofB := func(text string) bool {
+	says := func(text string) bool {
 		for line := range strings.Lines(c.log.String()[before:]) {
-			if strings.Contains(line, text) && strings.Contains(line, "at=b") {
+			if strings.Contains(line, text) && strings.Contains(line, "at="+restarted) {
 				return true
 			}
 		}
 		return false
 	}
-	c.run("b")
-	await(t, "b warns of a cluster of four", func() bool { return ofB(four) })
-	if ofB(two) {
-		t.Error("b warns of the cluster of two that it was")
+	c.run(restarted)
+	await(t, "the node warns of a cluster of four", func() bool { return says(four) })
+	if says(two) {
+		t.Error("it warns of the cluster of two that it was")
 	}
+}
+
+// copyOf copies the files of a running node's directory, but for its sockets.
+func copyOf(t *testing.T, dir string) (copied string) {
+	t.Helper()
+	copied = t.TempDir()
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(copied, name), 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(copied, name), content, 0o600)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return copied
 }
