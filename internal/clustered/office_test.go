@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
 )
 
-// alone is a leader whose only other node was stopped, so that nothing is stored any more. before is
+// withoutQuorum is a leader whose only other node was stopped, so that nothing is stored any more. before is
 // called before that.
-func alone(t *testing.T, before func(address string)) (c *cluster, leader string) {
+func withoutQuorum(t *testing.T, before func(address string)) (c *cluster, leader string) {
 	t.Helper()
 	c = start(t, "a", "b")
 	leader, others := c.leader()
@@ -37,7 +37,7 @@ func alone(t *testing.T, before func(address string)) (c *cluster, leader string
 func TestWhatWaitsWhenALeaderLosesItsOffice(t *testing.T) {
 	t.Parallel()
 	var subscriber, publisher *mqtttest.Client
-	c, leader := alone(t, func(address string) {
+	c, leader := withoutQuorum(t, func(address string) {
 		mqtttest.Connect(t, address, mqtttest.Persistent("queue")).Subscribe("jobs", 1)
 		mqtttest.Connect(t, address, mqtttest.Persistent("again")).Disconnect()
 		subscriber = mqtttest.Connect(t, address, mqtttest.Persistent("subscriber"))
@@ -121,7 +121,7 @@ func answer(response *http.Response, err error) string {
 // have subscribed to what an administrator publishes here.
 func TestAPIWithoutALease(t *testing.T) {
 	t.Parallel()
-	c, leader := alone(t, func(string) {})
+	c, leader := withoutQuorum(t, func(string) {})
 	c.until("the leader has no lease", func() bool { return c.nodes[leader].Status().Lease == 0 })
 	ask := []func() string{
 		func() string { return c.post(leader, `{"topic": "nobody", "payload": "x", "qos": 1}`) },
