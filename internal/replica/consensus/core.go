@@ -37,6 +37,9 @@ var ErrNotLeader = errors.New("this node is not the leader")
 // ErrAlone: no other node has a vote, so none can take the leadership.
 var ErrAlone = errors.New("no other node has a vote")
 
+// ErrChanging: the other one of two nodes may be removed at this moment, and then none could take the leadership.
+var ErrChanging = errors.New("a change of the cluster's two nodes is under way")
+
 // ErrTooManyQuestions: as many of AskQuorum as are allowed are under way.
 var ErrTooManyQuestions = errors.New("too many questions to the other nodes are under way")
 
@@ -265,14 +268,17 @@ func (c *Core) Change(change *raftpb.ConfChange) (Proposed, error) {
 }
 
 // Transfer gives the leadership away, to a node if it can, otherwise to another one. The
-// leader proposes nothing and has no lease from then on, until its office ends: with ErrAlone, which
-// says that it never would, it goes on.
+// leader proposes nothing and has no lease from then on, until its office ends. With ErrAlone or ErrChanging
+// it goes on: that might never be.
 func (c *Core) Transfer(to uint64) error {
 	if !c.office.Leads {
 		return ErrNotLeader
 	}
 	if !slices.ContainsFunc(c.members, func(id uint64) bool { return id != c.o.ID }) {
 		return ErrAlone
+	}
+	if len(c.members) == 2 && (!c.office.Ready || c.applied < c.change) {
+		return ErrChanging
 	}
 	c.transfers = true
 	c.lease.Revoke()

@@ -130,6 +130,32 @@ func TestLeaderThatIsAloneKeepsItsOffice(t *testing.T) {
 	}
 }
 
+// A leader does not begin to give its office to the other one of two nodes while that one's removal is under way: it
+// might be alone, without a lease and without an end of its office.
+func TestNoTransferDuringTheRemovalOfTheOtherNode(t *testing.T) {
+	w := newWorld(plan{seed: 1, nodes: 2})
+	w.run(5 * time.Second)
+	n := w.leader()
+	if n == nil {
+		t.Fatal("no node leads")
+	}
+	other, remove := 3-n.id, raftpb.ConfChangeRemoveNode
+	if _, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &other}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.core.Transfer(other); !errors.Is(err, ErrChanging) {
+		t.Errorf("a transfer during the removal: %v", err)
+	}
+	n.work()
+	w.run(w.now + 5*time.Second)
+	if w.leader() != n || !w.holds(n) || n.core.Transfer(other) == nil {
+		t.Errorf("the node that stays leads: %v, with a lease: %v", w.leader() == n, w.holds(n))
+	}
+	if w.violation != nil {
+		t.Error(w.violation)
+	}
+}
+
 func TestMessagesThatNodesDoNotSendAreDropped(t *testing.T) {
 	n := single(t)
 	before := n.core.Office()

@@ -132,7 +132,7 @@ func (n *Node) Changes() <-chan struct{} {
 
 // Transfer gives the leadership away, to a node or, with 0, to the one that is furthest. It
 // returns when this node does not lead any more: another one may not lead yet. It fails with
-// consensus.ErrNotLeader, consensus.ErrAlone, ErrStopped, or ctx's error.
+// consensus.ErrNotLeader, consensus.ErrAlone, consensus.ErrChanging, ErrStopped, or ctx's error.
 func (n *Node) Transfer(ctx context.Context, to ID) error {
 	var err error
 	if !n.do(func() {
