@@ -11,7 +11,7 @@ import (
 )
 
 // maxProgramBytes, 23.5 MiB, bounds the program as releases for amd64 have it: without symbols, without
-// HTTP/2, and with functions aligned to 8 bytes.
+// HTTP/2, and with functions aligned to 4 bytes.
 // The console is half a MiB of it. A type of a struct that slices.SortFunc sorts costs 20 KB;
 // sort.Slice costs none.
 const maxProgramBytes = 47 << 19

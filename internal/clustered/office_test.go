@@ -124,7 +124,7 @@ func TestAPIWithoutALease(t *testing.T) {
 	c, leader := withoutQuorum(t, func(string) {})
 	c.until("the leader has no lease", func() bool { return c.nodes[leader].Status().Lease == 0 })
 	ask := []func() string{
-		func() string { return c.post(leader, `{"topic": "nobody", "payload": "x", "qos": 1}`) },
+		func() string { return c.post(leader, `{"topic": "unsubscribed", "payload": "x", "qos": 1}`) },
 		func() string { return c.list(leader, "/api/v1/retained?filter=%23") },
 		func() string { return c.list(leader, "/api/v1/clients") },
 	}

@@ -12,12 +12,13 @@ const (
 	// maxComplaints bounds the hosts that are remembered for that, and maxReasons what the log says of one of them
 	// in that time.
 	maxComplaints, maxReasons = 64, 8
-	// maxReason bounds what is said, in bytes: a certificate that nobody has signed is a part of it.
+	// maxReason bounds a reason, in bytes: it may quote a certificate that the program which connects made for itself.
 	maxReason = 1 << 10
 )
 
-// complaints are what the log has said of connections, and when. A node that is refused tries again
-// several times in a second, and a stranger as often as it likes, each time for another reason.
+// complaints are what the log has said of connections, and when. A node that is refused connects
+// again several times in a second; another program may connect as often as it likes, and be refused for another
+// reason each time.
 type complaints chan map[string]*complaint // by host; capacity 1
 
 type complaint struct {

@@ -39,8 +39,8 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// A host that is refused for another reason each time, such as a text of its own, is heard of a few times, and at no
-// length.
+// Of a host that is refused for another reason each time, for example one that quotes what it has sent, the log has a
+// few reasons, and the beginning of each.
 func TestComplaintsOfAHostThatMakesThemUp(t *testing.T) {
 	t.Parallel()
 	c, now, said := newComplaints(), time.Now(), 0
