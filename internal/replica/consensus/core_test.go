@@ -130,19 +130,27 @@ func TestLeaderThatIsAloneKeepsItsOffice(t *testing.T) {
 	}
 }
 
-// A leader does not begin to give its office to the other one of two nodes while that one's removal is under way: it
-// might be alone, without a lease and without an end of its office.
-func TestNoTransferDuringTheRemovalOfTheOtherNode(t *testing.T) {
-	w := newWorld(plan{seed: 1, nodes: 2})
+// removing is a world of two nodes, in which the leader n has proposed the removal of the other one.
+func removing(t *testing.T) (w *world, n *node, p Proposed) {
+	t.Helper()
+	w = newWorld(plan{seed: 1, nodes: 2})
 	w.run(5 * time.Second)
-	n := w.leader()
-	if n == nil {
+	if n = w.leader(); n == nil {
 		t.Fatal("no node leads")
 	}
 	other, remove := 3-n.id, raftpb.ConfChangeRemoveNode
-	if _, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &other}); err != nil {
+	p, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &other})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return w, n, p
+}
+
+// A leader does not begin to give its office to the other one of two nodes while that one's removal is under way: it
+// might be alone, without a lease and without an end of its office.
+func TestNoTransferDuringTheRemovalOfTheOtherNode(t *testing.T) {
+	w, n, _ := removing(t)
+	other := 3 - n.id
 	if err := n.core.Transfer(other); !errors.Is(err, ErrChanging) {
 		t.Errorf("a transfer during the removal: %v", err)
 	}
@@ -180,18 +188,7 @@ func TestLeaderDoesNotProposeItsOwnRemoval(t *testing.T) {
 
 // A node hears that it was removed when the disk of the leader has that, and not before; the cluster goes on then.
 func TestRemovalIsOnTheDiskBeforeItIsTold(t *testing.T) {
-	w := newWorld(plan{seed: 1, nodes: 2})
-	w.run(5 * time.Second)
-	n := w.leader()
-	if n == nil {
-		t.Fatal("no node leads")
-	}
-	other := w.nodes[2-n.id]
-	remove := raftpb.ConfChangeRemoveNode
-	p, err := n.core.Change(&raftpb.ConfChange{Type: &remove, NodeId: &other.id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, n, p := removing(t)
 	n.work()
 	for n.core.node.BasicStatus().GetCommit() < p.Index {
 		w.run(w.now + 50*time.Microsecond)

@@ -18,20 +18,22 @@ import (
 
 const patience = time.Minute
 
-func listen(t *testing.T) *Port {
+// listen opens a port until the test ends, and gives what it logs.
+func listen(t *testing.T) (p *Port, text *logs.Text) {
 	t.Helper()
-	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	text = &logs.Text{}
+	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(text, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
-	return p
+	return p, text
 }
 
 // Each connection goes to the handler of what it begins with; another one is closed.
 func TestConnectionsAreToldApart(t *testing.T) {
 	t.Parallel()
-	p := listen(t)
+	p, _ := listen(t)
 	for _, name := range []string{"one", "two"} {
 		p.Handle("holdfast test "+name[:2], func(c net.Conn) {
 			defer c.Close()
@@ -59,7 +61,7 @@ func TestConnectionsAreToldApart(t *testing.T) {
 // of them: the oldest ends.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
-	p := listen(t)
+	p, _ := listen(t)
 	p.patience = time.Hour
 	p.Handle("holdfast test on", func(c net.Conn) { _ = c.Close() })
 	p.Serve()
@@ -115,12 +117,7 @@ func (l *full) Accept() (net.Conn, error) {
 // When no descriptor is left the log says so, and the port goes on when there is one.
 func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	t.Parallel()
-	text := &logs.Text{}
-	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(text, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p, text := listen(t)
 	p.listener = &full{p.listener, 3}
 	p.Handle("holdfast test on", func(c net.Conn) { _ = c.Close() })
 	p.Serve()
@@ -159,12 +156,7 @@ func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
 // warn of another program.
 func TestOthersAreFasterWhileANodeStarts(t *testing.T) {
 	t.Parallel()
-	text := &logs.Text{}
-	p, err := Listen(Options{Address: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(text, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p, text := listen(t)
 	p.Serve()
 	connect := func(magic string) {
 		t.Helper()
