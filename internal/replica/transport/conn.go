@@ -147,7 +147,7 @@ func (t *Transport) take(conn net.Conn) {
 // receive passes on what a node sends. nil: the node has closed the connection.
 func (t *Transport) receive(conn net.Conn) error {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	stranger := t.greeted.Begin(conn)
+	stranger := t.strangers.Begin(conn)
 	h, err := readHello(conn)
 	stranger.End()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	DefaultQueueBytes  = 64 << 20
 	maxQueued          = 4096 // messages that wait for a node, however small
 	maxConnections     = 64   // that others have made
-	maxGreetings       = 64   // that have not said which node they are of; beyond, the oldest of the address that has most is ended
+	maxStrangers       = 64   // that have not said which node they are of; beyond, the oldest of the address that has most is ended
 	handshakeTimeout   = 5 * time.Second
 	minPause, maxPause = 20 * time.Millisecond, time.Second // between two attempts to connect
 	writeTimeout       = 10 * time.Second
@@ -63,13 +63,13 @@ type Options struct {
 
 // Transport sends and receives. Its methods are safe for concurrent use, but for those that say otherwise.
 type Transport struct {
-	o       Options
-	peers   atomic.Pointer[map[uint64]*peer] // SetPeers replaces it
-	greeted *sockets.Handshakes              // connections that have not said which node they are of
-	open    chan struct{}                    // a place for each connection of a node
-	ending  context.Context
-	end     context.CancelFunc
-	running sync.WaitGroup
+	o         Options
+	peers     atomic.Pointer[map[uint64]*peer] // SetPeers replaces it
+	strangers *sockets.Handshakes              // connections that have not said which node they are of
+	open      chan struct{}                    // a place for each connection of a node
+	ending    context.Context
+	end       context.CancelFunc
+	running   sync.WaitGroup
 
 	sent, received, lost atomic.Uint64
 }
@@ -105,7 +105,7 @@ func New(o Options) (*Transport, error) {
 			return nil, err
 		}
 	}
-	t := &Transport{o: o, greeted: sockets.NewHandshakes(maxGreetings), open: make(chan struct{}, maxConnections)}
+	t := &Transport{o: o, strangers: sockets.NewHandshakes(maxStrangers), open: make(chan struct{}, maxConnections)}
 	t.peers.Store(&map[uint64]*peer{})
 	t.ending, t.end = context.WithCancel(context.Background())
 	t.SetPeers(o.Peers)

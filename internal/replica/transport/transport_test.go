@@ -263,18 +263,18 @@ func TestSilentConnectionsKeepNoNodeOut(t *testing.T) {
 		return conn
 	}
 	oldest := connect([]byte(magic))
-	for end := time.Now().Add(patience); n.greeted.Under() < 1; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); n.strangers.Under() < 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a connection was not taken")
 		}
 	}
-	for range max(maxGreetings, maxConnections) {
+	for range max(maxStrangers, maxConnections) {
 		connect([]byte(magic))
 	}
 	if _, err := oldest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest connection: %v, want that it was ended", err)
 	}
-	if n.greeted.Ended() == 0 {
+	if n.strangers.Ended() == 0 {
 		t.Error("the oldest connection ended because it had waited too long")
 	}
 	hello := greeting(hello{cluster: 5, from: 2, to: 1})
