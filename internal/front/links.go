@@ -164,18 +164,14 @@ func (l *links) ask() (newest leader, why []string) {
 		}()
 	}
 	var members []node.Member
-	defer func() {
-		if newest.address != "" {
-			l.remember(members)
-		}
-	}()
 	var patience <-chan time.Time
+collecting:
 	for range l.nodes {
 		var s answer
 		select {
 		case s = <-answers:
 		case <-patience:
-			return newest, why
+			break collecting
 		}
 		if s.error != nil {
 			why = append(why, fmt.Sprintf("%s: %v", s.from, s.error))
@@ -192,6 +188,9 @@ func (l *links) ask() (newest leader, why []string) {
 		} else if s.Term > newest.term || newest.address == "" {
 			newest, members = leader{s.Term, address}, s.Members
 		}
+	}
+	if newest.address != "" {
+		l.remember(members)
 	}
 	return newest, why
 }

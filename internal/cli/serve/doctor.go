@@ -103,7 +103,7 @@ func examine(ctx context.Context, cfg *server.Config) (found []doctor.Finding, s
 		return cfg.Examine(false), "this machine, as no server runs on " + cfg.DataDir, nil
 	}
 	if asked == nil {
-		found = slices.Insert(found, 1, doctor.Nodes(len(report.Nodes), report.Explain()))
+		found = slices.Insert(found, min(1, len(found)), doctor.Nodes(len(report.Nodes), report.Explain()))
 	}
 	return found, subject, nil
 }
