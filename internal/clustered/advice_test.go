@@ -2,6 +2,7 @@ package clustered_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ func TestAdviceIsAboutTheNodesOfNow(t *testing.T) {
 func copyOf(t *testing.T, dir string) (copied string) {
 	t.Helper()
 	copied = t.TempDir()
-	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
 		switch {
 		case err != nil:
@@ -64,7 +65,11 @@ func copyOf(t *testing.T, dir string) (copied string) {
 			return err
 		}
 		return os.WriteFile(filepath.Join(copied, name), content, 0o600)
-	}); err != nil {
+	})
+	if errors.Is(err, fs.ErrNotExist) { // the node has removed a file meanwhile
+		return copyOf(t, dir)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return copied
