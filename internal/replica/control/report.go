@@ -161,10 +161,13 @@ func give(ctx context.Context, n *node.Node, to string) error {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		asked, _, err := askNode(asking, n, m)
+		var late net.Error
 		switch {
-		case asking.Err() != nil: // it is paused, for example, and would take the leadership when it goes on
+		case asking.Err() != nil, errors.As(err, &late) && late.Timeout(): // it is paused, for example, and would take the leadership when it goes on
 			return fmt.Errorf("node %s does not answer in time: look at it first", to)
-		case err == nil && asked.Unfit:
+		case err != nil:
+			return fmt.Errorf("node %s does not answer: look at it first: %w", to, err)
+		case asked.Unfit:
 			return fmt.Errorf("node %s does not take the leadership, because its clock is wrong: set it right first", to)
 		}
 	}
