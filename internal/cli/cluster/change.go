@@ -40,7 +40,9 @@ address already, or if with one node more no quorum would answer.`,
 				return err
 			}
 			name := p.Name
-			if err := control.Add(cmd.Context(), data, name, p.Address); err != nil {
+			noticed := control.NoticeWait(cmd.Context(), data, cmd.ErrOrStderr())
+			err = control.Add(cmd.Context(), data, name, p.Address)
+			if noticed(); err != nil {
 				return err
 			}
 			if noWait {
@@ -117,7 +119,9 @@ only one.`,
 		Example: `  holdfast cluster remove d --data /var/lib/holdfast`,
 		Args:    flags.Args("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := control.Remove(cmd.Context(), data, args[0]); err != nil {
+			noticed := control.NoticeWait(cmd.Context(), data, cmd.ErrOrStderr())
+			err := control.Remove(cmd.Context(), data, args[0])
+			if noticed(); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "node %s was removed\n", args[0])

@@ -38,10 +38,13 @@ data directory of a server by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bar := output.NewProgress(cmd.ErrOrStderr())
 			ask := server.Backup
+			noticed := func() {}
 			if isNode(data) {
 				ask = control.Backup
+				noticed = control.NoticeWait(cmd.Context(), data, cmd.ErrOrStderr())
 			}
 			done, err := ask(cmd.Context(), data, args[0], copies, shower(bar, "copied"))
+			noticed()
 			bar.End()
 			if err != nil {
 				return err

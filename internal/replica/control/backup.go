@@ -26,8 +26,8 @@ import (
 
 const (
 	committedMagic = "holdfast commit1"
-	// backupPatience is how long a node waits for a leader, and then for what that has.
-	backupPatience = 30 * time.Second
+	// leaderPatience is how long a node waits for a leader, and then for what that has or does.
+	leaderPatience = 30 * time.Second
 )
 
 // committed is what a leader answers.
@@ -41,7 +41,7 @@ func answerCommitted(c net.Conn, n *node.Node) {
 	if n == nil {
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(backupPatience))
+	_ = c.SetDeadline(time.Now().Add(leaderPatience))
 	var a committed
 	var err error
 	if a.Entry, err = n.Committed(); err != nil {
@@ -102,7 +102,7 @@ func (r *Reporter) catchUp(ctx context.Context, patience time.Duration) error {
 // Backup writes a copy of this node's data, whether it leads or not, as backup.Backup does. Everything that the
 // cluster has acknowledged before the call is in it.
 func (r *Reporter) Backup(ctx context.Context, dir string, copies bool, progress func(backup.Progress)) (done remote.Result, err error) {
-	return r.backup(ctx, backupPatience, dir, copies, progress)
+	return r.backup(ctx, leaderPatience, dir, copies, progress)
 }
 
 func (r *Reporter) backup(ctx context.Context, patience time.Duration, dir string, copies bool, progress func(backup.Progress)) (done remote.Result, err error) {

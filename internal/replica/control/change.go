@@ -39,7 +39,7 @@ func answerChange(c net.Conn, n *node.Node) {
 	if n == nil {
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(2 * changeTimeout))
+	_ = c.SetDeadline(time.Now().Add(leaderPatience))
 	var q change
 	if json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&q) != nil {
 		return
@@ -67,7 +67,7 @@ func carryOut(ctx context.Context, n *node.Node, q change) (a changed) {
 // Change adds a node, or removes one, whichever node leads. It returns when the change is made; a
 // node that was added is a learner then.
 func (r *Reporter) Change(ctx context.Context, add bool, name, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*changeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
 	for {
 		a, err := r.change(ctx, change{add, name, address})
@@ -104,7 +104,7 @@ func (r *Reporter) change(ctx context.Context, q change) (a changed, err error) 
 		return changed{Error: fmt.Sprintf("the leader: %v", err), Again: true}, nil
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * changeTimeout))
+	_ = c.SetDeadline(time.Now().Add(leaderPatience))
 	if err = json.NewEncoder(c).Encode(q); err == nil {
 		err = json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&a)
 	}

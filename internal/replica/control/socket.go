@@ -144,7 +144,7 @@ func askChange(ctx context.Context, dataDir, target string) error {
 const (
 	statusPatience   = askTimeout + 3*time.Second
 	transferPatience = askTimeout + transferTimeout
-	changePatience   = askTimeout + 2*changeTimeout
+	changePatience   = askTimeout + leaderPatience
 )
 
 // ask makes a request to the node that runs on a data directory, and waits that long for the answer.

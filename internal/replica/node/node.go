@@ -328,7 +328,7 @@ func (n *Node) start() (err error) {
 		return err
 	}
 	n.transport, err = transport.New(transport.Options{
-		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.roster.Load().addresses, Port: n.port, Logger: n.o.Logger,
+		Cluster: uint64(self.Cluster), ID: uint64(self.ID), Peers: n.roster.Load().addresses, Port: n.port, Name: n.name, Logger: n.o.Logger.With("node", n.o.Name),
 		Address: cmp.Or(n.roster.Load().addresses[uint64(self.ID)], n.o.peerAddress(n.o.Name)), Level: members.Own.Announce(), Admit: n.admit,
 		Receive:     n.receive,
 		Unreachable: n.unreachable, Unacknowledged: unacknowledged * n.o.Election,

@@ -38,6 +38,9 @@ type Options struct {
 	Address string            // where the others reach this node; they are told
 	Level   uint32            // format levels that this node's program knows, for the others' Admit
 	Peers   map[uint64]string // the other nodes' addresses
+	// Name is the name of a node, for the log. It is called by any goroutine, and must not block.
+	// nil: the log has IDs.
+	Name func(id uint64) string
 	// Admit is called when a node connects that says that it is of the cluster, with its address
 	// and its Level. An error refuses it; otherwise left is called when the connection has ended. A node that is not among the peers is admitted as well:
 	// the one that leads may have become a member by entries that this node has yet to get. nil:
@@ -96,6 +99,9 @@ func New(o Options) (*Transport, error) {
 	}
 	if o.QueueBytes <= 0 {
 		o.QueueBytes = DefaultQueueBytes
+	}
+	if o.Name == nil {
+		o.Name = func(id uint64) string { return fmt.Sprintf("%x", id) }
 	}
 	if o.Unreachable == nil {
 		o.Unreachable = func(uint64) {}
@@ -204,7 +210,7 @@ func (t *Transport) runPeer(p *peer) {
 		conn, err := t.connect(p)
 		if err == nil {
 			began := time.Now()
-			says := time.AfterFunc(settled, func() { t.o.Logger.Info("connected to a node", "node", fmt.Sprintf("%x", p.id), "address", p.address) })
+			says := time.AfterFunc(settled, func() { t.o.Logger.Info("connected to a node", "to", t.o.Name(p.id), "address", p.address) })
 			err = t.sendAll(p, conn)
 			_ = conn.Close()
 			if says.Stop(); time.Since(began) >= settled {
@@ -215,7 +221,7 @@ func (t *Transport) runPeer(p *peer) {
 			return
 		}
 		if !said {
-			t.o.Logger.Warn("a node cannot be reached; connecting again", "node", fmt.Sprintf("%x", p.id), "address", p.address, "was connected", reachable, "error", err)
+			t.o.Logger.Warn("a node cannot be reached; connecting again", "to", t.o.Name(p.id), "address", p.address, "was connected", reachable, "error", err)
 			said = true
 		}
 		t.empty(p)
@@ -248,7 +254,7 @@ func (t *Transport) connect(p *peer) (net.Conn, error) {
 		return nil, err
 	}
 	if err := boundUnacknowledged(conn, t.o.Unacknowledged); err != nil {
-		t.o.Logger.Warn("after a cut of the network the connection to a node may be of no use for long", "address", p.address, "error", err)
+		t.o.Logger.Warn("after a cut of the network the connection to a node may be of no use for long", "to", t.o.Name(p.id), "address", p.address, "error", err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	if _, err = conn.Write(appendHello(nil, hello{t.o.Cluster, t.o.ID, p.id, t.o.Level, t.o.Address})); err != nil {
