@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/convert"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/relay"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/server"
@@ -122,7 +123,8 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	o := clients.Options{Listeners: listeners, MaxBuffered: s.RelayMemory, TLS: secured, Logger: n.log}
+	dialer := port.NewDialer(secured, n.log)
+	o := clients.Options{Listeners: listeners, MaxBuffered: s.RelayMemory, Dialer: dialer, Logger: n.log}
 	n.divide(&o)
 	if n.clients, err = clients.Open(o); err != nil {
 		return err
@@ -143,7 +145,7 @@ func (n *Node) open(ctx context.Context, s settings.Settings) error {
 	streams := control.Streams(n.opened.Load)
 	streams[clients.Magic], streams[fronts.Magic] = n.clients.Receive, n.fronts.Receive
 	options := node.Options{
-		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Election: s.Election,
+		Dir: n.config.DataDir, Name: s.Node, Listen: s.Listen, TLS: secured, Dialer: dialer, Election: s.Election,
 		QuorumReads: s.Reads == settings.Quorum, LogKeep: s.LogKeep, SnapshotRate: s.SnapshotRate, Streams: streams, ForFronts: []string{control.StatusMagic, fronts.Magic}, Members: added.Set, Admin: n.adminAddress(), Reading: s.Reading,
 		WallMs: clock.MachineMs, Logger: n.log, Fatal: n.giveUp,
 	}

@@ -77,7 +77,7 @@ func TestBeDefective(t *testing.T) {
 }
 
 func passOn(address string) {
-	conn, err := port.Dial(context.Background(), nil, address, clients.Magic)
+	conn, err := port.NewDialer(nil, nil).Dial(context.Background(), address, clients.Magic)
 	if err != nil {
 		return
 	}
@@ -88,7 +88,7 @@ func passOn(address string) {
 
 // beAFront sends what a front does that carries a client.
 func beAFront(address string) {
-	conn, err := port.Dial(context.Background(), nil, address, fronts.Magic)
+	conn, err := port.NewDialer(nil, nil).Dial(context.Background(), address, fronts.Magic)
 	if err != nil || !greeted(conn) {
 		return
 	}

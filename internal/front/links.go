@@ -38,8 +38,9 @@ type leader struct {
 
 // links are those to the leader.
 type links struct {
-	front *Front
-	look  chan struct{} // capacity 1: a link has ended
+	front  *Front
+	dialer *port.Dialer
+	look   chan struct{} // capacity 1: a link has ended
 
 	mu      sync.Mutex
 	to      leader        // mu
@@ -54,7 +55,7 @@ type links struct {
 }
 
 func newLinks(f *Front) *links {
-	l := &links{front: f, look: make(chan struct{}, 1), changed: make(chan struct{})}
+	l := &links{front: f, dialer: port.NewDialer(f.o.TLS, f.o.Logger), look: make(chan struct{}, 1), changed: make(chan struct{})}
 	l.remember(nil)
 	return l
 }
@@ -154,7 +155,7 @@ func (l *links) ask() (newest leader, why []string) {
 	for _, address := range l.nodes {
 		go func() {
 			defer failstop.End(l.front.o.Logger, "a question to a node")
-			s, err := control.Ask(ctx, l.front.o.TLS, address)
+			s, err := control.Ask(ctx, l.dialer, address)
 			if err != nil {
 				l.front.o.Logger.Debug("a node does not answer", "address", address, "error", err)
 				answers <- answer{address, nil, err}
@@ -234,7 +235,7 @@ func (l *links) connect(to leader) (pause time.Duration) {
 func (l *links) add(to leader) error {
 	ctx, cancel := context.WithTimeout(l.front.ending, dialTimeout)
 	defer cancel()
-	conn, err := port.Dial(ctx, l.front.o.TLS, to.address, fronts.Magic)
+	conn, err := l.dialer.Dial(ctx, to.address, fronts.Magic)
 	if err != nil {
 		return err
 	}

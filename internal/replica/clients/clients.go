@@ -7,7 +7,6 @@ package clients
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,9 +36,9 @@ type Options struct {
 	Listeners []listen.Config // those of the server, in the same order on all nodes
 	// Bound wraps the TCP listeners, as in listen.Options. nil: they stay as they are.
 	Bound          func(l net.Listener, loopback bool) net.Listener
-	MaxConnections int         // that are held or passed on; 0: the relay's default
-	MaxBuffered    int64       // bytes of the large buffers of what is passed on; 0: the relay's default
-	TLS            *tls.Config // of the nodes; nil: none
+	MaxConnections int          // that are held or passed on; 0: the relay's default
+	MaxBuffered    int64        // bytes of the large buffers of what is passed on; 0: the relay's default
+	Dialer         *port.Dialer // how the leader is reached; nil: without TLS
 	Logger         *slog.Logger
 }
 
@@ -61,11 +60,14 @@ func Open(o Options) (*Clients, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Dialer == nil {
+		o.Dialer = port.NewDialer(nil, o.Logger)
+	}
 	c := &Clients{o: o, serving: make([]*listen.Listener, len(o.Listeners))}
 	c.ending, c.end = context.WithCancel(context.Background())
 	c.relay = relay.New(relay.Options{
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return port.Dial(ctx, o.TLS, address, Magic)
+			return o.Dialer.Dial(ctx, address, Magic)
 		},
 		MaxConnections: o.MaxConnections, MaxBuffered: o.MaxBuffered, Logger: o.Logger,
 	})

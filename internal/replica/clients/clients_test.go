@@ -98,7 +98,7 @@ func two(t *testing.T) (leads, follows *Clients) {
 // twoOver is two, with TLS between the nodes.
 func twoOver(t *testing.T, config *tls.Config) (leads, follows *Clients) {
 	t.Helper()
-	secured := func(o *Options) { o.TLS = config }
+	secured := func(o *Options) { o.Dialer = port.NewDialer(config, o.Logger) }
 	leads, follows = open(t, secured), open(t, secured)
 	p, err := port.Listen(port.Options{Address: "127.0.0.1:0", TLS: config, Logger: leads.o.Logger})
 	if err != nil {

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -324,8 +323,8 @@ type answered struct {
 
 // Ask asks the node that listens at an address for its status, for a program that is no node. ctx
 // must have a deadline.
-func Ask(ctx context.Context, config *tls.Config, address string) (s node.Status, err error) {
-	c, err := port.Dial(ctx, config, address, StatusMagic)
+func Ask(ctx context.Context, dialer *port.Dialer, address string) (s node.Status, err error) {
+	c, err := dialer.Dial(ctx, address, StatusMagic)
 	if err != nil {
 		return s, err
 	}

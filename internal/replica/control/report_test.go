@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/certs/certstest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/node"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 )
 
 // said is what a node of a cluster of a, b and c answers; role empty: it does not answer.
@@ -56,7 +57,7 @@ func TestAskOfWhatDoesNotAnswer(t *testing.T) {
 	stranger := node.Clone()
 	stranger.Certificates, stranger.GetClientCertificate = nil, nil
 	for want, config := range map[string]*tls.Config{"one of the two has --cluster-cert": nil, "refuses this node's certificate": stranger} {
-		if _, err := Ask(ctx, config, l.Addr().String()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Ask(ctx, port.NewDialer(config, nil), l.Addr().String()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

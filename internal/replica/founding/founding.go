@@ -4,7 +4,8 @@
 // Nodes have random IDs, so that one which has lost its data directory is not taken for the
 // one that voted and stored entries. Before its first start each node therefore asks every
 // peer who it is. If all answer, and none belongs to a cluster, they found one: their IDs are
-// those of the founders, and the cluster's ID follows from them. If a peer belongs to a cluster, this
+// those of the founders, and the cluster's ID follows from them. A peer that has founded it with this node
+// knows all of them, so that one which has died since is not waited for. If a peer belongs to another cluster, this
 // node waits until it was added there, and then begins with an empty log.
 //
 // A node answers with what it knows also later. One that knows another node by the name of the
@@ -166,7 +167,9 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 				return nil, nil, err
 			case belongs:
 				return nil, &a, nil
-			case a.Cluster != 0 && !identity.Has(a.Members, self.Name, self.ID):
+			case a.founded(self):
+				return s.at(a.Members), nil, nil
+			case a.Cluster != 0:
 				clustered = true
 			default:
 				known[p.Name] = members.Member{Name: p.Name, ID: a.ID, Address: p.Address}
@@ -230,6 +233,20 @@ func (s *Start) say(last *said, now said, text string, args ...any) {
 
 // errOtherPeers: two nodes that belong to no cluster have other peers.
 var errOtherPeers = errors.New("the nodes have other peers")
+
+// founded says whether a node has founded its cluster together with this one.
+func (a *Answer) founded(self *identity.Identity) bool {
+	return a.Cluster != 0 && identity.Has(a.Members, self.Name, self.ID) && identity.ClusterOf(a.Members) == a.Cluster
+}
+
+// at are the founders that another one has named, where this node's configuration has them.
+func (s *Start) at(founders []members.Member) []members.Member {
+	own := slices.Clone(founders)
+	for i, m := range own {
+		own[i].Address = cmp.Or(AddressOf(s.Peers, m.Name), m.Address)
+	}
+	return own
+}
 
 // agrees says why a peer cannot be in a cluster with this node, and whether it belongs to one to
 // which this node was added.

@@ -86,6 +86,31 @@ func TestAFirstStartSaysWhichNodeItLacks(t *testing.T) {
 	}
 }
 
+// A node that has founded the cluster with this one has heard of all founders, also of one that has died since.
+func TestAFounderKnowsThoseWhoHaveDied(t *testing.T) {
+	t.Parallel()
+	founders := []members.Member{{Name: "a", ID: 1, Address: "a.example:7001"}, {Name: "b", ID: 2}, {Name: "c", ID: 3}}
+	other, err := port.Listen(port.Options{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	answer := Answer{Identity: identity.Identity{Name: "b", ID: 2, Cluster: identity.ClusterOf(founders), Members: founders}, Now: founders}
+	other.Handle(Magic, answer.Send)
+	other.Serve()
+	s := &Start{
+		Self: identity.Identity{Name: "a", ID: 1}, Peers: []Peer{{"a", "127.0.0.1:2"}, {"b", other.Addr().String()}, {"c", "127.0.0.1:1"}}, // where nothing listens
+		Port: other, Logger: slog.New(slog.DiscardHandler),
+	}
+	got, joined, err := s.askAll(t.Context())
+	if err != nil || joined != nil {
+		t.Fatal(joined, err)
+	}
+	if identity.ClusterOf(got) != answer.Cluster || got[0].Address != "127.0.0.1:2" || got[2].Address != "127.0.0.1:1" {
+		t.Errorf("the founders are %v", got)
+	}
+}
+
 type writer func(line []byte)
 
 func (w writer) Write(line []byte) (int, error) { w(line); return len(line), nil }

@@ -58,6 +58,8 @@ type Options struct {
 	// TLS has the node's certificate, and the CA of the nodes in both RootCAs and ClientCAs.
 	// nil: without TLS, which only loopback addresses allow.
 	TLS *tls.Config
+	// Dialer is how this node connects to the others. nil: one of its own, with TLS.
+	Dialer *port.Dialer
 	// Election is the election timeout; 0: DefaultElection.
 	Election time.Duration
 	// QuorumReads: each read asks a quorum whether this node still leads, instead of relying
@@ -228,7 +230,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 		return err
 	}
 	listen := cmp.Or(n.o.Listen, n.o.peerAddress(n.o.Name))
-	if n.port, err = port.Listen(port.Options{Address: listen, TLS: n.o.TLS, Logger: n.o.Logger}); err != nil {
+	if n.port, err = port.Listen(port.Options{Address: listen, TLS: n.o.TLS, Dialer: n.o.Dialer, Logger: n.o.Logger}); err != nil {
 		return err
 	}
 	n.port.Handle(founding.Magic, n.tell)

@@ -59,7 +59,7 @@ func TestFrontsMayLess(t *testing.T) {
 		{"a front as a node", front, forNodes, ""},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		c, err := Dial(ctx, test.config, p.Addr().String(), test.magic)
+		c, err := NewDialer(test.config, nil).Dial(ctx, p.Addr().String(), test.magic)
 		cancel()
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)

@@ -26,7 +26,6 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/failstop"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/settings"
 	"github.com/holdfast-mqtt/holdfast/internal/transport"
-	"github.com/holdfast-mqtt/holdfast/internal/transport/nowait"
 	"github.com/holdfast-mqtt/holdfast/internal/transport/sockets"
 )
 
@@ -54,7 +53,9 @@ type Options struct {
 	// nil: without TLS, which only loopback addresses allow. It is not changed. If it has
 	// GetConfigForClient, each connection, also one that the port makes, has what that gives for
 	// nil.
-	TLS    *tls.Config
+	TLS *tls.Config
+	// Dialer is how the port connects to others. nil: one of its own, with TLS.
+	Dialer *Dialer
 	Logger *slog.Logger // nil: slog.Default
 }
 
@@ -79,6 +80,9 @@ type Port struct {
 func Listen(o Options) (*Port, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Dialer == nil {
+		o.Dialer = NewDialer(o.TLS, o.Logger)
 	}
 	if err := Allows(o.TLS, o.Address); err != nil {
 		return nil, err
@@ -227,56 +231,7 @@ func (p *Port) greet(conn net.Conn) (func(net.Conn), net.Conn, error) {
 func (p *Port) Dial(ctx context.Context, address, magic string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	return Dial(ctx, p.o.TLS, address, magic)
-}
-
-// Dial is Port.Dial for a program that is no node, until ctx ends.
-func Dial(ctx context.Context, config *tls.Config, address, magic string) (conn net.Conn, err error) {
-	if err := Allows(config, address); err != nil {
-		return nil, err
-	}
-	conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err == nil && config != nil {
-		conn, err = secure(ctx, conn, latest(config), address)
-	}
-	if err != nil {
-		return nil, settings.Explain(err)
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
-	if _, err = conn.Write([]byte(magic)); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, conn.SetDeadline(time.Time{})
-}
-
-// secure does the handshake with the node at address; config is the caller's copy.
-func secure(ctx context.Context, conn net.Conn, config *tls.Config, address string) (net.Conn, error) {
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		config.ServerName = host
-	}
-	config.DynamicRecordSizingDisabled = true
-	secured := tls.Client(nowait.Conn(conn), config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return secured, nil
-}
-
-// latest is a copy of a configuration for one connection: certificates may have been read again.
-func latest(config *tls.Config) *tls.Config {
-	if config.GetConfigForClient != nil {
-		if now, err := config.GetConfigForClient(nil); err == nil && now != nil {
-			config = now
-		}
-	}
-	return config.Clone()
+	return p.o.Dialer.Dial(ctx, address, magic)
 }
 
 // Close closes the listener and all connections that it has accepted, and waits for their

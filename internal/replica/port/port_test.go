@@ -141,7 +141,7 @@ func TestAddressBeyondLoopbackNeedsTLS(t *testing.T) {
 		if _, err := Listen(Options{Address: address}); !errors.Is(err, ErrNeedsTLS) {
 			t.Errorf("%s: %v", address, err)
 		}
-		if _, err := Dial(context.Background(), nil, address, "holdfast test on"); !errors.Is(err, ErrNeedsTLS) {
+		if _, err := NewDialer(nil, nil).Dial(context.Background(), address, "holdfast test on"); !errors.Is(err, ErrNeedsTLS) {
 			t.Errorf("to %s: %v", address, err)
 		}
 	}
