@@ -548,6 +548,48 @@ func TestKeyboard(t *testing.T) {
 	p.shows("main", "This server is by itself")
 }
 
+// A page that comes has the focus at once: if it took the focus later, a person who has reached a field by then
+// would write into nothing.
+func TestFocusComesWithThePage(t *testing.T) {
+	p := serve(t).open("#/keys")
+	p.connected()
+	p.shows("h1", "Keys")
+	for _, page := range []string{"Clients", "Topics", "Keys"} {
+		at := p.eval(`new Promise((said) => {
+			new MutationObserver((_, o) => {
+				if (document.querySelector('h1')?.textContent !== ` + quote(page) + `) return;
+				o.disconnect();
+				said(document.activeElement.id);
+			}).observe(document.body, { subtree: true, childList: true, characterData: true });
+			document.querySelector('nav a[href="#/` + strings.ToLower(page) + `"]').focus();
+			location.hash = ` + quote("#/"+strings.ToLower(page)) + `;
+		})`)
+		if at != "main" {
+			t.Errorf("%s: when the page is there %q has the focus, want the main part", page, at)
+		}
+	}
+}
+
+// What a person writes into the search before the page is painted stays.
+func TestSearchOfANewPageKeepsWhatIsWritten(t *testing.T) {
+	p := serve(t).open("#/")
+	p.connected()
+	got := p.eval(`new Promise((said) => {
+		new MutationObserver((_, o) => {
+			const field = document.querySelector('input[type=search]');
+			if (!field) return;
+			o.disconnect();
+			field.value = 'greet';
+			field.dispatchEvent(new Event('input', { bubbles: true }));
+			setTimeout(() => said(field.value), 300); // effects after a painting run within 100 ms
+		}).observe(document.body, { subtree: true, childList: true });
+		location.hash = '#/keys';
+	})`)
+	if got != "greet" {
+		t.Errorf("the field has %q, want what was written", got)
+	}
+}
+
 // On a phone no page is wider than the screen, and the navigation shows which page it is.
 func TestPhone(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 // The page: header, navigation, and what the address asks for.
 
-import { html, render, useEffect, useRef, useState } from '../vendor/preact-htm.js';
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact-htm.js';
 import { fromAddress } from './bytes.js';
 import { Client, Clients } from './clients.js';
 import { Cluster } from './cluster.js';
@@ -88,7 +88,7 @@ function App() {
     return () => removeEventListener('hashchange', changed);
   }, []);
   const { page, title, view } = route(hash);
-  useEffect(() => {
+  useLayoutEffect(() => { // with the page, not after it is painted: a person may have a field of it by then
     document.title = `${title} – Holdfast`;
     const current = document.querySelector('nav a[aria-current]');
     if (current) { // on a phone the pages have no room beside each other

@@ -1,6 +1,6 @@
 // Lists of keys: all that match a pattern, and those that are leases.
 
-import { html, useEffect, useRef, useState } from '../vendor/preact-htm.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact-htm.js';
 import { clock, count, newer, preview, seconds, size, toAddress, versionTime } from './bytes.js';
 import { watch } from './connection.js';
 import { behind, one, page, patternOf } from './scan.js';
@@ -143,8 +143,8 @@ function KeyList({ typed, base, fits, leases, none }) {
     setStarts(places);
     load(places[places.length - 1]);
   };
+  useLayoutEffect(() => setText(typed), [typed]); // after the page is painted a person may have typed
   useEffect(() => {
-    setText(typed);
     if (phase === 'connected') show([{}]);
     return () => turn.current++;
   }, [typed]);

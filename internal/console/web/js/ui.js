@@ -59,7 +59,7 @@ export function usePoll(load, every, values) {
 // Confirm asks before something is done that cannot be undone. onClose gets whether to do it.
 export function Confirm({ question, action, onClose }) {
   const dialog = useRef();
-  useEffect(() => {
+  useLayoutEffect(() => { // from the moment that it is there no key reaches the page behind it
     const before = document.activeElement;
     dialog.current.showModal();
     return () => before?.focus();
