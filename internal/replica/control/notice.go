@@ -14,16 +14,12 @@ const noticePause = time.Second
 // the call: what was asked of it waits for one. The caller calls stop when the answer is there; nothing is
 // written after that has returned.
 func NoticeWait(ctx context.Context, dataDir string, w io.Writer) (stop func()) {
-	return noticeWait(ctx, noticePause, dataDir, w)
-}
-
-func noticeWait(ctx context.Context, pause time.Duration, dataDir string, w io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
-		case <-time.After(pause):
+		case <-time.After(noticePause):
 		case <-ctx.Done():
 			return
 		}

@@ -5,7 +5,7 @@
 // one that voted and stored entries. Before its first start each node therefore asks every
 // peer who it is. If all answer, and none belongs to a cluster, they found one: their IDs are
 // those of the founders, and the cluster's ID follows from them. A peer that has founded it with this node
-// knows all of them, so that one which has died since is not waited for. If a peer belongs to another cluster, this
+// knows all of them, so that one which has died since is not waited for. If a peer belongs to a cluster that this node has not founded, this
 // node waits until it was added there, and then begins with an empty log.
 //
 // A node answers with what it knows also later. One that knows another node by the name of the

@@ -95,17 +95,22 @@ func (d *Dialer) reach(ctx context.Context, address string) (net.Conn, error) {
 			}
 		}
 	}
+	running := 1
 	go try(address)
+	alsoTryLast := func() {
+		if last != "" {
+			running++
+			go try(last)
+			last = ""
+		}
+	}
 	late := time.NewTimer(lateName)
 	defer late.Stop()
 	var failed error
-	for running, tried := 1, false; running > 0; {
+	for running > 0 {
 		select {
 		case <-late.C:
-			if !tried {
-				running, tried = running+1, true
-				go try(last)
-			}
+			alsoTryLast()
 		case a := <-attempts:
 			if a.err == nil {
 				d.remember(address, a.conn)
@@ -115,17 +120,16 @@ func (d *Dialer) reach(ctx context.Context, address string) (net.Conn, error) {
 			if failed == nil || a.at == address {
 				failed = a.err
 			}
-			if !tried && isLookup(a.err) {
-				running, tried = running+1, true
-				go try(last)
+			if lookupFailed(a.err) {
+				alsoTryLast()
 			}
 		}
 	}
 	return nil, failed
 }
 
-// isLookup says whether a name could not be looked up, which is not that there is none.
-func isLookup(err error) bool {
+// lookupFailed says whether a name could not be looked up, which is not that there is none.
+func lookupFailed(err error) bool {
 	var dns *net.DNSError
 	return errors.As(err, &dns) && !dns.IsNotFound
 }
