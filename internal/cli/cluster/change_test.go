@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/internal/clustered/clusteredtest"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/control"
-	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 // What can be no node is refused before a node is asked.
@@ -40,16 +39,9 @@ func TestAChangeSaysThatItWaitsForALeader(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var addresses [4]string
-	for i := range addresses {
-		var err error
-		if addresses[i], err = process.UnusedAddress(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	data := t.TempDir()
-	nodes := clusteredtest.Start(ctx, t, []string{"a=" + addresses[2], "b=" + addresses[3]},
-		clusteredtest.Node{Name: "a", Dir: data, Listen: addresses[0]}, clusteredtest.Node{Name: "b", Dir: t.TempDir(), Listen: addresses[1]})
+	nodes := clusteredtest.Start(ctx, t, []string{"a=" + unusedAddress(t), "b=" + unusedAddress(t)},
+		clusteredtest.Node{Name: "a", Dir: data, Listen: "127.0.0.1:0"}, clusteredtest.Node{Name: "b", Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err := nodes["b"].Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,16 @@ import (
 // patience is how long the test waits for what must happen.
 const patience = 2 * time.Minute
 
+// unusedAddress is one of the loopback interface on which nothing listens.
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	address, err := process.UnusedAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
 // recoverWith runs the command with what a person, or a pipe, answers.
 func recoverWith(ctx context.Context, in io.Reader, args ...string) (string, error) {
 	cmd := NewCommand()
@@ -41,19 +51,11 @@ func TestRecover(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	free := func() string {
-		t.Helper()
-		address, err := process.UnusedAddress()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return address
-	}
 	names := []string{"a", "b", "c"}
 	dirs, addresses, peers, nodes := map[string]string{}, map[string]string{}, []string(nil), map[string]*clustered.Node{}
 	for _, name := range names {
-		dirs[name], addresses[name] = t.TempDir(), free()
-		peers = append(peers, name+"="+free())
+		dirs[name], addresses[name] = t.TempDir(), unusedAddress(t)
+		peers = append(peers, name+"="+unusedAddress(t))
 	}
 	run := func(names ...string) {
 		t.Helper()

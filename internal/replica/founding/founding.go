@@ -168,7 +168,7 @@ func (s *Start) askAll(ctx context.Context) (founders []members.Member, joined *
 			case belongs:
 				return nil, &a, nil
 			case a.founded(self):
-				return s.at(a.Members), nil, nil
+				return s.withOwnAddresses(a.Members), nil, nil
 			case a.Cluster != 0:
 				clustered = true
 			default:
@@ -239,8 +239,9 @@ func (a *Answer) founded(self *identity.Identity) bool {
 	return a.Cluster != 0 && identity.Has(a.Members, self.Name, self.ID) && identity.ClusterOf(a.Members) == a.Cluster
 }
 
-// at are the founders that another one has named, where this node's configuration has them.
-func (s *Start) at(founders []members.Member) []members.Member {
+// withOwnAddresses are the founders that another node has named, each with the address that this node's configuration
+// gives it.
+func (s *Start) withOwnAddresses(founders []members.Member) []members.Member {
 	own := slices.Clone(founders)
 	for i, m := range own {
 		own[i].Address = cmp.Or(AddressOf(s.Peers, m.Name), m.Address)

@@ -27,8 +27,8 @@ const (
 // The name of a node is looked up for each connection, so that a node is found that was started
 // anew elsewhere. But DNS may answer late, or not at all, just when a machine has died, and then
 // the other nodes must reach each other. So a Dialer remembers the address at which each node was
-// reached, and tries that as well when the name leads nowhere in time. Whoever has that address
-// now must show a certificate for the name: without TLS nodes are at loopback addresses only.
+// reached, and tries that as well when the name leads nowhere in time. A program that has that
+// address now must show a certificate for the name: without TLS nodes are at loopback addresses only.
 type Dialer struct {
 	tls     *tls.Config
 	log     *slog.Logger
