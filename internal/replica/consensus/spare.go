@@ -21,9 +21,9 @@ import (
 // until after the next tick.
 
 const (
-	maxHeld      = 8 // entries that wait for a node
-	maxHeldBytes = 256 << 10
-	maxHeldTime  = 20 * time.Millisecond // or until the next tick
+	maxHeld      = 64                    // entries that wait for a node
+	maxHeldBytes = 768 << 10             // with a batch behind it still less than the transport writes at once
+	maxHeldTime  = 80 * time.Millisecond // or until the next tick
 )
 
 // spares are the followers whose appends are held, of a node that leads.

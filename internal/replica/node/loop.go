@@ -179,8 +179,8 @@ func (n *Node) apply(m *raftpb.Message) bool {
 // is given. So Replay is woken after givePause or when there are maxUngiven bytes; for the last entries
 // before a pause, at the next tick.
 const (
-	givePause  = 20 * time.Millisecond
-	maxUngiven = 256 << 10
+	givePause  = 80 * time.Millisecond
+	maxUngiven = replayBytes
 )
 
 // wakeReplay has Replay look for entries that are committed. deciding is held.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -169,9 +170,9 @@ func (t *Transport) receive(conn net.Conn) error {
 		defer stop()
 	}
 	_ = conn.SetDeadline(time.Time{})
-	r := bufio.NewReaderSize(conn, bufferBytes)
+	r := reader{Reader: bufio.NewReaderSize(conn, bufferBytes)}
 	for {
-		m, err := readMessage(r)
+		m, err := r.message()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -203,34 +204,58 @@ func (t *Transport) knows(h hello) (left func(), err error) {
 	return func() {}, nil
 }
 
-// readMessage reads a message; io.EOF: there are no more.
-func readMessage(r *bufio.Reader) (*raftpb.Message, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
+// reader reads messages.
+type reader struct {
+	*bufio.Reader
+	length [4]byte
+	buffer []byte // of the last message, if it has at most firstBytes
+}
+
+// message reads a message; io.EOF: there are no more.
+func (r *reader) message() (*raftpb.Message, error) {
+	b, err := r.read()
+	if err != nil {
 		return nil, err
 	}
-	size := binary.LittleEndian.Uint32(length[:])
-	if size > MaxMessageBytes {
-		return nil, fmt.Errorf("a message of %d bytes is announced, and %d are allowed", size, MaxMessageBytes)
-	}
-	b := make([]byte, 0, min(size, firstBytes))
-	for len(b) < int(size) {
-		n := min(int(size)-len(b), max(len(b), firstBytes))
-		b = append(b, make([]byte, n)...)
-		if _, err := io.ReadFull(r, b[len(b)-n:]); err != nil {
-			return nil, fmt.Errorf("a message was cut off: %w", noEOF(err))
-		}
-	}
 	m := &raftpb.Message{}
-	if err := proto.Unmarshal(b, m); err != nil {
+	if err := proto.Unmarshal(b, m); err != nil { // it copies what it keeps
 		return nil, fmt.Errorf("a message is not one: %w", err)
 	}
 	return m, nil
 }
 
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// read reads the bytes of a message, which are valid until the next call.
+func (r *reader) read() ([]byte, error) {
+	if _, err := io.ReadFull(r, r.length[:]); err != nil {
+		return nil, err
 	}
-	return err
+	size := binary.LittleEndian.Uint32(r.length[:])
+	if size > MaxMessageBytes {
+		return nil, fmt.Errorf("a message of %d bytes is announced, and %d are allowed", size, MaxMessageBytes)
+	}
+	if size <= firstBytes {
+		r.buffer = slices.Grow(r.buffer[:0], int(size))[:size]
+		_, err := io.ReadFull(r, r.buffer)
+		return r.buffer, cutOff(err)
+	}
+	b := make([]byte, 0, firstBytes)
+	for len(b) < int(size) {
+		n := min(int(size)-len(b), max(len(b), firstBytes))
+		b = append(b, make([]byte, n)...)
+		if _, err := io.ReadFull(r, b[len(b)-n:]); err != nil {
+			return nil, cutOff(err)
+		}
+	}
+	return b, nil
+}
+
+// cutOff says that a message has ended too early; nil: it has not.
+func cutOff(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("a message was cut off: %w", err)
 }

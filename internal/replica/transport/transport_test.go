@@ -336,9 +336,9 @@ func FuzzReadMessage(f *testing.F) {
 	b, _ := appendMessage(nil, message(7, []byte("data")))
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := bufio.NewReader(bytes.NewReader(b))
+		r := reader{Reader: bufio.NewReader(bytes.NewReader(b))}
 		for {
-			m, err := readMessage(r)
+			m, err := r.message()
 			if err != nil {
 				return
 			}
@@ -347,6 +347,26 @@ func FuzzReadMessage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The bytes of messages that follow each other are read into the same memory.
+func TestReaderKeepsItsBuffer(t *testing.T) {
+	const runs = 100
+	var stream []byte
+	for range runs + 2 { // AllocsPerRun makes one more
+		stream, _ = appendMessage(stream, message(7, make([]byte, 20_000)))
+	}
+	r := reader{Reader: bufio.NewReaderSize(bytes.NewReader(stream), bufferBytes)}
+	if _, err := r.read(); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(runs, func() {
+		if b, err := r.read(); err != nil || len(b) < 20_000 {
+			t.Fatal(len(b), err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for a message, want none", n)
+	}
 }
 
 // What a node's socket does not take at once waits, and arrives whole and in order.
