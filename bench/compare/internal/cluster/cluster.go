@@ -23,6 +23,17 @@ import (
 // FollowerShare is the processor time of a follower for each million requests, by the leader's.
 const FollowerShare = "processor time of a follower for each second of the leader"
 
+// The works of a change of the leader, and what is measured.
+const (
+	LeaderKilled = "leader killed"
+	Transferred  = "leadership transferred"
+	FewKeys      = "until a write is acknowledged, few keys"
+	ManyKeys     = 1_000_000
+)
+
+// Keys is FewKeys of so many.
+func Keys(count int) string { return fmt.Sprintf("until a write is acknowledged, %d keys", count) }
+
 // start starts one server and three nodes. one is nil if it cannot be started: the report has the reason.
 func start(ctx context.Context, run *work.Run) (one *servers.Target, three *servers.Cluster, err error) {
 	if one = run.Lab.Start(ctx, servers.Holdfast); one == nil {
@@ -165,10 +176,10 @@ func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 				return err
 			}
 		}
-		run.Report.Measure("leader killed", servers.ThreeNodes, what, report.Median(took), "s")
+		run.Report.Measure(LeaderKilled, servers.ThreeNodes, what, report.Median(took), "s")
 		return nil
 	}
-	if err := failover("until a write is acknowledged, few keys"); err != nil {
+	if err := failover(FewKeys); err != nil {
 		return err
 	}
 	var took []float64
@@ -194,8 +205,8 @@ func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 		}
 		took = append(took, d.Seconds())
 	}
-	run.Report.Measure("leadership transferred", servers.ThreeNodes, "until a write is acknowledged, few keys", report.Median(took), "s")
-	count := 1_000_000
+	run.Report.Measure(Transferred, servers.ThreeNodes, FewKeys, report.Median(took), "s")
+	count := ManyKeys
 	if run.Quick {
 		count = 20_000
 	}
@@ -206,7 +217,7 @@ func changes(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 	if err := load.Preload(servers.Through(servers.ThreeNodes, leader, leader.Process), load.KeyNames(count), strings.Repeat("v", 64), 50, 16); err != nil {
 		return err
 	}
-	return failover(fmt.Sprintf("until a write is acknowledged, %d keys", count))
+	return failover(Keys(count))
 }
 
 // Links measures what the leader saves when a front passes the requests of many connections on

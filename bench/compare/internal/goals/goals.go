@@ -16,18 +16,13 @@ import (
 )
 
 // Of compares a run with what it was to reach.
-func Of(r *report.Report) []report.Goal {
+func Of(r *report.Report) []report.Goal { return append(ofServer(r), ofCluster(r)...) }
+
+// ofServer is about one server.
+func ofServer(r *report.Report) []report.Goal {
 	var all []report.Goal
 	goal := func(work, want string, value, bound float64, ok, atMost bool, format string, args ...any) {
-		g := report.Goal{Work: work, Goal: want, Measured: "not measured"}
-		if ok {
-			met := value >= bound
-			if atMost {
-				met = value <= bound
-			}
-			g.Measured, g.Met = fmt.Sprintf(format, args...), &met
-		}
-		all = append(all, g)
+		all = append(all, newGoal(work, want, value, bound, ok, atMost, format, args...))
 	}
 	ratio := func(a, b float64) float64 {
 		if b == 0 {
@@ -118,4 +113,17 @@ func Of(r *report.Report) []report.Goal {
 			"%.2f × (%.2f ms : %.2f ms)%s", ratio(meanwhile, quiet), meanwhile, quiet, terms)
 	}
 	return all
+}
+
+// newGoal is a goal for a value, which is to be bound at least, or at most. It was measured if ok.
+func newGoal(work, want string, value, bound float64, ok, atMost bool, format string, args ...any) report.Goal {
+	g := report.Goal{Work: work, Goal: want, Measured: "not measured"}
+	if ok {
+		met := value >= bound
+		if atMost {
+			met = value <= bound
+		}
+		g.Measured, g.Met = fmt.Sprintf(format, args...), &met
+	}
+	return g
 }
