@@ -38,15 +38,14 @@ type Conn struct {
 	receiving  atomic.Int32   // inflight publishes of the client (QoS 1 and 2); the reader adds one whose acknowledgement must wait
 	handshakes int32          // reader: how many of receiving wait for the client's PUBREL
 
-	untaken         atomic.Int64  // bytes of output that the client had not taken when the sweep last checked
-	active          atomic.Int64  // when the sweep last found that the client had sent bytes or was held up; before that, when the connection was accepted or the client connected; on the broker's clock in ms
-	unfinishedSince atomic.Int64  // sweep: when it first saw unfinishedSeen; on the broker's clock in ms
-	unfinishedSeen  atomic.Uint32 // sweep: the value of unfinished that it saw last
-	unfinished      atomic.Uint32 // identifies the packet of which the reader has read only a part (handled<<1|1); 0: none
-	heard           atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
-	readerState     atomic.Uint32 // a readerState
-	handled         uint32        // reader: number of packets handled, which tells one unfinished packet from the next
-	wantsPlace      atomic.Bool   // the reader waits for receiving to fall (waitForPlace)
+	untaken     atomic.Int64  // bytes of output that the client had not taken when the sweep last checked
+	active      atomic.Int64  // when the sweep last found that the client had sent bytes or was held up; before that, when the connection was accepted or the client connected; on the broker's clock in ms
+	packet      packetWatch   // sweep: how long the client has been sending the unfinished packet
+	unfinished  atomic.Uint32 // identifies the packet of which the reader has read only a part (handled<<1|1); 0: none
+	heard       atomic.Uint32 // heardSweep and heardRelief: the client has sent bytes since that goroutine last checked
+	readerState atomic.Uint32 // a readerState
+	handled     uint32        // reader: number of packets handled, which tells one unfinished packet from the next
+	wantsPlace  atomic.Bool   // the reader waits for receiving to fall (waitForPlace)
 
 	requests *requests    // reader: nil: no request to the handler yet
 	aliases  alias.Topics // reader: of what the client publishes

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -17,7 +19,7 @@ func (b *Broker) sweep() {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	var conns []*Conn
-	for {
+	for before := b.Now(); ; {
 		select {
 		case <-tick.C:
 		case <-b.stop:
@@ -32,9 +34,10 @@ func (b *Broker) sweep() {
 		b.Sessions.FollowClock()
 		now, wall := b.Now(), time.UnixMilli(b.WallMs())
 		for _, c := range conns {
-			c.checkSilence(now)
+			c.checkSilence(now, now-before)
 			c.checkExpiry(wall)
 		}
+		before = now
 		clear(conns)
 	}
 }
@@ -42,8 +45,9 @@ func (b *Broker) sweep() {
 // checkSilence closes the connection if its client has been silent for too long, or has
 // been sending one packet for too long: bytes of it keep a connection alive, as a large
 // packet may take its time on a slow line, but not for ever. A front answers the pings of its
-// clients itself, and closes the connections of those that are silent. The sweep's.
-func (c *Conn) checkSilence(now int64) {
+// clients itself, and closes the connections of those that are silent. now is on the broker's clock, and elapsed the
+// time since the last look, in ms. The sweep's.
+func (c *Conn) checkSilence(now, elapsed int64) {
 	connected := c.Connected.Load()
 	heard := connected && c.heard.Load()&heardSweep != 0
 	if heard {
@@ -52,10 +56,7 @@ func (c *Conn) checkSilence(now int64) {
 	if heard || c.heldUp() {
 		c.active.Store(now)
 	}
-	if n := c.unfinished.Load(); n == 0 || n != c.unfinishedSeen.Load() || readerState(c.readerState.Load()) != readerListens {
-		c.unfinishedSeen.Store(n)
-		c.unfinishedSince.Store(now)
-	}
+	packet := c.packet.look(elapsed, c.unfinished.Load(), readerState(c.readerState.Load()) == readerListens)
 	silent := time.Duration(now-c.active.Load()) * time.Millisecond
 	switch {
 	case !connected:
@@ -65,10 +66,31 @@ func (c *Conn) checkSilence(now int64) {
 	case c.KeepAlive > 0 && !c.origin.Fronted && silent > time.Duration(c.KeepAlive)*time.Second*3/2:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "nothing was heard for one and a half times the keep-alive")
-	case time.Duration(now-c.unfinishedSince.Load())*time.Millisecond > c.b.Limits().PacketTimeout && c.unfinishedSeen.Load() != 0:
+	case packet > c.b.Limits().PacketTimeout:
 		c.b.Counters.KeepAliveTimeouts.Add(1)
 		c.Disconnect(mqtt.KeepAliveTimeout, "a packet was begun and not sent to its end in time")
 	}
+}
+
+// packetWatch is what the sweep knows of a packet of which the reader has read a part.
+type packetWatch struct {
+	id    atomic.Uint32 // Conn.unfinished; 0: there is none
+	lasts atomic.Uint32 // what look has told, in ms; at most 49 days
+}
+
+// look tells how long the client has been sending the packet id, without the time in which the reader did
+// not listen: what the client sent then was in its socket. To begin anew instead would give a client that sends
+// byte after byte more time each time that the sweep meets its reader at work. elapsed is the time since the
+// sweep looked last, in ms.
+func (w *packetWatch) look(elapsed int64, id uint32, listens bool) time.Duration {
+	switch {
+	case id == 0 || id != w.id.Load():
+		w.id.Store(id)
+		w.lasts.Store(0)
+	case listens:
+		w.lasts.Store(uint32(min(int64(w.lasts.Load())+elapsed, math.MaxUint32)))
+	}
+	return time.Duration(w.lasts.Load()) * time.Millisecond
 }
 
 // heldUp says whether the client can't be heard, because its reader is at work or waits,

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -44,8 +45,8 @@ func TestAReaderHeldUpByTheDiskIsNotSilent(t *testing.T) {
 	}
 	for look := range int64(10) { // each three times the keep-alive later
 		now := n.broker.Now() + 3*1000*keepAlive*look
-		c.checkSilence(now)
-		other.checkSilence(now)
+		c.checkSilence(now, 0)
+		other.checkSilence(now, 0)
 	}
 	if c.Stopping.Load() {
 		t.Error("the client whose reader waits for the disk was disconnected")
@@ -72,10 +73,40 @@ func TestAConnectHeldUpByTheDiskDoesNotTimeOut(t *testing.T) {
 	for waiting = range n.broker.conns {
 	}
 	n.broker.mu.Unlock()
-	waiting.checkSilence(n.broker.Now() + time.Hour.Milliseconds())
+	waiting.checkSilence(n.broker.Now()+time.Hour.Milliseconds(), 0)
 	disk.Release(nil)
 	if got := c.Expect(mqtt.CONNACK); got.Connack.Code != mqtt.Success {
 		t.Errorf("CONNACK %v", got.Connack.Code)
+	}
+}
+
+// The time that a client has for a packet does not begin anew when its reader is at work, but goes on when
+// that listens again.
+func TestTimeOfAPacket(t *testing.T) {
+	t.Parallel()
+	const listens, works = true, false
+	var w packetWatch
+	for i, look := range []struct {
+		elapsed int64
+		id      uint32
+		listens bool
+		want    time.Duration // in ms
+	}{
+		{250, 0, listens, 0},
+		{1000, 3, listens, 0}, // its beginning is seen
+		{1000, 3, listens, 1000},
+		{1000, 3, works, 1000},
+		{2000, 3, works, 1000},
+		{500, 3, listens, 1500},
+		{500, 5, listens, 0}, // the next one
+		{1000, 5, listens, 1000},
+		{math.MaxUint32, 5, listens, math.MaxUint32},
+		{1000, 0, listens, 0}, // it has come
+		{500, 0, works, 0},
+	} {
+		if got := w.look(look.elapsed, look.id, look.listens); got != look.want*time.Millisecond {
+			t.Errorf("look %d, %+v: %v", i, look, got)
+		}
 	}
 }
 
@@ -94,7 +125,7 @@ func TestAClientThatTakesItsOutput(t *testing.T) {
 			c.untaken.Store(100)
 		}
 		c.heard.Store(0)
-		c.checkSilence(n.broker.Now() + 3*1000*keepAlive)
+		c.checkSilence(n.broker.Now()+3*1000*keepAlive, 0)
 		if c.Stopping.Load() == takes {
 			t.Errorf("it takes output %v: disconnected %v", takes, c.Stopping.Load())
 		}
