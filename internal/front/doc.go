@@ -20,10 +20,11 @@
 // # When the leader changes
 //
 // The front asks all nodes for the leader, each second and when a link ends, and believes the
-// newest term. Links to another node are closed then, and with them the connections of their
-// clients, which connect again as they would at a node. A leader whose server is about to end
-// says so on its links: new clients are held from then on, and those whose streams it has not
-// taken yet, until there are links to the next leader.
+// newest term. Links to another node get no new clients then. They are closed after a second, in
+// which that node may disconnect the clients that they have, and with them the connections of those
+// that it has not disconnected. Clients connect again as they would at a node. A leader whose server
+// is about to end says so on its links: new clients are held from then on, and those whose streams
+// it has not taken yet, until there are links to the next leader.
 //
 // # Bounds
 //

@@ -305,26 +305,25 @@ func (l *links) remove(link *mux.Link, to leader, why error) {
 	l.lookAgain()
 }
 
-// goodbye is how long a server that has said that it is about to end may take to disconnect its clients.
+// goodbye is how long a server that has lost its office may take to disconnect its clients. Its node
+// may hear of that after the front.
 const goodbye = time.Second
 
-// replace closes the links, as another node leads, or as the front ends.
+// replace gives up the links, as another node leads, or as the front ends.
 func (l *links) replace(to leader) {
 	l.mu.Lock()
-	closing, leaving := l.open, slices.Clone(l.leaving)
+	l.leaving = append(l.leaving, l.open...)
 	l.open, l.to = nil, to
+	former := slices.Clone(l.leaving)
 	l.mu.Unlock()
-	for _, link := range closing {
-		link.Close()
-	}
-	for _, link := range leaving {
-		if to.address == "" {
+	if to.address == "" {
+		for _, link := range former {
 			link.Close()
-		} else {
-			time.AfterFunc(goodbye, link.Close)
 		}
+		return
 	}
-	if to.address != "" {
-		l.front.o.Logger.Info("a node leads", "address", to.address, "term", to.term)
+	for _, link := range former {
+		time.AfterFunc(goodbye, link.Close)
 	}
+	l.front.o.Logger.Info("a node leads", "address", to.address, "term", to.term)
 }
