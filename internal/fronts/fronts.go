@@ -96,17 +96,18 @@ func (f *Fronts) Receive(conn net.Conn) {
 		return
 	}
 	over := make(chan error, 1)
+	f.mu.Lock()
+	if f.office != o {
+		f.mu.Unlock()
+		_ = conn.Close()
+		return
+	}
 	l := mux.New(conn, mux.Options{
 		Accept: o.accept, MaxStreams: f.o.MaxStreams, Unread: &f.unread, Logger: f.o.Logger,
 		Ended: func(err error) { over <- err },
 	})
-	f.mu.Lock()
-	f.links[l] = o
-	serves := f.office == o
+	f.links[l] = o // before another goroutine closes o, which then tells the front
 	f.mu.Unlock()
-	if !serves {
-		l.Close()
-	}
 	f.o.Logger.Info("a front has connected", "front", conn.RemoteAddr().String(), "version", version)
 	err = <-over
 	l.Close()
