@@ -53,55 +53,53 @@ func Measure(ctx context.Context, run *work.Run) error {
 	}
 	defer one.Stop()
 	defer c.Stop()
-	etcd, err := run.Lab.StartEtcds(ctx)
-	if err != nil {
-		run.Lab.Skipped[servers.ThreeMembers] = err.Error()
-		log.Printf("skipping %s: %v", servers.ThreeMembers, err)
-	} else {
-		defer etcd.Procs.Stop()
-	}
-	nats, err := run.Lab.StartNATSes(ctx)
-	if err != nil {
-		run.Lab.Skipped[servers.ThreeNATS] = err.Error()
-		log.Printf("skipping %s: %v", servers.ThreeNATS, err)
-	} else {
-		defer nats.Procs.Stop()
-	}
-	if err := requests(ctx, run, one, c, etcd, nats); err != nil {
+	if err := requests(ctx, run, one, c); err != nil {
 		return err
 	}
-	return changes(ctx, run, c)
+	if err := changes(ctx, run, c); err != nil {
+		return err
+	}
+	one.Stop()
+	c.Stop()
+	return alternatives(ctx, run)
 }
 
 var shapes = []load.Shape{load.ShapeOf(1, 1, 64), load.ShapeOf(50, 1, 64), load.ShapeOf(200, 1, 64), load.ShapeOf(50, 16, 64)}
 
-func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster, etcd, nats *servers.Target) error {
+// pairsPerRound is how often in a round one server and three nodes take turns: what one pair gives differs from
+// another by a tenth to a quarter, by what the disk and other users of the machine do, and the targets are nearer than
+// that.
+const pairsPerRound = 4
+
+func preload(t *servers.Target) error {
+	if err := load.Preload(t, load.KeyNames(load.KeyCount), strings.Repeat("v", 64), 1, 50); err != nil {
+		return fmt.Errorf("%s: setting the keys: %w", t.Name, err)
+	}
+	return nil
+}
+
+// requests compares three nodes with one server. No other server runs meanwhile.
+func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster) error {
 	keys := load.KeyNames(load.KeyCount)
 	leader, err := c.Leader(ctx)
 	if err != nil {
 		return err
 	}
-	targets := []*servers.Target{one, servers.Through(servers.ThreeNodes, leader, leader.Process)}
-	if etcd != nil {
-		targets = append(targets, etcd)
-	}
-	if nats != nil {
-		targets = append(targets, nats)
-	}
-	for _, t := range targets {
-		if err := load.Preload(t, keys, strings.Repeat("v", 64), 1, 50); err != nil {
-			return fmt.Errorf("%s: setting the keys: %w", t.Name, err)
+	for _, t := range []*servers.Target{one, servers.Through(servers.ThreeNodes, leader, leader.Process)} {
+		if err := preload(t); err != nil {
+			return err
 		}
 	}
 	for _, s := range shapes {
-		for turn := range run.Report.Rounds {
-			for _, verb := range []string{"SET", "GET"} {
+		for _, verb := range []string{"SET", "GET"} {
+			name := fmt.Sprint(verb, " ", s)
+			var shares []float64
+			for turn := range run.Report.Rounds * pairsPerRound {
 				leader, err := c.Leader(ctx)
 				if err != nil {
 					return err
 				}
 				others := c.Others(leader)
-				name := fmt.Sprint(verb, " ", s)
 				round := func(t *servers.Target) {
 					f, err := load.Round(t, verb, s, keys, run.RoundTime)
 					run.Report.Add(name, t.Name, f, err)
@@ -110,9 +108,8 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 					followers := process.Group{others[0].Process, others[1].Process}
 					before, of := followers.CPU(), process.Group{leader.Process}.CPU()
 					round(servers.Through(servers.ThreeNodes, leader, leader.Process))
-					spent := process.Group([]*process.Process{leader.Process}).CPU() - of
-					if verb == "SET" && spent > 0 {
-						run.Report.Measure(name, servers.ThreeNodes, FollowerShare, float64(followers.CPU()-before)/2/float64(spent), "s")
+					if spent := (process.Group{leader.Process}).CPU() - of; spent > 0 {
+						shares = append(shares, float64(followers.CPU()-before)/2/float64(spent))
 					}
 				}}
 				if turn%2 == 1 { // what ran before is not to make the difference
@@ -121,15 +118,55 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 				for _, measure := range both {
 					measure()
 				}
-				if verb == "GET" {
+				if verb == "GET" && turn%pairsPerRound == 0 {
 					round(servers.Through(servers.ByFollower, others[0], leader.Process))
 				}
-				if etcd != nil && s.Connections*s.Inflight < 1000 {
-					round(etcd)
+				if err := ctx.Err(); err != nil {
+					return err
 				}
-				if nats != nil {
-					round(nats)
-				}
+			}
+			if verb == "SET" && len(shares) > 0 {
+				run.Report.Measure(name, servers.ThreeNodes, FollowerShare, report.Median(shares), "s")
+			}
+		}
+	}
+	return nil
+}
+
+// alternatives measures the same requests at three members of etcd, and then at three servers of NATS.
+func alternatives(ctx context.Context, run *work.Run) error {
+	for _, cluster := range []struct {
+		name  string
+		start func(context.Context) (*servers.Target, error)
+	}{
+		{servers.ThreeMembers, run.Lab.StartEtcds},
+		{servers.ThreeNATS, run.Lab.StartNATSes},
+	} {
+		t, err := cluster.start(ctx)
+		if err != nil {
+			run.Lab.Skipped[cluster.name] = err.Error()
+			log.Printf("skipping %s: %v", cluster.name, err)
+			continue
+		}
+		err = requestsAt(ctx, run, t)
+		t.Procs.Stop()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func requestsAt(ctx context.Context, run *work.Run, t *servers.Target) error {
+	if err := preload(t); err != nil {
+		return err
+	}
+	keys := load.KeyNames(load.KeyCount)
+	for _, s := range shapes {
+		for range run.Report.Rounds {
+			for _, verb := range []string{"SET", "GET"} {
+				f, err := load.Round(t, verb, s, keys, run.RoundTime)
+				run.Report.Add(fmt.Sprint(verb, " ", s), t.Name, f, err)
 				if err := ctx.Err(); err != nil {
 					return err
 				}
