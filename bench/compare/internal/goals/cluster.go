@@ -10,25 +10,22 @@ import (
 	"github.com/holdfast-mqtt/holdfast/bench/compare/internal/servers"
 )
 
-// turns compares two servers that took turns: by the means of all rounds, ratio, and by each pair of rounds, from the
-// lowest on. What changes between rounds, on a machine that others use as well, is in both servers' means. ok is false
-// if not each round of both has given figures.
-func turns(r *report.Report, work, a, b string, value func(report.Figures) float64) (ratio float64, pairs []float64, ok bool) {
+// pairs are the ratios of two servers in the rounds of a run, in which they took turns, from the lowest on.
+// What changes between rounds, on a machine that others use as well, is not in them. nil: not each
+// round of both has given figures.
+func pairs(r *report.Report, work, a, b string, value func(report.Figures) float64) (ratios []float64) {
 	of, by := r.Row(work, a).Rounds, r.Row(work, b).Rounds
-	if len(of) != len(by) || len(of) == 0 {
-		return 0, nil, false
+	if len(of) != len(by) {
+		return nil
 	}
-	var sumOf, sumBy float64
 	for i := range of {
 		if value(by[i]) == 0 {
-			return 0, nil, false
+			return nil
 		}
-		sumOf += value(of[i])
-		sumBy += value(by[i])
-		pairs = append(pairs, value(of[i])/value(by[i]))
+		ratios = append(ratios, value(of[i])/value(by[i]))
 	}
-	slices.Sort(pairs)
-	return sumOf / sumBy, pairs, true
+	slices.Sort(ratios)
+	return ratios
 }
 
 // ofCluster is about three nodes beside one server.
@@ -38,18 +35,19 @@ func ofCluster(r *report.Report) (all []report.Goal) {
 	work := func(verb string, c, k int) string { return fmt.Sprint(verb, " ", load.ShapeOf(c, k, 64)) }
 	p50 := func(f report.Figures) float64 { return f.P50 }
 	ratio := func(work, what, other string, bound float64, atMost bool, value func(report.Figures) float64) {
-		mean, pairs, ok := turns(r, work, servers.ThreeNodes, other, value)
-		n, sign := len(pairs), "≥"
+		ratios := pairs(r, work, servers.ThreeNodes, other, value)
+		n, sign := len(ratios), "≥"
 		if atMost {
 			sign = "≤"
 		}
 		want := fmt.Sprintf("3 nodes: %s %s %.3g × %s", what, sign, bound, other)
-		if !ok {
+		if n == 0 {
 			all = append(all, newGoal(work, want, 0, 0, false, atMost, ""))
 			return
 		}
-		all = append(all, newGoal(work, want, mean, bound, true, atMost,
-			"%.2f × (half of %d pairs of rounds: %.2f to %.2f)", mean, n, pairs[n/4], pairs[n-1-n/4]))
+		median := report.Median(ratios)
+		all = append(all, newGoal(work, want, median, bound, true, atMost,
+			"%.2f × (half of %d pairs of rounds: %.2f to %.2f)", median, n, ratios[n/4], ratios[n-1-n/4]))
 	}
 	for _, s := range []struct {
 		connections, inflight int
@@ -59,8 +57,8 @@ func ofCluster(r *report.Report) (all []report.Goal) {
 		ratio(set, "rate", servers.Holdfast, s.bound, false, perSecond)
 		ratio(set, "leader's CPU", servers.Holdfast, 1.5, true, cpu)
 		share, ok := r.Value(set, servers.ThreeNodes, cluster.FollowerShare)
-		if leader, _, ok := turns(r, set, servers.ThreeNodes, servers.Holdfast, cpu); ok {
-			share *= leader
+		if leader := pairs(r, set, servers.ThreeNodes, servers.Holdfast, cpu); len(leader) > 0 {
+			share *= report.Median(leader)
 		}
 		all = append(all, newGoal(set, "3 nodes: CPU of each follower ≤ 0.4 × "+servers.Holdfast, share, 0.4, ok, true, "%.2f ×", share))
 		ratio(work("GET", s.connections, s.inflight), "leader's CPU", servers.Holdfast, 1.03, true, cpu)

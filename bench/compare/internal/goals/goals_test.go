@@ -19,7 +19,7 @@ func TestAGoalIsMetMissedOrNotMeasured(t *testing.T) {
 	r.Add(work, servers.Redis, report.Figures{PerSecond: 200}, nil)
 	r.Measure(idle.Work, servers.Holdfast, "memory each", 4.5, "KiB")
 	r.Add("GET "+load.ShapeOf(50, 1, 64).String(), servers.Redis, report.Figures{}, errors.New("gone"))
-	for _, rate := range []float64{60, 90, 75, 70, 40} { // 0.67 of 100 each
+	for _, rate := range []float64{60, 90, 75, 70, 40} { // the median of the pairs with 100 is 0.7
 		r.Add("SET 50 × 16, 64 B", servers.ThreeNodes, report.Figures{PerSecond: rate, CPUPerMillion: 16}, nil)
 		r.Add("SET 50 × 16, 64 B", servers.Holdfast, report.Figures{PerSecond: 100, CPUPerMillion: 10}, nil)
 	}
