@@ -40,46 +40,88 @@ func TestCommitterGathersCallers(t *testing.T) {
 	}
 	fifteen := make([]time.Duration, 15)
 	fifteen[0] = commit / 16
+	seldom := make([]time.Duration, 64) // two of them come in the time of a commit
+	for i := range seldom {
+		seldom[i] = 32*commit + time.Duration(i)*commit/11
+	}
 	for _, test := range []struct {
 		name     string
 		thinking []time.Duration // of each caller, between its writes
 		commits  uint64          // at most
 		lasts    time.Duration   // at most
+		cluster  bool            // only the log of a cluster is worth the wait
 	}{
-		{"one", []time.Duration{100 * time.Microsecond}, rounds, rounds * (commit + 100*time.Microsecond)},
-		{"two", []time.Duration{100 * time.Microsecond, 200 * time.Microsecond}, rounds + 5, (rounds + 5) * (commit + 200*time.Microsecond)},
-		{"eight", eight, rounds + 5, (rounds + 5) * (commit + 7*commit/40)},
-		{"fifteen of whom one comes a little later", fifteen, rounds + 5, (rounds + 5) * (commit + commit/16)},
-		{"one that comes seldom", []time.Duration{0, 50 * time.Millisecond}, 2 * rounds, rounds * (50*time.Millisecond + commit + commit/4)},
+		{"one", []time.Duration{100 * time.Microsecond}, rounds, rounds * (commit + 100*time.Microsecond), false},
+		{"two", []time.Duration{100 * time.Microsecond, 200 * time.Microsecond}, rounds + 5, (rounds + 5) * (commit + 200*time.Microsecond), false},
+		{"eight", eight, rounds + 5, (rounds + 5) * (commit + 7*commit/40), false},
+		{"fifteen of whom one comes a little later", fifteen, rounds + 5, (rounds + 5) * (commit + commit/16), false},
+		{"one that comes seldom", []time.Duration{0, 50 * time.Millisecond}, 2 * rounds, rounds * (50*time.Millisecond + commit + commit/4), false},
+		{"many that come seldom", seldom, 64 * rounds, rounds * (32*commit + 63*commit/11 + 7*commit/4), false},
+		{"one that comes half a commit later", []time.Duration{0, commit / 2}, rounds + 5, (rounds + 5) * (commit + commit/2), true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				log := &slowLog{takes: commit}
-				j := mustOpen(t, Options{FS: vfs.NewMem(), Log: log.open})
-				begun := time.Now()
-				var callers sync.WaitGroup
-				for i, thinking := range test.thinking {
-					callers.Go(func() {
-						done := make(signal, 1)
-						for n := range rounds {
-							key := binary.BigEndian.AppendUint32([]byte{'k', byte(i)}, uint32(n))
-							a := j.Begin()
-							a.Set(key, nil)
-							a.End(done)
-							<-done
-							time.Sleep(thinking)
-						}
-					})
-				}
-				callers.Wait()
-				took := time.Since(begun)
-				mustClose(t, j)
-				if log.commits > test.commits || took > test.lasts {
-					t.Errorf("%d commits in %v, want at most %d in %v", log.commits, took, test.commits, test.lasts)
-				}
+		for _, cluster := range []bool{false, true} {
+			name := test.name + ", one machine"
+			if cluster {
+				name = test.name + ", cluster"
+			}
+			if test.cluster && !cluster {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					log := &slowLog{takes: commit}
+					j := mustOpen(t, Options{FS: vfs.NewMem(), Log: log.open})
+					j.mu.Lock()
+					j.gathering.cluster = cluster // the committer waits for the first write
+					j.mu.Unlock()
+					begun := time.Now()
+					var callers sync.WaitGroup
+					for i, thinking := range test.thinking {
+						callers.Go(func() {
+							done := make(signal, 1)
+							for n := range rounds {
+								key := binary.BigEndian.AppendUint32([]byte{'k', byte(i)}, uint32(n))
+								a := j.Begin()
+								a.Set(key, nil)
+								a.End(done)
+								<-done
+								time.Sleep(thinking)
+							}
+						})
+					}
+					callers.Wait()
+					took := time.Since(begun)
+					mustClose(t, j)
+					if log.commits > test.commits || took > test.lasts {
+						t.Errorf("%d commits in %v, want at most %d in %v", log.commits, took, test.commits, test.lasts)
+					}
+				})
 			})
-		})
+		}
+	}
+}
+
+// The committer of a cluster is patient with callers that have one write under way each.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		cluster bool
+		rows    uint32 // of a batch with two callers
+		want    patience
+	}{
+		{false, 2, usualPatience},
+		{true, 2, clusterPatience},
+		{true, 7, clusterPatience},
+		{true, 8, usualPatience},
+	} {
+		g := newGathering(test.cluster)
+		g.call(make(signal, 1))
+		g.call(make(signal, 1))
+		g.complete(test.rows, nil)
+		if got := g.patience(); got != test.want {
+			t.Errorf("cluster %v, %d rows of two callers: %+v, want %+v", test.cluster, test.rows, got, test.want)
+		}
 	}
 }
 

@@ -255,7 +255,7 @@ func (j *Journal) start() {
 	}
 	j.filling.rows = j.db.NewBatch()
 	j.free = &batch{rows: j.db.NewBatch()}
-	j.gathering = newGathering()
+	j.gathering = newGathering(j.o.Log != nil)
 	j.CheckSpace()
 	go j.runCommitter()
 	go j.runWatchdog()

@@ -349,7 +349,7 @@ func (j *Journal) callWaiters(b *batch) bool {
 	j.tooLate = false
 	j.relax()
 	j.mu.Unlock()
-	j.gathering.complete(next)
+	j.gathering.complete(j.lastRows, next)
 	return true
 }
 
