@@ -56,15 +56,17 @@ func Measure(ctx context.Context, run *work.Run) error {
 	if err := requests(ctx, run, one, c); err != nil {
 		return err
 	}
-	if err := changes(ctx, run, c); err != nil {
+	one.Stop()
+	if err := alternatives(ctx, run, c); err != nil {
 		return err
 	}
-	one.Stop()
-	c.Stop()
-	return alternatives(ctx, run)
+	return changes(ctx, run, c)
 }
 
 var shapes = []load.Shape{load.ShapeOf(1, 1, 64), load.ShapeOf(50, 1, 64), load.ShapeOf(200, 1, 64), load.ShapeOf(50, 16, 64)}
+
+// verbs take turns, so that the GETs of each server come as soon after its SETs.
+var verbs = []string{"SET", "GET"}
 
 // pairsPerRound is how often in a round one server and three nodes take turns: what one pair gives differs from
 // another by a tenth to a quarter, by what the disk and other users of the machine do, and the targets are nearer than
@@ -80,7 +82,6 @@ func preload(t *servers.Target) error {
 
 // requests compares three nodes with one server. No other server runs meanwhile.
 func requests(ctx context.Context, run *work.Run, one *servers.Target, c *servers.Cluster) error {
-	keys := load.KeyNames(load.KeyCount)
 	leader, err := c.Leader(ctx)
 	if err != nil {
 		return err
@@ -91,32 +92,29 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 		}
 	}
 	for _, s := range shapes {
-		for _, verb := range []string{"SET", "GET"} {
-			name := fmt.Sprint(verb, " ", s)
-			var shares []float64
-			for turn := range run.Report.Rounds * pairsPerRound {
-				leader, err := c.Leader(ctx)
-				if err != nil {
-					return err
-				}
-				others := c.Others(leader)
-				round := func(t *servers.Target) {
-					f, err := load.Round(t, verb, s, keys, run.RoundTime)
-					run.Report.Add(name, t.Name, f, err)
-				}
+		var shares []float64
+		for turn := range run.Report.Rounds * pairsPerRound {
+			leader, err := c.Leader(ctx)
+			if err != nil {
+				return err
+			}
+			others := c.Others(leader)
+			followers := process.Group{others[0].Process, others[1].Process}
+			three := servers.Through(servers.ThreeNodes, leader, leader.Process)
+			for _, verb := range verbs {
+				round := func(t *servers.Target) { measure(run, fmt.Sprint(verb, " ", s), t, verb, s) }
 				both := []func(){func() { round(one) }, func() {
-					followers := process.Group{others[0].Process, others[1].Process}
 					before, of := followers.CPU(), process.Group{leader.Process}.CPU()
-					round(servers.Through(servers.ThreeNodes, leader, leader.Process))
-					if spent := (process.Group{leader.Process}).CPU() - of; spent > 0 {
+					round(three)
+					if spent := (process.Group{leader.Process}).CPU() - of; verb == "SET" && spent > 0 {
 						shares = append(shares, float64(followers.CPU()-before)/2/float64(spent))
 					}
 				}}
 				if turn%2 == 1 { // what ran before is not to make the difference
 					slices.Reverse(both)
 				}
-				for _, measure := range both {
-					measure()
+				for _, measureOne := range both {
+					measureOne()
 				}
 				if verb == "GET" && turn%pairsPerRound == 0 {
 					round(servers.Through(servers.ByFollower, others[0], leader.Process))
@@ -125,16 +123,28 @@ func requests(ctx context.Context, run *work.Run, one *servers.Target, c *server
 					return err
 				}
 			}
-			if verb == "SET" && len(shares) > 0 {
-				run.Report.Measure(name, servers.ThreeNodes, FollowerShare, report.Median(shares), "s")
-			}
+		}
+		if len(shares) > 0 {
+			run.Report.Measure(fmt.Sprint("SET ", s), servers.ThreeNodes, FollowerShare, report.Median(shares), "s")
 		}
 	}
 	return nil
 }
 
-// alternatives measures the same requests at three members of etcd, and then at three servers of NATS.
-func alternatives(ctx context.Context, run *work.Run) error {
+// measure adds a round of t to the report's figures for that work.
+func measure(run *work.Run, work string, t *servers.Target, verb string, s load.Shape) {
+	f, err := load.Round(t, verb, s, load.KeyNames(load.KeyCount), run.RoundTime)
+	run.Report.Add(work, t.Name, f, err)
+}
+
+// BesideWork is the work in which three nodes and another cluster take turns.
+func BesideWork(verb string, s load.Shape, other string) string {
+	return fmt.Sprint(verb, " ", s, ", in turns with ", other)
+}
+
+// alternatives has the three nodes take turns with three members of etcd, and then with three servers of NATS. None of
+// them runs while three nodes are compared with one server: they take processor time and write without requests, too.
+func alternatives(ctx context.Context, run *work.Run, c *servers.Cluster) error {
 	for _, cluster := range []struct {
 		name  string
 		start func(context.Context) (*servers.Target, error)
@@ -148,7 +158,7 @@ func alternatives(ctx context.Context, run *work.Run) error {
 			log.Printf("skipping %s: %v", cluster.name, err)
 			continue
 		}
-		err = requestsAt(ctx, run, t)
+		err = beside(ctx, run, c, t)
 		t.Procs.Stop()
 		if err != nil {
 			return err
@@ -157,16 +167,20 @@ func alternatives(ctx context.Context, run *work.Run) error {
 	return nil
 }
 
-func requestsAt(ctx context.Context, run *work.Run, t *servers.Target) error {
-	if err := preload(t); err != nil {
+func beside(ctx context.Context, run *work.Run, c *servers.Cluster, other *servers.Target) error {
+	if err := preload(other); err != nil {
 		return err
 	}
-	keys := load.KeyNames(load.KeyCount)
 	for _, s := range shapes {
 		for range run.Report.Rounds {
-			for _, verb := range []string{"SET", "GET"} {
-				f, err := load.Round(t, verb, s, keys, run.RoundTime)
-				run.Report.Add(fmt.Sprint(verb, " ", s), t.Name, f, err)
+			leader, err := c.Leader(ctx)
+			if err != nil {
+				return err
+			}
+			for _, verb := range verbs {
+				for _, t := range []*servers.Target{servers.Through(servers.ThreeNodes, leader, leader.Process), other} {
+					measure(run, BesideWork(verb, s, other.Name), t, verb, s)
+				}
 				if err := ctx.Err(); err != nil {
 					return err
 				}

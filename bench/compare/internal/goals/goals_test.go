@@ -23,7 +23,9 @@ func TestAGoalIsMetMissedOrNotMeasured(t *testing.T) {
 		r.Add("SET 50 × 16, 64 B", servers.ThreeNodes, report.Figures{PerSecond: rate, CPUPerMillion: 16}, nil)
 		r.Add("SET 50 × 16, 64 B", servers.Holdfast, report.Figures{PerSecond: 100, CPUPerMillion: 10}, nil)
 	}
-	r.Add("SET 50 × 16, 64 B", servers.ThreeMembers, report.Figures{PerSecond: 20}, nil) // in fewer rounds
+	besideEtcd := cluster.BesideWork("SET", load.ShapeOf(50, 16, 64), servers.ThreeMembers)
+	r.Add(besideEtcd, servers.ThreeNodes, report.Figures{PerSecond: 70}, nil)
+	r.Add(besideEtcd, servers.ThreeMembers, report.Figures{PerSecond: 20}, nil)
 	r.Add(work, servers.ThreeNodes, report.Figures{PerSecond: 100}, nil)
 	r.Add(work, servers.ThreeNodes, report.Figures{PerSecond: 100}, nil) // and one of Holdfast has failed
 	r.Measure(cluster.LeaderKilled, servers.ThreeNodes, cluster.FewKeys, 2.5, "s")
@@ -35,17 +37,17 @@ func TestAGoalIsMetMissedOrNotMeasured(t *testing.T) {
 		}
 	}
 	for goal, want := range map[string]string{
-		work + ", ≥ 1 × " + servers.Redis:                                      "missed",
-		idle.Work + ": memory each, ≤ 5 KiB, one goroutine":                    "met",
-		"GET 50 × 1, 64 B, ≥ 0.9 × " + servers.Redis:                           "?",
-		"GET 50 × 1, 64 B, CPU ≤ 1.25 × " + servers.BareLoop:                   "?",
-		"SET 50 × 16, 64 B, 3 nodes: rate ≥ 0.6 × " + servers.Holdfast:         "met",
-		"SET 50 × 16, 64 B, 3 nodes: leader's CPU ≤ 1.5 × " + servers.Holdfast: "missed",
-		"SET 50 × 16, 64 B, 3 nodes: rate ≥ 3 × " + servers.ThreeMembers:       "met",
-		work + ", 3 nodes: rate ≥ 0.7 × " + servers.Holdfast:                   "?",
-		work + ", 3 nodes: rate ≥ 3 × " + servers.ThreeMembers:                 "?",
-		cluster.LeaderKilled + " " + cluster.FewKeys + ", ≤ 2 s":               "missed",
-		"NOTIFY to 10000 watchers, last one ≤ 1.3 × bare loop":                 "?",
+		work + ", ≥ 1 × " + servers.Redis:                                                                                          "missed",
+		idle.Work + ": memory each, ≤ 5 KiB, one goroutine":                                                                        "met",
+		"GET 50 × 1, 64 B, ≥ 0.9 × " + servers.Redis:                                                                               "?",
+		"GET 50 × 1, 64 B, CPU ≤ 1.25 × " + servers.BareLoop:                                                                       "?",
+		"SET 50 × 16, 64 B, 3 nodes: rate ≥ 0.6 × " + servers.Holdfast:                                                             "met",
+		"SET 50 × 16, 64 B, 3 nodes: leader's CPU ≤ 1.5 × " + servers.Holdfast:                                                     "missed",
+		besideEtcd + ", 3 nodes: rate ≥ 3 × " + servers.ThreeMembers:                                                               "met",
+		work + ", 3 nodes: rate ≥ 0.7 × " + servers.Holdfast:                                                                       "?",
+		cluster.BesideWork("SET", load.ShapeOf(50, 1, 64), servers.ThreeMembers) + ", 3 nodes: rate ≥ 3 × " + servers.ThreeMembers: "?",
+		cluster.LeaderKilled + " " + cluster.FewKeys + ", ≤ 2 s":                                                                   "missed",
+		"NOTIFY to 10000 watchers, last one ≤ 1.3 × bare loop":                                                                     "?",
 	} {
 		if got := results[goal]; got != want {
 			t.Errorf("%s: %q, want %q", goal, got, want)
