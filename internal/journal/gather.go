@@ -1,6 +1,9 @@
 package journal
 
-import "time"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // gathering lets the committer wait for callers that are about to write.
 //
@@ -23,15 +26,15 @@ type gathering struct {
 	want    int // guarded by Journal.mu: send to enough when the filling batch has as many waiters; 0: don't
 
 	// The committer's.
-	commit   time.Duration       // that the last one took
-	callers  map[Waiter]struct{} // of the batch whose waiters are being called; at most maxCallers
-	last     map[Waiter]struct{} // the same of the batch that completed last
-	served   int                 // how many these are
-	expected int                 // that probably write soon: those of the batch that completed last, and others that wrote meanwhile
-	manyRows bool                // the batch that completed last had several for each caller
-	missed   int                 // how often waiting has gained little, successively; at most maxMissed
-	skip     int                 // for how many batches not to wait
-	skipped  int                 // what skip began with
+	commit   time.Duration // that the last one took
+	callers  callers       // of the batch whose waiters are being called
+	served   int           // how many these are
+	last     callers       // of the batch that completed last
+	expected int           // that probably write soon: those of the batch that completed last, and others that wrote meanwhile
+	manyRows bool          // the batch that completed last had several for each caller
+	missed   int           // how often waiting has gained little, successively; at most maxMissed
+	skip     int           // for how many batches not to wait
+	skipped  int           // what skip began with
 }
 
 // patience is how long the committer waits for callers.
@@ -47,6 +50,22 @@ var (
 	clusterPatience = patience{share: 1, pauses: 2, skip: 1, most: 8}
 )
 
+// callers are waiters by their hash, at most maxCallers: a caller that has gone is not kept in memory.
+type callers map[uint64]struct{}
+
+var callerSeed = maphash.MakeSeed()
+
+func (c callers) add(w Waiter) {
+	if len(c) < maxCallers {
+		c[maphash.Comparable(callerSeed, w)] = struct{}{}
+	}
+}
+
+func (c callers) has(w Waiter) bool {
+	_, is := c[maphash.Comparable(callerSeed, w)]
+	return is
+}
+
 const (
 	minGatherPause = 50 * time.Microsecond // a batch is cheaper than to wait for less
 	maxGatherPause = 5 * time.Millisecond
@@ -57,7 +76,7 @@ const (
 )
 
 func newGathering(cluster bool) gathering {
-	g := gathering{cluster: cluster, enough: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), callers: map[Waiter]struct{}{}, last: map[Waiter]struct{}{}}
+	g := gathering{cluster: cluster, enough: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), callers: callers{}, last: callers{}}
 	g.timer.Stop()
 	return g
 }
@@ -65,9 +84,7 @@ func newGathering(cluster bool) gathering {
 // call notes that a caller's batch is durable.
 func (g *gathering) call(w Waiter) {
 	g.served++
-	if len(g.callers) < maxCallers {
-		g.callers[w] = struct{}{}
-	}
+	g.callers.add(w)
 }
 
 // complete notes that all callers of a batch with so many rows were called. Those of the next batch are there
@@ -75,7 +92,7 @@ func (g *gathering) call(w Waiter) {
 func (g *gathering) complete(rows uint32, next []Waiter) {
 	g.expected, g.manyRows = g.served, int(rows) >= rowsOfMany*g.served
 	for _, w := range next[:min(len(next), maxCallers)] {
-		if _, again := g.callers[w]; !again {
+		if !g.callers.has(w) {
 			g.expected++
 		}
 	}
@@ -102,7 +119,7 @@ func (g *gathering) judge(from, want int, came []Waiter, waited time.Duration) {
 	if p == clusterPatience {
 		gained = 0
 		for _, w := range came {
-			if _, again := g.last[w]; again {
+			if g.last.has(w) {
 				gained++
 			}
 		}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/binary"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -124,6 +125,37 @@ func TestPatience(t *testing.T) {
 		}
 	}
 }
+
+// The committer does not keep a caller that has gone in memory until others have come.
+func TestCallersAreNotKept(t *testing.T) {
+	t.Parallel()
+	g := newGathering(true)
+	gone := make(chan struct{})
+	func() {
+		w := &counted{}
+		runtime.AddCleanup(w, func(gone chan struct{}) { close(gone) }, gone)
+		g.call(w)
+		g.complete(1, nil)
+		if !g.last.has(w) {
+			t.Error("a caller of the last batch is not known")
+		}
+	}()
+	for end := time.Now().Add(10 * time.Second); ; {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatal("the caller is still in memory")
+		}
+	}
+}
+
+type counted struct{ n [4]int }
+
+func (c *counted) Durable(Seq) { c.n[0]++ }
 
 // What is gathered is committed at once when it is as large as a batch may be, and when the journal is
 // closed.
