@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,9 +22,11 @@ import (
 
 // holder is a `holdfast lock` that holds, or waits for, a lock.
 type holder struct {
+	args   []string
 	cmd    *exec.Cmd
 	stop   io.Closer   // its command ends well when this is closed
 	token  chan string // gets the fencing token once it holds the lock
+	held   bool        // by mustHold
 	errors *output
 	exited chan struct{}
 }
@@ -31,40 +35,10 @@ type holder struct {
 // the holder is told to stop.
 func lockWithHoldfast(t *testing.T, s *server, name string, flags ...string) *holder {
 	t.Helper()
-	_, port, err := net.SplitHostPort(s.tcp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{"lock", "-v", "-n", "127.0.0.1", "-p", port, name}, flags...)
-	args = append(args, "--", "sh", "-c", `echo "$HOLDFAST_LOCK_TOKEN"; cat >/dev/null`)
-	h := &holder{
-		cmd:    exec.Command(binary, args...),
-		token:  make(chan string, 1),
-		errors: &output{changed: make(chan struct{}, 1)},
-		exited: make(chan struct{}),
-	}
-	in, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.stop, h.cmd.Stderr = in, h.errors
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(h.exited)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			select {
-			case h.token <- lines.Text():
-			default: // the test reads one token: a second line must not block this goroutine
-			}
-		}
-		_ = h.cmd.Wait()
-	}()
+	args := slices.Concat([]string{"lock", "-v"}, reach(t, s), []string{name}, flags,
+		[]string{"--", "sh", "-c", `echo "$HOLDFAST_LOCK_TOKEN"; cat >/dev/null`})
+	h := &holder{args: args}
+	h.start(t)
 	t.Cleanup(func() {
 		_ = h.cmd.Process.Signal(syscall.SIGTERM)
 		select {
@@ -78,16 +52,108 @@ func lockWithHoldfast(t *testing.T, s *server, name string, flags ...string) *ho
 	return h
 }
 
+// reach are the flags with which our commands connect to a server.
+func reach(t *testing.T, s *server) []string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.tcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"-n", host, "-p", port}
+}
+
+// start runs the program, which has not been run or has ended.
+func (h *holder) start(t *testing.T) {
+	t.Helper()
+	cmd, token, exited := exec.Command(binary, h.args...), make(chan string, 1), make(chan struct{})
+	h.cmd, h.token, h.exited = cmd, token, exited
+	h.errors = &output{changed: make(chan struct{}, 1)}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.stop, cmd.Stderr = in, h.errors
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(exited)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			select {
+			case token <- lines.Text():
+			default: // the test reads one token: a second line must not block this goroutine
+			}
+		}
+		_ = cmd.Wait()
+	}()
+}
+
+func (h *holder) startAgain(t *testing.T) {
+	t.Helper()
+	t.Logf("starting holdfast lock again, which said: %s", h.errors)
+	h.start(t)
+}
+
+// endedByFailover says whether one of our commands has ended because the node that it connects to was down, or was
+// killed meanwhile: then it is for the caller to run it again.
+func endedByFailover(said string) bool {
+	return underFailovers && (strings.Contains(said, "cannot reach") || strings.Contains(said, "connection lost"))
+}
+
+// mustHold waits until it holds the lock, and gives the fencing token.
+func (h *holder) mustHold(t *testing.T, what string) string {
+	t.Helper()
+	for end := time.After(patience); ; {
+		select {
+		case token := <-h.token:
+			h.held = true
+			return token
+		case <-h.exited:
+			if len(h.token) > 0 {
+				continue
+			}
+			if !endedByFailover(h.errors.String()) {
+				t.Fatalf("%s: holdfast lock has ended (%v) and never held it; it said: %s", what, h.cmd.ProcessState, h.errors)
+			}
+			h.startAgain(t)
+		case <-end:
+			t.Fatalf("not within %v: %s; holdfast lock said: %s", patience, what, h.errors)
+		}
+	}
+}
+
 // mustExit waits for the end of `holdfast lock`.
 func (h *holder) mustExit(t *testing.T, want int) {
 	t.Helper()
-	select {
-	case <-h.exited:
-	case <-time.After(patience):
-		t.Fatalf("holdfast lock goes on; it said: %s", h.errors)
+	for {
+		select {
+		case <-h.exited:
+		case <-time.After(patience):
+			t.Fatalf("holdfast lock goes on; it said: %s", h.errors)
+		}
+		if !h.held && endedByFailover(h.errors.String()) {
+			h.startAgain(t)
+			continue
+		}
+		if code := h.cmd.ProcessState.ExitCode(); code != want {
+			t.Errorf("holdfast lock ended with status %d, want %d; it said: %s", code, want, h.errors)
+		}
+		return
 	}
-	if code := h.cmd.ProcessState.ExitCode(); code != want {
-		t.Errorf("holdfast lock ended with status %d, want %d; it said: %s", code, want, h.errors)
+}
+
+// holdfast runs one of our commands on a server.
+func holdfast(t *testing.T, s *server, command string, args ...string) (out string, err error) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		out, err := exec.Command(binary, slices.Concat([]string{command}, reach(t, s), args)...).CombinedOutput()
+		if err == nil || !endedByFailover(string(out)) || time.Now().After(end) {
+			return string(out), err
+		}
 	}
 }
 
@@ -99,7 +165,7 @@ func TestSDKLockAndHoldfastLockExcludeEachOther(t *testing.T) {
 
 	// Given our lock, the SDK's can't be acquired, and shows the holder.
 	ours := lockWithHoldfast(t, s, name, "--holder", "ours")
-	receive(t, ours.token, "our lock")
+	ours.mustHold(t, "our lock")
 	if acquire(t, l.Lease, time.Minute) {
 		t.Fatal("the SDK acquired what we hold")
 	}
@@ -125,7 +191,7 @@ func TestSDKLockAndHoldfastLockExcludeEachOther(t *testing.T) {
 	if err := l.Unlock(deadline(t)); err != nil {
 		t.Fatalf("the SDK unlocks: %v", err)
 	}
-	receive(t, next.token, "our lock after the SDK's release")
+	next.mustHold(t, "our lock after the SDK's release")
 }
 
 // A token of ours fences the SDK's former holder, and the other way round.
@@ -143,10 +209,8 @@ func TestSDKLockAndHoldfastLockFenceEachOther(t *testing.T) {
 	}
 
 	ours := lockWithHoldfast(t, s, name)
-	fence := receive(t, ours.token, "our lock")
-	_, port, _ := net.SplitHostPort(s.tcp)
-	set := exec.Command(binary, "set", "-n", "127.0.0.1", "-p", port, "--fencing-token", fence, protected, "ours")
-	if out, err := set.CombinedOutput(); err != nil {
+	fence := ours.mustHold(t, "our lock")
+	if out, err := holdfast(t, s, "set", "--fencing-token", fence, protected, "ours"); err != nil {
 		t.Fatalf("our guarded write: %v\n%s", err, out)
 	}
 	_, err := sdk.Set(deadline(t), protected, "the SDK's, too late", statestore.WithFencingToken(before))
@@ -158,8 +222,7 @@ func TestSDKLockAndHoldfastLockFenceEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	sdk.set(t, protected, "the SDK's", statestore.WithFencingToken(token(t, l.Lease)))
-	late := exec.Command(binary, "set", "-n", "127.0.0.1", "-p", port, "--fencing-token", fence, protected, "ours, too late")
-	if out, err := late.CombinedOutput(); err == nil {
+	if out, err := holdfast(t, s, "set", "--fencing-token", fence, protected, "ours, too late"); err == nil {
 		t.Errorf("our former holder wrote: %s", out)
 	}
 	if value, _ := sdk.get(t, protected); value != "the SDK's" {
@@ -178,7 +241,7 @@ func TestSDKLeaseExpiresAndBreaks(t *testing.T) {
 		t.Fatal("the SDK could not acquire a free lease")
 	}
 	ours := lockWithHoldfast(t, s, name, "--ttl", "1h")
-	receive(t, ours.token, "our lock after the SDK's has expired")
+	ours.mustHold(t, "our lock after the SDK's has expired")
 
 	sdk.set(t, name, sdk.ID()) // takes it, regardless of whose it is
 	ours.mustExit(t, 2)
