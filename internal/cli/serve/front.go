@@ -74,7 +74,7 @@ each other by certificates: "holdfast cert front" makes that of a front.`,
 	fs.Var(flags.Word(&f.tls.MinVersion, "1.2", "1.3"), "tls-min-version", "oldest version of TLS: 1.2 or 1.3 (default 1.2)")
 	fs.StringArrayVar(&f.origins, "ws-origin", nil, "web origin (`PATTERN` of its host) whose pages may connect, otherwise none may; may be repeated")
 	fs.BoolVar(&f.proxy, "proxy-protocol", false, "each connection begins with a PROXY header, version 2, of a balancer in front of the front, and clients have the address that it says")
-	fs.StringSliceVar(&f.cluster.Peers, "cluster-peers", nil, "`NAME=HOST:PORT,…` of nodes of the cluster, as the nodes have them")
+	fs.StringSliceVar(&f.cluster.Peers, "cluster-peers", nil, "`NAME=HOST:PORT,...` of nodes of the cluster, as the nodes have them")
 	fs.StringVar(&f.cluster.Cert, "cluster-cert", "", "PEM `FILE` with the front's certificate, for the nodes")
 	fs.StringVar(&f.cluster.Key, "cluster-key", "", "PEM `FILE` with its private key")
 	fs.StringVar(&f.cluster.CA, "cluster-ca", "", "PEM `FILE` with the authorities of the nodes' certificates")
