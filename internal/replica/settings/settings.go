@@ -138,7 +138,7 @@ func (s *Settings) Check(syncs bool) error {
 	case s.Node == "":
 		return errors.New("--cluster-peers: say which of the nodes this is: --node NAME")
 	case len(peers) == 0:
-		return fmt.Errorf("--node %s: say which nodes the cluster has, this one included: --cluster-peers %s=HOST:PORT,...", s.Node, s.Node)
+		return fmt.Errorf("--node %s: say with --cluster-peers %s=HOST:PORT,... which nodes the cluster has, this one included", s.Node, s.Node)
 	case own == "":
 		return fmt.Errorf("--node %s: no node in --cluster-peers has this name: the list names all nodes, this one included", s.Node)
 	case !syncs:
