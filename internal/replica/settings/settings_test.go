@@ -64,7 +64,7 @@ func TestBadSettings(t *testing.T) {
 		"a listener alone":    {Settings{Listen: "127.0.0.1:1"}, "--cluster-listen is for a node of a cluster"},
 		"a CA alone":          {Settings{CA: "ca.crt"}, "--cluster-ca is for a node of a cluster"},
 		"no name":             {three(func(s *Settings) { s.Node = "" }), "which of the nodes this is: --node NAME"},
-		"no peers":            {three(peers()), "--node a: say which nodes"},
+		"no peers":            {three(peers()), "--node a: say with --cluster-peers a=HOST:PORT,..."},
 		"own name missing":    {three(func(s *Settings) { s.Node = "d" }), "--node d: no node in --cluster-peers has this name"},
 		"a name twice":        {three(peers("a=127.0.0.1:1", "a=127.0.0.1:2")), "two nodes have the name a"},
 		"an address twice":    {three(peers("a=127.0.0.1:1", "b=127.0.0.1:1")), "a and b have the same address, 127.0.0.1:1"},
