@@ -46,7 +46,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	const keys = 300_000 // reading them takes several tenths of a second
+	const keys = 1_000_000 // nothing is shown for what takes less than a tenth of a second, and reading them takes several
 	var lines strings.Builder
 	for i := range keys {
 		fmt.Fprintf(&lines, "{\"key\":\"key/%07d\",\"value\":\"value\"}\n", i)
@@ -64,10 +64,10 @@ func TestProgressOnATerminal(t *testing.T) {
 
 	const erased = "\r\x1b[K"
 	for name, test := range map[string]struct{ shown, begins, ends string }{
-		"import":  {imported, "\r", "300000 keys written\r\n"},
-		"check":   {onTerminal(t, exec.Command(binary, "check", "--data", in("data")), ""), "\rchecked ", " is sound: 300000 keys"},
-		"restore": {onTerminal(t, exec.Command(binary, "restore", in("backup"), "--data", in("restored")), ""), "\rverified ", "300000 keys"},
-		"salvage": {onTerminal(t, exec.Command(binary, "salvage", in("data"), "--data", in("saved")), ""), "\rcopied ", " holds what was salvaged: 300000 keys"},
+		"import":  {imported, "\r", "1000000 keys written\r\n"},
+		"check":   {onTerminal(t, exec.Command(binary, "check", "--data", in("data")), ""), "\rchecked ", " is sound: 1000000 keys"},
+		"restore": {onTerminal(t, exec.Command(binary, "restore", in("backup"), "--data", in("restored")), ""), "\rverified ", "1000000 keys"},
+		"salvage": {onTerminal(t, exec.Command(binary, "salvage", in("data"), "--data", in("saved")), ""), "\rcopied ", " holds what was salvaged: 1000000 keys"},
 		"serve":   {onTerminal(t, exec.Command(serve[0], serve[1:]...), "listening on"), "\rreading the data in " + in("data") + ": ", "holdfast listening on"},
 	} {
 		line := strings.Index(test.shown, test.begins)
