@@ -43,9 +43,12 @@ func newClient(cfg *config, from links) (*Client, *invoke.Config) {
 // attempt fails, Dial fails; from then on the client reconnects by itself.
 //
 // The address is host:port, or mqtt://, mqtts://, ws:// or wss:// and host,
-// port and path. Ports default to 1883, 8883, 80 and 443.
-func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) {
-	c, err := New(address, opts...)
+// port and path. Ports default to 1883, 8883, 80 and 443. Several addresses, with commas between them, are those
+// of up to 32 nodes of a cluster: "a:1883,b:1883,c:1883". The client connects to the first that answers, and
+// to the next one when the connection is lost; Dial fails if all of them fail.
+// A comma in a path is written %2C.
+func Dial(ctx context.Context, addresses string, opts ...Option) (*Client, error) {
+	c, err := New(addresses, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +60,14 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 }
 
 // New is Dial without the wait: it connects in the background, as often as it
-// takes, and requests wait for that. It fails only if the address or an option
+// takes, and requests wait for that. It fails only if an address or an option
 // makes no sense.
-func New(address string, opts ...Option) (*Client, error) {
-	cfg, err := newConfig(address, opts)
+func New(addresses string, opts ...Option) (*Client, error) {
+	cfg, err := newConfig(addresses, opts)
 	if err != nil {
 		return nil, err
 	}
-	up := conn.NewUpkeep[*invoke.Link](&cfg.Config, address)
+	up := conn.NewUpkeep[*invoke.Link](&cfg.Config)
 	c, requests := newClient(cfg, up)
 	go up.Run(func() (*invoke.Link, error) { return invoke.Connect(up.Context(), requests) },
 		func(l *invoke.Link) { c.watches.Up(l) }, c.watches.Down)

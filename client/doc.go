@@ -54,6 +54,9 @@
 //     [Watch] whose key has changed meanwhile gets an [Event] for it;
 //   - a [Session] sends messages again that the server has not acknowledged.
 //
+// A client that was given the addresses of several nodes of a cluster connects to the next one then; see
+// [Dial].
+//
 // # Changes
 //
 // [Client.Watch] gives the changes of one key as they happen, [Client.WatchPattern] those

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
 	"github.com/holdfast-mqtt/holdfast/client/internal/invoke"
 	"github.com/holdfast-mqtt/holdfast/client/internal/transact"
+	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 	"github.com/holdfast-mqtt/holdfast/internal/statestore"
 )
@@ -173,6 +174,10 @@ var connErrors = conn.Errors{
 	Refused:      func(code byte, reason string) error { return &ConnectError{ReasonCode(code), reason} },
 	Rejected:     func(code byte, reason string) error { return &RejectedError{ReasonCode(code), reason} },
 	Disconnected: func(code byte, reason string) error { return &DisconnectError{ReasonCode(code), reason} },
+	Another: func(err error) bool {
+		var refused *ConnectError
+		return !errors.As(err, &refused) || mqtt.ReasonCode(refused.Code).OtherServer()
+	},
 }
 
 // requestErrors makes those of what the store answers.

@@ -47,6 +47,7 @@ func (f optionFunc) applyClient(c *config) { f(c) }
 type config struct {
 	conn.Config
 	tls           *tls.Config
+	dial          func(context.Context) (net.Conn, error) // nil: Servers are made of the addresses
 	retryWrites   bool
 	sessionExpiry time.Duration
 	queueFull     QueueFull
@@ -73,16 +74,16 @@ func WithTLS(t *tls.Config) Option {
 	return optionFunc(func(c *config) { c.tls = t })
 }
 
-// WithDialer replaces the way a network connection is made; the address given
-// to [Dial] or [New] is then only a name. dial is called once per attempt and
+// WithDialer replaces the way a network connection is made; the addresses given
+// to [Dial] or [New] are then only a name. dial is called once per attempt and
 // its context bounds the attempt. It must return a connection on which MQTT
 // can be spoken at once. nil is as without the option.
 func WithDialer(dial func(ctx context.Context) (net.Conn, error)) Option {
-	return optionFunc(func(c *config) { c.Dial = dial })
+	return optionFunc(func(c *config) { c.dial = dial })
 }
 
 // WithTimeout bounds operations whose context has no deadline, and each
-// attempt to connect. The default is 10 s. It doesn't bound [Client.Watch]'s events,
+// attempt to connect; of several servers each gets its share of it. The default is 10 s. It doesn't bound [Client.Watch]'s events,
 // nor [Session.Messages].
 func WithTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) { c.Timeout = d })
@@ -145,8 +146,8 @@ func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(c *config) { c.Logger = l })
 }
 
-// newConfig fails only if the address or an option makes no sense.
-func newConfig(address string, opts []Option) (*config, error) {
+// newConfig fails only if an address or an option makes no sense.
+func newConfig(addresses string, opts []Option) (*config, error) {
 	c := &config{
 		Config: conn.Config{
 			Timeout:    defaultTimeout,
@@ -167,11 +168,14 @@ func newConfig(address string, opts []Option) (*config, error) {
 	if c.clock == nil {
 		c.clock = hlc.NewClock(nodeID(c.ClientID))
 	}
-	if err := c.check(); err != nil || c.Dial != nil {
+	if c.dial != nil {
+		c.Servers = dial.By(addresses, c.dial)
+	}
+	err := c.check()
+	if err != nil || c.Servers != nil {
 		return c, err
 	}
-	var err error
-	if c.Dial, err = dial.To(address, c.tls); err != nil {
+	if c.Servers, err = dial.To(addresses, c.tls); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
 	}
 	return c, nil

@@ -37,14 +37,14 @@ type Session struct {
 
 // DialSession connects like [Dial], and fails if the first attempt fails. Of the
 // options, [RetryWrites] and [WithClock] are for [Session.Client].
-func DialSession(ctx context.Context, address string, opts ...Option) (*Session, error) {
-	cfg, err := newConfig(address, opts)
+func DialSession(ctx context.Context, addresses string, opts ...Option) (*Session, error) {
+	cfg, err := newConfig(addresses, opts)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Sent = new(clientconn.Unacknowledged)
 	s := &Session{
-		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config, address),
+		cfg: cfg, conn: conn.NewUpkeep[*sessionLink](&cfg.Config),
 		subscriptions: subscriptions.NewList(isRefusal), inbox: inbox.New[*sessionLink, Delivery](inboxBound, ErrClosed),
 	}
 	s.client, s.requests = newClient(cfg, sessionLinks{s.conn})
@@ -224,7 +224,7 @@ type sessionLink struct {
 
 // connect makes a link, and brings the server's subscriptions in step.
 func (s *Session) connect() (*sessionLink, error) {
-	ctx, cancel := context.WithTimeout(s.conn.Context(), s.cfg.Timeout)
+	ctx, cancel := s.cfg.Attempt(s.conn.Context())
 	defer cancel()
 	l := &sessionLink{session: s}
 	var err error

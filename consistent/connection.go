@@ -21,7 +21,7 @@ type Connection struct {
 	messages *client.Session
 }
 
-// Dial connects to a server, as [client.Dial] and [client.DialSession] do. The session gets the
+// Dial connects to a server, or to a node of a cluster, as [client.Dial] and [client.DialSession] do. The session gets the
 // client ID of [client.WithClientID], and the connection for the store the same with "-store"
 // appended. Without a client ID Dial fails: it must stay the same, or a process that is started
 // again does not get the messages that were published in between. Each instance has one of its own.
@@ -31,16 +31,16 @@ type Connection struct {
 // remembered by default; the server refuses publishes when its queue for the session is full,
 // rather than end the session ([client.WithQueueFull]); and the connections log to [slog.Default].
 // Options replace each of these.
-func Dial(ctx context.Context, address string, opts ...client.Option) (*Connection, error) {
+func Dial(ctx context.Context, addresses string, opts ...client.Option) (*Connection, error) {
 	opts = append([]client.Option{client.WithSessionExpiry(defaultKeep), client.WithQueueFull(client.QueueFullReject), client.WithLogger(slog.Default())}, opts...)
-	messages, err := client.DialSession(ctx, address, opts...)
+	messages, err := client.DialSession(ctx, addresses, opts...)
 	if err != nil {
 		return nil, err
 	}
 	if !messages.Named() {
 		return nil, errors.Join(fmt.Errorf("%w: give WithClientID a name that this instance keeps: a process without one does not get what was published while it was away", client.ErrInvalidOption), messages.Close())
 	}
-	store, err := client.Dial(ctx, address, append(opts[:len(opts):len(opts)], client.WithClientID(messages.ClientID()+"-store"))...)
+	store, err := client.Dial(ctx, addresses, append(opts[:len(opts):len(opts)], client.WithClientID(messages.ClientID()+"-store"))...)
 	if err != nil {
 		return nil, errors.Join(err, messages.Close())
 	}

@@ -214,7 +214,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 		return nil, err
 	}
 	began := time.Now()
-	nc, err := to(ctx)
+	nc, err := to.Dial(ctx)
 	if err != nil {
 		return nil, secrets.OfRequest(err)
 	}

@@ -18,11 +18,8 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/units"
 )
 
-// To gives the function that connects to an address: host:port, or mqtt://, mqtts://,
-// ws:// or wss:// and host, port and path. Ports default to 1883, 8883, 80 and 443. An
-// address without a scheme means mqtts if there is a TLS configuration. The error is
-// about the address.
-func To(address string, t *tls.Config) (func(context.Context) (net.Conn, error), error) {
+// to gives the function that connects to one address; see [To].
+func to(address string, t *tls.Config) (func(context.Context) (net.Conn, error), error) {
 	if !strings.Contains(address, "://") {
 		scheme := "mqtt://"
 		if t != nil {

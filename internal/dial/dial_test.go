@@ -2,6 +2,7 @@ package dial
 
 import (
 	"crypto/tls"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +25,14 @@ func TestAddresses(t *testing.T) {
 		{"ftp://h", false, false},
 		{"mqtt://h:port", false, false},
 		{"mqtt://h:01883", false, false},
+		{"a,b:1884,mqtt://[::1]", false, true},
+		{"a, b", true, true},
+		{"a,", false, false},
+		{",", false, false},
+		{"a,ftp://b", false, false},
+		{strings.Repeat("a,", MaxServers-1) + "a", false, true},
+		{strings.Repeat("a,", MaxServers) + "a", false, false},
+		{strings.Repeat(",", 1<<20), false, false},
 	} {
 		var config *tls.Config
 		if test.tls {

@@ -51,6 +51,16 @@ const (
 	WildcardSubscriptionsNotSupported   ReasonCode = 0xA2
 )
 
+// OtherServer reports whether another server of the same cluster may accept a connection that this one
+// has refused with the code: the code is about the server or its load, and not about the client.
+func (c ReasonCode) OtherServer() bool {
+	switch c {
+	case UnspecifiedError, ImplementationSpecificError, ServerUnavailable, ServerBusy, QuotaExceeded, UseAnotherServer, ServerMoved, ConnectionRateExceeded:
+		return true
+	}
+	return false
+}
+
 // typeSet is a bit set of packet types.
 type typeSet uint16
 

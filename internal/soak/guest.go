@@ -34,13 +34,13 @@ const patience = 30 * time.Second
 
 // enter connects, and acknowledges from then on whatever comes.
 func (v *visit) enter(hello mqtt.Connect) (*link, error) {
-	connect, err := dial.To(v.url(), v.server.tls)
+	servers, err := dial.To(v.url(), v.server.tls)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), patience)
 	defer cancel()
-	nc, err := connect(ctx)
+	nc, err := servers.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}

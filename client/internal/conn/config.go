@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/clientconn"
 )
 
@@ -14,9 +14,9 @@ import (
 type Config struct {
 	ClientID           string
 	Username           string
-	Password           []byte                                  // nil: none
-	Dial               func(context.Context) (net.Conn, error) // makes the network connection
-	Timeout            time.Duration                           // of an attempt to connect, and of a request without a deadline
+	Password           []byte        // nil: none
+	Servers            *dial.Servers // make the network connection
+	Timeout            time.Duration // of an attempt to connect, all servers together, and of a request without a deadline
 	KeepAlive          time.Duration
 	MinBackoff         time.Duration              // the first pause between two attempts to connect
 	MaxBackoff         time.Duration              // the longest
@@ -32,6 +32,13 @@ type Errors struct {
 	Refused      func(code byte, reason string) error // CONNACK
 	Rejected     func(code byte, reason string) error // PUBACK, SUBACK and UNSUBACK
 	Disconnected func(code byte, reason string) error // DISCONNECT
+	Another      func(err error) bool                 // whether another server of the cluster may accept what one has refused with err
+}
+
+// Attempt is the context of an attempt to connect to one of the servers, which has its share of
+// Timeout.
+func (c *Config) Attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.Timeout/time.Duration(c.Servers.Len()))
 }
 
 var (

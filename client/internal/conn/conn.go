@@ -22,7 +22,7 @@ type Conn struct {
 // New dials. received gets every message, in order, as views that are valid until it
 // returns; it must not block.
 func New(ctx context.Context, cfg *Config, received func(*mqtt.Publish)) (*Conn, error) {
-	nc, err := cfg.Dial(ctx)
+	nc, err := cfg.Servers.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}

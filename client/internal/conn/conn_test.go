@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
 )
@@ -26,9 +27,9 @@ func reasons(what string) func(byte, string) error {
 	return func(code byte, text string) error { return &reason{what, code, text} }
 }
 
-// dial makes a connection whose server answers the CONNECT with ack. It is nil if the server
+// connectTo makes a connection whose server answers the CONNECT with ack. It is nil if the server
 // refuses.
-func dial(t *testing.T, ack mqtt.Connack, received func(*mqtt.Publish)) (*Conn, *wire.Conn, mqtt.Connect, error) {
+func connectTo(t *testing.T, ack mqtt.Connack, received func(*mqtt.Publish)) (*Conn, *wire.Conn, mqtt.Connect, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { _ = theirs.Close() })
@@ -43,8 +44,8 @@ func dial(t *testing.T, ack mqtt.Connack, received func(*mqtt.Publish)) (*Conn, 
 	}()
 	c, err := New(t.Context(), &Config{
 		ClientID: "c", Username: "u", Password: []byte("p"), KeepAlive: time.Hour,
-		Dial:   func(context.Context) (net.Conn, error) { return ours, nil },
-		Errors: Errors{Refused: reasons("refused"), Rejected: reasons("rejected"), Disconnected: reasons("disconnected")},
+		Servers: dial.By("", func(context.Context) (net.Conn, error) { return ours, nil }),
+		Errors:  Errors{Refused: reasons("refused"), Rejected: reasons("rejected"), Disconnected: reasons("disconnected")},
 	}, received)
 	if err == nil {
 		_, err = c.Handshake(t.Context(), &mqtt.Connect{})
@@ -54,7 +55,7 @@ func dial(t *testing.T, ack mqtt.Connack, received func(*mqtt.Publish)) (*Conn, 
 
 func TestHandshakeSaysWhatIsConfigured(t *testing.T) {
 	t.Parallel()
-	c, server, hello, err := dial(t, mqtt.Connack{}, nil)
+	c, server, hello, err := connectTo(t, mqtt.Connack{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +73,10 @@ func TestHandshakeSaysWhatIsConfigured(t *testing.T) {
 func TestReasonsOfTheServer(t *testing.T) {
 	t.Parallel()
 	var r *reason
-	if _, _, _, err := dial(t, mqtt.Connack{Code: mqtt.NotAuthorized, ReasonString: "no"}, nil); !errors.As(err, &r) || *r != (reason{"refused", 0x87, "no"}) {
+	if _, _, _, err := connectTo(t, mqtt.Connack{Code: mqtt.NotAuthorized, ReasonString: "no"}, nil); !errors.As(err, &r) || *r != (reason{"refused", 0x87, "no"}) {
 		t.Errorf("a refusal: %v", err)
 	}
-	c, server, _, err := dial(t, mqtt.Connack{}, nil)
+	c, server, _, err := connectTo(t, mqtt.Connack{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestReasonsOfTheServer(t *testing.T) {
 // A server without QoS 1 is of no use.
 func TestServerWithQoS0Only(t *testing.T) {
 	t.Parallel()
-	if _, _, _, err := dial(t, mqtt.Connack{HasMaximumQoS: true}, nil); err == nil {
+	if _, _, _, err := connectTo(t, mqtt.Connack{HasMaximumQoS: true}, nil); err == nil {
 		t.Error("it is taken")
 	}
 }
@@ -110,7 +111,7 @@ func TestAcksAreInOrder(t *testing.T) {
 	t.Parallel()
 	var acks *Acks
 	numbers := make(chan uint64, 3)
-	c, server, _, err := dial(t, mqtt.Connack{}, func(p *mqtt.Publish) { numbers <- acks.Expect(p.PacketID) })
+	c, server, _, err := connectTo(t, mqtt.Connack{}, func(p *mqtt.Publish) { numbers <- acks.Expect(p.PacketID) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 )
 
 // Link is a connection, with the requests that are under way over it.
@@ -24,11 +26,10 @@ type Upkeep[L interface {
 	Link
 }] struct {
 	cfg     *Config
-	address string
 	ctx     context.Context // ends with Stop
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when Run has ended
-	tried   chan struct{} // closed after the first attempt to connect
+	tried   chan struct{} // closed when the first connection is made, or the servers have been tried once
 
 	mu      sync.Mutex
 	link    L             // under mu: nil while there is no connection
@@ -36,12 +37,12 @@ type Upkeep[L interface {
 	lastErr error         // under mu: why there is no connection
 }
 
-// NewUpkeep prepares to connect; [Upkeep.Run] does. address is only a name.
+// NewUpkeep prepares to connect; [Upkeep.Run] does.
 func NewUpkeep[L interface {
 	comparable
 	Link
-}](cfg *Config, address string) *Upkeep[L] {
-	k := &Upkeep[L]{cfg: cfg, address: address, stopped: make(chan struct{}), tried: make(chan struct{}), ready: make(chan struct{})}
+}](cfg *Config) *Upkeep[L] {
+	k := &Upkeep[L]{cfg: cfg, stopped: make(chan struct{}), tried: make(chan struct{}), ready: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
@@ -49,18 +50,18 @@ func NewUpkeep[L interface {
 // Context ends with Stop.
 func (k *Upkeep[L]) Context() context.Context { return k.ctx }
 
-// AwaitFirst waits for the outcome of the first attempt to connect.
+// AwaitFirst waits until the first connection is made, or each server has been tried once.
 func (k *Upkeep[L]) AwaitFirst(ctx context.Context) error {
 	select {
 	case <-k.tried:
 	case <-ctx.Done():
-		return fmt.Errorf("connect to %s: %w", k.address, ctx.Err())
+		return fmt.Errorf("connect to %s: %w", k.cfg.Servers.Reached(), ctx.Err())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var none L
 	if k.link == none {
-		return fmt.Errorf("connect to %s: %w", k.address, k.lastErr)
+		return fmt.Errorf("connect to %s: %w", k.cfg.Servers.Reached(), k.lastErr)
 	}
 	return nil
 }
@@ -75,11 +76,12 @@ func (k *Upkeep[L]) Stop() {
 }
 
 // Run connects, and connects again whenever the connection is lost, until Stop. It calls
-// up for each connection, and down for each end and each attempt that failed.
+// up for each connection, and down for each end and each attempt that failed. Of several servers it tries
+// one after the other, and pauses after the last.
 func (k *Upkeep[L]) Run(connect func() (L, error), up func(L), down func()) {
 	defer close(k.stopped)
 	pause := k.cfg.MinBackoff
-	for first := true; k.ctx.Err() == nil; first = false {
+	for first, left := true, k.cfg.Servers.Len(); k.ctx.Err() == nil; {
 		l, err := connect()
 		since := time.Now()
 		if err == nil {
@@ -89,7 +91,10 @@ func (k *Upkeep[L]) Run(connect func() (L, error), up func(L), down func()) {
 			k.down(err)
 			down()
 		}
-		if first {
+		left--
+		another := left > 0 && k.ctx.Err() == nil && k.anotherMay(err)
+		if first && !another {
+			first = false
 			close(k.tried)
 		}
 		if err == nil {
@@ -98,17 +103,28 @@ func (k *Upkeep[L]) Run(connect func() (L, error), up func(L), down func()) {
 			down()
 			l.Kill(cause)
 			if k.ctx.Err() == nil {
-				k.cfg.Logger.Warn("connection lost", "address", k.address, "error", cause)
+				k.cfg.Logger.Warn("connection lost", "address", k.cfg.Servers.Reached(), "error", cause)
 			}
 			// A server that accepts connections and closes them at once gets longer pauses.
 			if time.Since(since) > pause {
 				pause = k.cfg.MinBackoff
 			}
 		} else if k.ctx.Err() == nil {
-			k.cfg.Logger.Warn("cannot connect", "address", k.address, "error", err)
+			k.cfg.Logger.Warn("cannot connect", "address", k.cfg.Servers.Reached(), "error", err)
 		}
+		if another {
+			continue
+		}
+		left = k.cfg.Servers.Len()
 		pause = rest(k.ctx, pause, k.cfg.MaxBackoff)
 	}
+}
+
+// anotherMay reports whether another server may be of use when an attempt has failed with err; nil: it
+// has not.
+func (k *Upkeep[L]) anotherMay(err error) bool {
+	var all *dial.Failures
+	return err != nil && !errors.As(err, &all) && k.cfg.Errors.Another(err)
 }
 
 func (k *Upkeep[L]) up(l L) {
@@ -118,7 +134,7 @@ func (k *Upkeep[L]) up(l L) {
 	if k.lastErr != nil {
 		level = slog.LevelInfo
 	}
-	k.cfg.Logger.Log(k.ctx, level, "connected", "address", k.address, "client_id", k.cfg.ClientID)
+	k.cfg.Logger.Log(k.ctx, level, "connected", "address", k.cfg.Servers.Reached(), "client_id", k.cfg.ClientID)
 	k.link, k.lastErr = l, nil
 	close(k.ready)
 }

@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg *Config, messages func(*mqtt.Publish)) (*Link,
 
 // Connect makes a link for requests only. When it fails, nothing is left of the connection.
 func Connect(ctx context.Context, cfg *Config) (*Link, error) {
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	ctx, cancel := cfg.Attempt(ctx)
 	defer cancel()
 	l, err := New(ctx, cfg, nil)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client/internal/conn"
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest/wire"
 )
@@ -29,8 +30,8 @@ func connected(t *testing.T) (l *Link[string], server *wire.Conn, others chan st
 	fail := func(code byte, reason string) error { return fmt.Errorf("code 0x%02X %s", code, reason) }
 	l, err := New(t.Context(), &conn.Config{
 		ClientID: "c", Timeout: patience, KeepAlive: time.Hour, Logger: slog.New(slog.DiscardHandler),
-		Dial:   func(context.Context) (net.Conn, error) { return ours, nil },
-		Errors: conn.Errors{Refused: fail, Rejected: fail, Disconnected: fail},
+		Servers: dial.By("", func(context.Context) (net.Conn, error) { return ours, nil }),
+		Errors:  conn.Errors{Refused: fail, Rejected: fail, Disconnected: fail},
 	}, "answers",
 		func(p *mqtt.Publish) (string, error) {
 			if len(p.Payload) == 0 {

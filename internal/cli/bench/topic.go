@@ -72,11 +72,13 @@ func (t *topicLoad) connect(ctx context.Context) error {
 }
 
 // open connects. The connection is set before messages can come.
-func (t *topicLoad) open(ctx context.Context, to **mqttconn.Conn, received func(*mqtt.Publish)) (err error) {
-	if *to, err = mqttconn.Dial(ctx, t.c, clientconn.Config{Received: received, QoS2: new(clientconn.Unreleased)}); err != nil {
+func (t *topicLoad) open(ctx context.Context, to **mqttconn.Conn, received func(*mqtt.Publish)) error {
+	broker, err := mqttconn.NewBroker(t.c)
+	if err != nil {
 		return err
 	}
-	if err := (*to).Connect(ctx, &mqtt.Connect{CleanStart: true}, (*to).ClientID()); err != nil {
+	cfg := clientconn.Config{Received: received, QoS2: new(clientconn.Unreleased)}
+	if err := broker.Open(ctx, cfg, &mqtt.Connect{CleanStart: true}, func(c *mqttconn.Conn) { *to = c }); err != nil {
 		*to = nil // nothing is left of it
 		return err
 	}

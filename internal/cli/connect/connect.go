@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -74,7 +75,7 @@ func AllVariables() []string {
 
 // AddFlags adds the flags to a command's.
 func (c *Flags) AddFlags(f *pflag.FlagSet) {
-	f.StringVarP(&c.hostname, "hostname", "n", "localhost", "server's host name, or mqtt://, mqtts://, ws:// or wss:// address")
+	f.StringVarP(&c.hostname, "hostname", "n", "localhost", "server's host name, host:port, or mqtt://, mqtts://, ws:// or wss:// address; of a cluster those of several nodes, with commas between them")
 	f.Uint16VarP(&c.port, "port", "p", 0, "server's port (default 1883, with TLS 8883)")
 	f.BoolVar(&c.tls, "tls", false, "use TLS with the system's trusted certificates")
 	f.BoolVar(&c.noTLS, "notls", false, "never use TLS")
@@ -109,38 +110,38 @@ func (c *Flags) Command(cmd *cobra.Command) *cobra.Command {
 
 // Dial connects as the flags say. The caller closes the client.
 func (c *Flags) Dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
-	return dial(cmd, c, client.Dial, opts)
+	return connect(cmd, c, client.Dial, opts)
 }
 
 // DialSession is Dial for a session, which needs another client ID than a client that is
 // connected.
 func (c *Flags) DialSession(cmd *cobra.Command, opts ...client.Option) (*client.Session, error) {
-	return dial(cmd, c, client.DialSession, opts)
+	return connect(cmd, c, client.DialSession, opts)
 }
 
-func dial[T any](cmd *cobra.Command, c *Flags, connect func(context.Context, string, ...client.Option) (T, error), opts []client.Option) (cl T, err error) {
-	address, shared, err := c.settings(cmd)
+func connect[T any](cmd *cobra.Command, c *Flags, dial func(context.Context, string, ...client.Option) (T, error), opts []client.Option) (cl T, err error) {
+	addresses, shared, err := c.settings(cmd)
 	if err != nil {
 		return cl, err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.Timeout)
 	defer cancel()
-	cl, err = connect(ctx, address, append(shared, opts...)...) // the caller's options come last, and replace the flags'
+	cl, err = dial(ctx, addresses, append(shared, opts...)...) // the caller's options come last, and replace the flags'
 	if errors.Is(err, client.ErrInvalidOption) && strings.Contains(err.Error(), "address") {
 		return cl, fmt.Errorf("%s: %w", c.Name("hostname"), err)
 	}
 	if err != nil {
-		return cl, Unreachable(address, c.Timeout, err)
+		return cl, Unreachable(addresses, c.Timeout, err)
 	}
 	return cl, nil
 }
 
-// settings are the server's address, and the options of package client.
-func (c *Flags) settings(cmd *cobra.Command) (address string, opts []client.Option, err error) {
+// settings are the server's addresses, and the options of package client.
+func (c *Flags) settings(cmd *cobra.Command) (addresses string, opts []client.Option, err error) {
 	if err = c.Prepare(cmd); err != nil {
 		return "", nil, err
 	}
-	if address, err = c.Address(); err != nil {
+	if addresses, err = c.Addresses(); err != nil {
 		return "", nil, err
 	}
 	opts = []client.Option{client.WithTimeout(c.Timeout), client.WithLogger(c.logger(cmd.ErrOrStderr()))}
@@ -157,7 +158,7 @@ func (c *Flags) settings(cmd *cobra.Command) (address string, opts []client.Opti
 	if t != nil {
 		opts = append(opts, client.WithTLS(t))
 	}
-	return address, append(opts, client.WithClientID(c.ClientIDFor(t))), nil
+	return addresses, append(opts, client.WithClientID(c.ClientIDFor(t))), nil
 }
 
 // ClientIDFor is the client ID given, or a new random one. That begins with the name by
@@ -220,25 +221,55 @@ func (c *Flags) usesTLS() bool {
 	return !c.noTLS && (c.tls || c.caFile != "" || c.certFile != "" || c.keyFile != "")
 }
 
-// Address is the server's, as package client takes it.
-func (c *Flags) Address() (string, error) {
-	if strings.Contains(c.hostname, "://") {
-		_, portIsVariable := c.variables["port"]
-		_, hostIsVariable := c.variables["hostname"]
-		if c.port != 0 && (hostIsVariable || !portIsVariable) { // else the flag wins
-			return "", fmt.Errorf("%s and an address with a scheme in %s exclude each other", c.Name("port"), c.Name("hostname"))
+// Addresses are the server's, or those of the nodes of a cluster, as package client takes them.
+func (c *Flags) Addresses() (string, error) {
+	list := strings.Split(c.hostname, ",")
+	for i, given := range list {
+		var err error
+		if list[i], err = c.address(strings.TrimSpace(given)); err != nil {
+			return "", err
 		}
-		return c.hostname, nil
 	}
-	port := c.port
+	return strings.Join(list, ","), nil
+}
+
+// address completes one of them by the port.
+func (c *Flags) address(given string) (string, error) {
+	host, port, hasPort := hostPort(given)
+	isURL := strings.Contains(given, "://")
+	_, portIsVariable := c.variables["port"]
+	_, hostIsVariable := c.variables["hostname"]
+	if (isURL || hasPort) && c.port != 0 && (hostIsVariable || !portIsVariable) { // else the flag wins
+		what := "a scheme"
+		if !isURL {
+			what = "a port"
+		}
+		return "", fmt.Errorf("%s and an address with %s in %s exclude each other", c.Name("port"), what, c.Name("hostname"))
+	}
 	switch {
-	case port != 0:
+	case isURL:
+		return given, nil
+	case hasPort:
+	case c.port != 0:
+		port = strconv.Itoa(int(c.port))
 	case c.usesTLS():
-		port = 8883
+		port = "8883"
 	default:
-		port = 1883
+		port = "1883"
 	}
-	return net.JoinHostPort(strings.Trim(c.hostname, "[]"), strconv.Itoa(int(port))), nil
+	return net.JoinHostPort(host, port), nil
+}
+
+// hostPort divides host:port. An IPv6 address may be without brackets if there is no port.
+func hostPort(given string) (host, port string, hasPort bool) {
+	host = strings.Trim(given, "[]")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return host, "", false
+	}
+	if h, p, err := net.SplitHostPort(given); err == nil {
+		return h, p, true
+	}
+	return host, "", false
 }
 
 // TLSConfig is nil if TLS isn't asked for.

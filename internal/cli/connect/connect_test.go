@@ -40,11 +40,18 @@ func TestAddress(t *testing.T) {
 		{Flags{hostname: "[::1]"}, "[::1]:1883", false},
 		{Flags{hostname: "wss://h/mqtt"}, "wss://h/mqtt", false},
 		{Flags{hostname: "ws://h", port: 1}, "", false},
+		{Flags{hostname: "h:99"}, "h:99", false},
+		{Flags{hostname: "[::1]:99"}, "[::1]:99", false},
+		{Flags{hostname: "h:99", port: 1}, "", false},
+		{Flags{hostname: "a,b:99, ::1,ws://h/mqtt"}, "a:1883,b:99,[::1]:1883,ws://h/mqtt", false},
+		{Flags{hostname: "a,b", port: 99}, "a:99,b:99", false},
+		{Flags{hostname: "a,b", tls: true}, "a:8883,b:8883", true},
+		{Flags{hostname: "a,b:99", port: 1}, "", false},
 	} {
 		if test.c.hostname == "" {
 			test.c.hostname = "localhost"
 		}
-		got, err := test.c.Address()
+		got, err := test.c.Addresses()
 		if got != test.want || (err == nil) != (test.want != "") || test.c.usesTLS() != test.tls {
 			t.Errorf("%+v: %q, TLS %v, %v; want %q, TLS %v", test.c, got, test.c.usesTLS(), err, test.want, test.tls)
 		}

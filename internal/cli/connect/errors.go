@@ -13,11 +13,17 @@ import (
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/client/txn"
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/protocol"
 )
 
-// Unreachable explains a failure to connect in one line that says what to do.
+// Unreachable explains a failure to connect in one line that says what to do. The address may be
+// several, with commas between them.
 func Unreachable(address string, timeout time.Duration, err error) error {
+	var several *dial.Failures
+	if errors.As(err, &several) {
+		return allUnreachable(address, timeout, several)
+	}
 	var refused *client.ConnectError
 	var dns *net.DNSError
 	var op *net.OpError
@@ -47,6 +53,21 @@ func Unreachable(address string, timeout time.Duration, err error) error {
 		err = cause // the message names the address already
 	}
 	return fmt.Errorf("cannot reach %s: %w", address, err)
+}
+
+// allUnreachable explains once what is wrong with all addresses, or else for each what is.
+func allUnreachable(addresses string, timeout time.Duration, f *dial.Failures) error {
+	alike := true
+	same := Unreachable(addresses, timeout, f.Errs[0])
+	each := Unreachable(f.Addresses[0], timeout, f.Errs[0])
+	for i, err := range f.Errs[1:] {
+		alike = alike && Unreachable(addresses, timeout, err).Error() == same.Error()
+		each = fmt.Errorf("%w; %w", each, Unreachable(f.Addresses[i+1], timeout, err))
+	}
+	if alike {
+		return same
+	}
+	return each
 }
 
 // Explain removes the operation's name from an error of package client: the command's

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/mqttconn"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
@@ -21,17 +20,13 @@ type link struct {
 
 // openLink connects. packet has what is particular to the command; received gets each
 // message, in order. unreleased is what sub has received at QoS 2, over all connections.
-func openLink(ctx context.Context, c *connect.Flags, unreleased *clientconn.Unreleased, packet *mqtt.Connect, received func(*link, *mqtt.Publish)) (l *link, err error) {
-	l = &link{ended: make(chan error, 1)}
-	l.Conn, err = mqttconn.Dial(ctx, c, clientconn.Config{
+func openLink(ctx context.Context, b *mqttconn.Broker, unreleased *clientconn.Unreleased, packet *mqtt.Connect, received func(*link, *mqtt.Publish)) (*link, error) {
+	l := &link{ended: make(chan error, 1)}
+	err := b.Open(ctx, clientconn.Config{
 		MaxPacketBytes: clientconn.LargestPacketBytes, QoS2: unreleased,
 		Received: func(m *mqtt.Publish) { received(l, m) },
-	})
+	}, packet, func(c *mqttconn.Conn) { l.Conn = c })
 	if err != nil {
-		return nil, err
-	}
-	c.ClientID = l.ClientID() // the same over all connections of the command
-	if err := l.Connect(ctx, packet, c.ClientID); err != nil {
 		return nil, err
 	}
 	go func() {

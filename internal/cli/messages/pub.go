@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/flags"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/input"
+	"github.com/holdfast-mqtt/holdfast/internal/cli/mqttconn"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/output"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/pipeline"
 	"github.com/holdfast-mqtt/holdfast/internal/delay"
@@ -93,7 +94,11 @@ func (p *publication) run(cmd *cobra.Command, c *connect.Flags, args []string) e
 	if err := c.Prepare(cmd); err != nil {
 		return err
 	}
-	l, err := openLink(cmd.Context(), c, nil, &mqtt.Connect{CleanStart: true}, func(*link, *mqtt.Publish) {})
+	broker, err := mqttconn.NewBroker(c)
+	if err != nil {
+		return err
+	}
+	l, err := openLink(cmd.Context(), broker, nil, &mqtt.Connect{CleanStart: true}, func(*link, *mqtt.Publish) {})
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,10 @@ func (s *subscription) run(cmd *cobra.Command, c *connect.Flags) error {
 	if err := c.Prepare(cmd); err != nil {
 		return err
 	}
+	broker, err := mqttconn.NewBroker(c)
+	if err != nil {
+		return err
+	}
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
 	r := &receiver{print: s.printer(cmd.OutOrStdout(), c.Verbose), count: s.count, end: end}
@@ -138,7 +142,7 @@ func (s *subscription) run(cmd *cobra.Command, c *connect.Flags) error {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	pause := minPause
 	for first := true; ctx.Err() == nil; first = false {
-		l, err := s.connect(ctx, c, kept, first, r.received)
+		l, err := s.connect(ctx, broker, c.Timeout, kept, first, r.received)
 		switch {
 		case err == nil:
 			if first && s.wait > 0 {
@@ -179,9 +183,9 @@ func isRefused(err error) bool {
 }
 
 // connect connects and subscribes.
-func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *clientconn.Unreleased, first bool, received func(*link, *mqtt.Publish)) (*link, error) {
+func (s *subscription) connect(ctx context.Context, broker *mqttconn.Broker, timeout time.Duration, kept *clientconn.Unreleased, first bool, received func(*link, *mqtt.Publish)) (*link, error) {
 	packet := &mqtt.Connect{CleanStart: s.sessionExpiry == 0, SessionExpiry: uint32((s.sessionExpiry + time.Second - 1) / time.Second)}
-	l, err := openLink(ctx, c, kept, packet, received)
+	l, err := openLink(ctx, broker, kept, packet, received)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +200,7 @@ func (s *subscription) connect(ctx context.Context, c *connect.Flags, kept *clie
 		}
 		subscribe.Subscriptions = append(subscribe.Subscriptions, o)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = l.Subscribe(ctx, subscribe)
 	var said *clientconn.ReasonError

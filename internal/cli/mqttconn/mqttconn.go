@@ -4,9 +4,9 @@ package mqttconn
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
@@ -18,17 +18,17 @@ import (
 // keepAliveSeconds bounds the time after which a dead connection is noticed, by half.
 const keepAliveSeconds = 20
 
-// Conn is a connection whose CONNECT follows the flags.
-type Conn struct {
-	*clientconn.Conn
-	flags   *connect.Flags
-	address string
-	tls     *tls.Config
+// Broker is the broker that the flags lead to, by one address or by those of several nodes. Its
+// connections have the same client ID: the one of the flags, or a random one.
+type Broker struct {
+	flags    *connect.Flags
+	servers  *dial.Servers
+	clientID string
 }
 
-// Dial opens the network connection, within the flags' timeout.
-func Dial(ctx context.Context, c *connect.Flags, cfg clientconn.Config) (*Conn, error) {
-	address, err := c.Address()
+// NewBroker fails if the flags contradict each other, or a file of theirs cannot be read.
+func NewBroker(c *connect.Flags) (*Broker, error) {
+	addresses, err := c.Addresses()
 	if err != nil {
 		return nil, err
 	}
@@ -36,42 +36,61 @@ func Dial(ctx context.Context, c *connect.Flags, cfg clientconn.Config) (*Conn, 
 	if err != nil {
 		return nil, err
 	}
-	dialServer, err := dial.To(address, t)
+	servers, err := dial.To(addresses, t)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name("hostname"), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	nc, err := dialServer(ctx)
-	if err != nil {
-		return nil, connect.Unreachable(address, c.Timeout, err)
-	}
-	return &Conn{Conn: clientconn.New(nc, cfg), flags: c, address: address, tls: t}, nil
+	return &Broker{c, servers, c.ClientIDFor(t)}, nil
 }
 
-// ClientID is the client ID that the flags say, or a random one.
-func (c *Conn) ClientID() string { return c.flags.ClientIDFor(c.tls) }
+// Conn is a connection whose CONNECT followed the flags.
+type Conn struct{ *clientconn.Conn }
 
-// Connect sends the CONNECT, within the flags' timeout. packet has what is particular to the
-// command; client ID, credentials and keep-alive are added. After an error, which is a
-// [client.ConnectError] for a refusal, nothing is left of the connection.
-func (c *Conn) Connect(ctx context.Context, packet *mqtt.Connect, clientID string) error {
+// Open connects within the flags' timeout, to one node after the other until one accepts the
+// connection. packet has what is particular to the command; client ID, credentials and keep-alive are
+// added. dialed gets each connection before its CONNECT, and so before messages come over it. After an
+// error, which wraps a [client.ConnectError] for a refusal, nothing is left of any of them.
+func (b *Broker) Open(ctx context.Context, cfg clientconn.Config, packet *mqtt.Connect, dialed func(*Conn)) error {
 	packet.KeepAlive = keepAliveSeconds
-	packet.ClientID = []byte(clientID)
-	packet.Username, packet.HasUsername = []byte(c.flags.Username), c.flags.Username != ""
-	packet.Password = c.flags.Secret()
+	packet.ClientID = []byte(b.clientID)
+	packet.Username, packet.HasUsername = []byte(b.flags.Username), b.flags.Username != ""
+	packet.Password = b.flags.Secret()
 	packet.HasPassword = packet.Password != nil
 	packet.RequestProblemInfo = true
-	ctx, cancel := context.WithTimeout(ctx, c.flags.Timeout)
-	defer cancel()
-	if _, err := c.Conn.Connect(ctx, packet); err != nil {
-		var said *clientconn.ReasonError
-		if errors.As(err, &said) {
-			err = &client.ConnectError{Code: client.ReasonCode(said.Code), Reason: said.Reason}
+	var err error
+	for range b.servers.Len() {
+		var another bool
+		if another, err = b.try(ctx, cfg, packet, dialed); !another {
+			break
 		}
-		return connect.Unreachable(c.address, c.flags.Timeout, err)
 	}
-	return nil
+	return err
+}
+
+// try connects to one node, which has its share of the timeout. It says whether another may be of use.
+func (b *Broker) try(ctx context.Context, cfg clientconn.Config, packet *mqtt.Connect, dialed func(*Conn)) (another bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.flags.Timeout/time.Duration(b.servers.Len()))
+	defer cancel()
+	nc, err := b.servers.Dial(ctx)
+	if err != nil {
+		return false, b.unreachable(err)
+	}
+	c := &Conn{clientconn.New(nc, cfg)}
+	dialed(c)
+	if _, err = c.Connect(ctx, packet); err == nil {
+		return false, nil
+	}
+	another = true
+	var said *clientconn.ReasonError
+	if errors.As(err, &said) {
+		another = said.Code.OtherServer()
+		err = &client.ConnectError{Code: client.ReasonCode(said.Code), Reason: said.Reason}
+	}
+	return another, b.unreachable(err)
+}
+
+func (b *Broker) unreachable(err error) error {
+	return connect.Unreachable(b.servers.Reached(), b.flags.Timeout, err)
 }
 
 // WhyEnded says, after Done, why the connection has ended.

@@ -33,16 +33,17 @@ const versionTopic = "$SYS/broker/version"
 // does not show where their end is.
 func retained(ctx context.Context, c *connect.Flags, filter string, settle time.Duration, write func(*mqtt.Publish) error) error {
 	r := &retainedReader{write: write, came: make(chan struct{}, 1), end: make(chan error, 1)}
-	conn, err := mqttconn.Dial(ctx, c, clientconn.Config{
-		MaxPacketBytes: clientconn.LargestPacketBytes, QoS2: new(clientconn.Unreleased), Received: r.received,
-	})
+	broker, err := mqttconn.NewBroker(c)
 	if err != nil {
 		return err
 	}
-	r.conn = conn
-	if err := conn.Connect(ctx, &mqtt.Connect{CleanStart: true}, conn.ClientID()); err != nil {
+	err = broker.Open(ctx, clientconn.Config{
+		MaxPacketBytes: clientconn.LargestPacketBytes, QoS2: new(clientconn.Unreleased), Received: r.received,
+	}, &mqtt.Connect{CleanStart: true}, func(c *mqttconn.Conn) { r.conn = c })
+	if err != nil {
 		return err
 	}
+	conn := r.conn
 	defer conn.Disconnect(&mqtt.Disconnect{})
 	if err := subscribe(ctx, c, conn, filter, ofRetained, 2); err != nil {
 		return fmt.Errorf("topic filter %q: %w", filter, err)
