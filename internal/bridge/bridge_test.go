@@ -237,10 +237,36 @@ func TestOtherBrokerComesLater(t *testing.T) {
 	}
 }
 
+// A bridge that has the URLs of several nodes goes on at the next one when its own dies, and passes what
+// waited.
+func TestNextNodeOfTheOtherBroker(t *testing.T) {
+	t.Parallel()
+	dead := testserver.FreeAddress()
+	first, second := testserver.Run(t), testserver.Run(t)
+	near := testserver.Start(t, func(s *server.Config) {
+		s.Bridges = []bridge.Config{{
+			Name: "plant", URL: "mqtt://" + dead + ", mqtt://" + first.Addr + ",mqtt://" + second.Addr,
+			Topics: []bridge.Topic{{Filter: "#", Out: true, QoS: 1}},
+		}}
+		s.SysInterval = 10 * time.Millisecond
+	})
+	awaitConnected(t, near.Addr, "plant")
+	c, atFirst, atSecond := mqtttest.Connect(t, near.Addr), mqtttest.Connect(t, first.Addr), mqtttest.Connect(t, second.Addr)
+	subscribe(atFirst, "m/#", 1)
+	subscribe(atSecond, "m/#", 1)
+	c.Publish(mqtttest.Message{Topic: "m/1", QoS: 1})
+	awaitTopic(atFirst, "m/1")
+	first.Kill()
+	c.Publish(mqtttest.Message{Topic: "m/2", QoS: 1})
+	if m := awaitTopic(atSecond, "m/2"); m.Topic != "m/2" {
+		t.Error(m)
+	}
+}
+
 // What is wrong with a bridge's URL is said without the password in it.
 func TestSettingsDoNotQuotePasswords(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"mqtt://u:s3cret@h", "mqtt://u:s3/cret@h", "mqtt://u:s3 cret@h", "u:s3cret@h:1883", "http://h/?token=s3cret"} {
+	for _, url := range []string{"mqtt://u:s3cret@h", "mqtt://u:s3/cret@h", "mqtt://u:s3 cret@h", "mqtt://h,mqtt://u:s3cret@h", "u:s3cret@h:1883", "http://h/?token=s3cret"} {
 		c := bridge.Config{Name: "plant", URL: url, Topics: []bridge.Topic{{Filter: "#", Out: true}}}
 		if err := c.Check(); err == nil || strings.Contains(err.Error(), "s3") {
 			t.Errorf("%s: %v", url, err)
@@ -252,8 +278,11 @@ func TestSettingsDoNotQuotePasswords(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	good := bridge.Config{Name: "plant", URL: "mqtt://broker.example", Topics: []bridge.Topic{{Filter: "#", Out: true}}}
-	if err := good.Check(); err != nil {
-		t.Fatal(err)
+	for _, url := range []string{good.URL, "mqtts://a, wss://b:8884/mqtt,mqtts://c", strings.Repeat("mqtt://a,", 31) + "mqtt://a"} {
+		c := good
+		if c.URL = url; c.Check() != nil {
+			t.Errorf("%s: %v", url, c.Check())
+		}
 	}
 	topic := func(c bridge.Topic) func(*bridge.Config) {
 		return func(b *bridge.Config) { b.Topics = []bridge.Topic{c} }
@@ -265,6 +294,10 @@ func TestSettings(t *testing.T) {
 		"no url":                  func(c *bridge.Config) { c.URL = "" },
 		"must begin with mqtt":    func(c *bridge.Config) { c.URL = "http://broker.example" },
 		"names no host":           func(c *bridge.Config) { c.URL = "mqtt://:1883" },
+		"its url b must begin":    func(c *bridge.Config) { c.URL = "mqtt://a,b" },
+		"it has no url":           func(c *bridge.Config) { c.URL = "mqtt://a," },
+		"TLS for both":            func(c *bridge.Config) { c.URL = "mqtt://a, wss://b" },
+		"it has 33 urls":          func(c *bridge.Config) { c.URL = strings.Repeat("mqtt://a,", 32) + "mqtt://a" },
 		"username and password":   func(c *bridge.Config) { c.URL = "mqtt://u:p@broker.example" },
 		"tls- settings are for":   func(c *bridge.Config) { c.TLS.CA = "ca.crt" },
 		"belong together":         func(c *bridge.Config) { c.URL, c.TLS.Cert = "mqtts://broker.example", "a.crt" },

@@ -60,6 +60,9 @@ type Link struct {
 	begun      bool // the session at this broker has its subscriptions
 	retained   bool // it had none before, and has not been sent the retained messages yet
 	subscribed bool // so has the one at the other broker, since the link began
+
+	attempts int    // at the other broker: each begins at the next of its URLs
+	url      string // of the last attempt; all of them if none answered, without what is secret
 }
 
 // NewLink makes a link of settings that Check found good.
@@ -79,9 +82,18 @@ func NewLink(c Config, o Options) *Link {
 	if c.ClientID == "" {
 		c.ClientID = defaultClientID(c.Name)
 	}
-	l := &Link{config: c, options: o, log: o.Logger.With("bridge", c.Name)}
+	l := &Link{config: c, options: o, log: o.Logger.With("bridge", c.Name), url: shown(c.URL)}
 	l.out, l.in = rulesOf(c.Topics)
 	return l
+}
+
+// shown are URLs without what is secret in them.
+func shown(urls string) string {
+	all := strings.Split(urls, ",")
+	for i, url := range all {
+		all[i] = secrets.URL(url)
+	}
+	return strings.Join(all, ",")
 }
 
 // defaultClientID is the client ID at the other broker of a bridge that names none.
@@ -132,7 +144,7 @@ func (l *Link) Run(ctx context.Context) {
 		}
 		l.failed(err)
 		wait := pause/2 + rand.N(pause/2+1)
-		l.log.Warn("a bridge is not connected", "url", secrets.URL(l.config.URL), "error", err, "retry_in", wait.Round(time.Millisecond))
+		l.log.Warn("a bridge is not connected", "url", l.url, "error", err, "retry_in", wait.Round(time.Millisecond))
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -213,8 +225,11 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
+	to.StartAt(l.attempts)
+	l.attempts++
 	began := time.Now()
 	nc, err := to.Dial(ctx)
+	l.url = shown(to.Reached())
 	if err != nil {
 		return nil, secrets.OfRequest(err)
 	}
@@ -222,7 +237,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	remote, err := connect(ctx, "the other broker", nc, c, l.options.MaxPacket)
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && l.options.Listens(from, at) {
 		refusal.By = "it"
-		return nil, fmt.Errorf("%s %w: %w", secrets.URL(l.config.URL), errItself, refusal)
+		return nil, fmt.Errorf("%s %w: %w", l.url, errItself, refusal)
 	}
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) && refusal.Code == mqtt.UnsupportedProtocolVersion && c.Version == mqtt.V5 {
 		return nil, fmt.Errorf("%w; set version: 3.1.1", err)
@@ -232,7 +247,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 		if !remote.ack.SessionPresent {
 			l.options.EndSession(l.config.ClientID)
 		}
-		return nil, fmt.Errorf("%s %w", secrets.URL(l.config.URL), errItself)
+		return nil, fmt.Errorf("%s %w", l.url, errItself)
 	}
 	return remote, err
 }
@@ -347,7 +362,7 @@ func (l *Link) relay(ctx context.Context, local, remote *side) error {
 		}
 		l.connects.Add(1)
 		l.become(true)
-		l.log.Info("a bridge is connected", "url", secrets.URL(l.config.URL), "session_present", remote.ack.SessionPresent)
+		l.log.Info("a bridge is connected", "url", l.url, "session_present", remote.ack.SessionPresent)
 	}
 	out.subscribed, in.subscribed = subscribed, subscribed
 	if wanted == 0 {

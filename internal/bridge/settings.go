@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mqtt/holdfast/internal/broker/limits"
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt/wire"
 	"github.com/holdfast-mqtt/holdfast/internal/secrets"
@@ -19,7 +20,7 @@ import (
 // Config says what a bridge is. Zero fields mean their default.
 type Config struct {
 	Name         string           // in logs and figures; the client ID at this broker is ClientPrefix and this
-	URL          string           // of the other broker: mqtt, mqtts, ws or wss
+	URL          string           // of the other broker: mqtt, mqtts, ws or wss; of a cluster several, with commas between them
 	Version      mqtt.Version     // V5 (default) or V311
 	ClientID     string           // at the other broker; empty: made of the machine's name and Name
 	Username     string           // at the other broker; empty: none
@@ -78,18 +79,18 @@ func (c *Config) Check() error {
 }
 
 func (c *Config) check() error {
-	u, err := url.Parse(c.URL)
+	urls := c.URLs()
+	for _, text := range urls {
+		if err := checkURL(text); err != nil {
+			return err
+		}
+		if encrypted(text) != encrypted(urls[0]) {
+			return fmt.Errorf("its urls %s and %s: want TLS for both or for neither", secrets.URL(urls[0]), secrets.URL(text))
+		}
+	}
 	switch {
-	case c.URL == "":
-		return errors.New("it has no url, for example mqtts://broker.example:8883")
-	case err != nil:
-		return fmt.Errorf("its url %s is none, for example mqtts://broker.example:8883", secrets.URL(c.URL))
-	case u.User != nil:
-		return errors.New("its url has a user name or a password: give them as username and password-file")
-	case u.Scheme != "mqtt" && u.Scheme != "mqtts" && u.Scheme != "ws" && u.Scheme != "wss":
-		return fmt.Errorf("its url %s must begin with mqtt://, mqtts://, ws:// or wss://", secrets.URL(c.URL))
-	case u.Hostname() == "":
-		return fmt.Errorf("its url %s names no host", secrets.URL(c.URL))
+	case len(urls) > dial.MaxServers:
+		return fmt.Errorf("it has %d urls: want at most %d", len(urls), dial.MaxServers)
 	case c.TLS != (TLS{}) && !c.encrypted():
 		return fmt.Errorf("its tls- settings are for mqtts:// and wss://, and its url is %s", secrets.URL(c.URL))
 	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
@@ -123,9 +124,37 @@ func (c *Config) check() error {
 	return nil
 }
 
-// encrypted says whether the URL is one of TLS.
-func (c *Config) encrypted() bool {
-	return strings.HasPrefix(c.URL, "mqtts://") || strings.HasPrefix(c.URL, "wss://")
+// URLs are the parts of URL, each with a scheme: one, or those of several nodes of a cluster.
+func (c *Config) URLs() []string {
+	urls := strings.Split(c.URL, ",")
+	for i, text := range urls {
+		urls[i] = strings.TrimSpace(text)
+	}
+	return urls
+}
+
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return errors.New("it has no url, for example mqtts://broker.example:8883")
+	case err != nil:
+		return fmt.Errorf("its url %s is none, for example mqtts://broker.example:8883", secrets.URL(text))
+	case u.User != nil:
+		return errors.New("its url has a user name or a password: give them as username and password-file")
+	case u.Scheme != "mqtt" && u.Scheme != "mqtts" && u.Scheme != "ws" && u.Scheme != "wss":
+		return fmt.Errorf("its url %s must begin with mqtt://, mqtts://, ws:// or wss://", secrets.URL(text))
+	case u.Hostname() == "":
+		return fmt.Errorf("its url %s names no host", secrets.URL(text))
+	}
+	return nil
+}
+
+// encrypted says whether the URLs are ones of TLS; all of them are, or none.
+func (c *Config) encrypted() bool { return encrypted(c.URL) }
+
+func encrypted(url string) bool {
+	return strings.HasPrefix(url, "mqtts://") || strings.HasPrefix(url, "wss://")
 }
 
 // Check says what is wrong with the rule.

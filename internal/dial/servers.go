@@ -66,6 +66,14 @@ func (s *Servers) Reached() string {
 	return s.reached
 }
 
+// StartAt has the next call of [Servers.Dial] begin with the n-th address, counted from 0 and round and round.
+// n must not be negative.
+func (s *Servers) StartAt(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = n % len(s.nodes)
+}
+
 // nextAfter is how long one address is waited for before the next one is tried beside it: the
 // Connection Attempt Delay of RFC 8305, section 5.
 const nextAfter = 250 * time.Millisecond

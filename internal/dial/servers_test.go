@@ -77,6 +77,28 @@ func TestNodesInTurn(t *testing.T) {
 	}
 }
 
+// A caller that makes Servers anew for each attempt says where to begin.
+func TestStartAt(t *testing.T) {
+	t.Parallel()
+	a, _ := node(t)
+	b, _ := node(t)
+	for n, want := range []string{a, b, a} {
+		s, err := To(a+","+b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.StartAt(n)
+		nc, err := s.Dial(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if got := nc.RemoteAddr().String(); got != want {
+			t.Errorf("attempt %d reached %s, want %s", n, got, want)
+		}
+	}
+}
+
 // A node that does not answer, as one that is paused or has no power, does not hold the client up. The
 // connection to it ends when another node has answered.
 func TestNodeThatIsSilent(t *testing.T) {

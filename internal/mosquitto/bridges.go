@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
+	"github.com/holdfast-mqtt/holdfast/internal/dial"
 )
 
 // inBridgeName are the characters that the name of a bridge must not have.
@@ -50,7 +51,7 @@ func (w *writer) bridgeItem(b *bridgeLines, name string) (text string, ok bool) 
 			return "", false
 		}
 	}
-	address, ok := w.address(b, name)
+	addresses, ok := w.addresses(b, name)
 	if !ok {
 		return "", false
 	}
@@ -61,7 +62,7 @@ func (w *writer) bridgeItem(b *bridgeLines, name string) (text string, ok bool) 
 		scheme = "mqtts://"
 	}
 	t.WriteString("  - name: " + quoted(name) + "\n")
-	item("url", quoted(scheme+address))
+	item("url", quoted(scheme+strings.Join(addresses, ","+scheme)))
 	for _, word := range sortedNames(b.set) {
 		w.bridgeSetting(b.set[word], name, item)
 	}
@@ -77,21 +78,27 @@ func (w *writer) bridgeItem(b *bridgeLines, name string) (text string, ok bool) 
 	return t.String(), true
 }
 
-// address is the first one of a bridge, with its port.
-func (w *writer) address(b *bridgeLines, name string) (string, bool) {
+// addresses are those of a bridge, with their ports.
+func (w *writer) addresses(b *bridgeLines, name string) ([]string, bool) {
 	s, is := b.set["address"]
 	if !is {
 		w.problem(b.at, "the bridge %s is left out: it has no address", name)
-		return "", false
+		return nil, false
 	}
 	all := strings.Fields(s.value)
 	if len(all) > 1 {
-		w.problem(s, "the bridge %s has one address here, %s", name, all[0])
+		w.problem(s, "the bridge %s stays at an address as long as it can, and goes on at the next one then; they must be nodes of one cluster, which share their sessions", name)
 	}
-	if _, _, err := net.SplitHostPort(all[0]); err != nil {
-		return net.JoinHostPort(strings.Trim(all[0], "[]"), "1883"), true
+	if len(all) > dial.MaxServers {
+		w.problem(s, "the bridge %s has the first %d of its addresses here", name, dial.MaxServers)
+		all = all[:dial.MaxServers]
 	}
-	return all[0], true
+	for i, address := range all {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			all[i] = net.JoinHostPort(strings.Trim(address, "[]"), "1883")
+		}
+	}
+	return all, true
 }
 
 func (w *writer) bridgeSetting(s setting, name string, item func(name, value string)) {

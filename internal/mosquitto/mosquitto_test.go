@@ -95,9 +95,9 @@ func TestConvert(t *testing.T) {
 		},
 		"a bridge": {
 			"connection plant 7\naddress broker.example:8883 other.example\ntopic a/# out 1 \"\" plant/\ntopic b/+ both 2 here/ there/\ntopic c\ntopic \"\" in 0 a b\ntopic a/#/b\nclientid gw\nusername u\nkeepalive_interval 30\nbridge_protocol_version mqttv50\nbridge_cafile ca.crt\ncleansession true\nstart_type lazy\nround_robin true",
-			"listeners:\n  - url: \"mqtt://127.0.0.1:1883\"\n    anonymous: true\nbridges:\n  - name: \"plant-7\"\n    url: \"mqtts://broker.example:8883\"\n    tls-ca: \"DIR/ca.crt\"\n    version: \"5\"\n    keep-alive: 30s\n    client-id: \"gw\"\n    username: \"u\"\n    topics:\n" +
+			"listeners:\n  - url: \"mqtt://127.0.0.1:1883\"\n    anonymous: true\nbridges:\n  - name: \"plant-7\"\n    url: \"mqtts://broker.example:8883,mqtts://other.example:1883\"\n    tls-ca: \"DIR/ca.crt\"\n    version: \"5\"\n    keep-alive: 30s\n    client-id: \"gw\"\n    username: \"u\"\n    topics:\n" +
 				"      - {filter: \"a/#\", direction: out, qos: 1, remote-prefix: \"plant/\"}\n      - {filter: \"b/+\", direction: both, qos: 2, local-prefix: \"here/\", remote-prefix: \"there/\"}\n      - {filter: \"c\", direction: out, qos: 0}\n",
-			[]string{"mosquitto.conf:1: the bridge is named plant-7", "mosquitto.conf:2: the bridge plant-7 has one address", "mosquitto.conf:6: the topic is left out", "mosquitto.conf:7: the topic is left out", "mosquitto.conf:13: cleansession", "mosquitto.conf:14: start_type", "mosquitto.conf:15: round_robin"},
+			[]string{"mosquitto.conf:1: the bridge is named plant-7", "mosquitto.conf:2: the bridge plant-7 stays at an address", "mosquitto.conf:6: the topic is left out", "mosquitto.conf:7: the topic is left out", "mosquitto.conf:13: cleansession", "mosquitto.conf:14: start_type", "mosquitto.conf:15: round_robin"},
 		},
 		"bridges that are left out": {
 			"topic x\nconnection a\nconnection b\naddress h\nbridge_psk 12\nconnection c\naddress h",

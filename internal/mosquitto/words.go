@@ -64,7 +64,7 @@ var noCounterpart = map[string]string{
 	"local_clientid": ownSession, "local_cleansession": ownSession, "local_username": "a bridge has the user name bridge/NAME here", "local_password": "a bridge needs no password here",
 	"notifications": "its state is at $SYS/broker/connection/NAME/state of this server only", "notifications_local_only": "its state is at $SYS/broker/connection/NAME/state of this server only", "notification_topic": "its state is at $SYS/broker/connection/NAME/state of this server only",
 	"restart_timeout": "a bridge tries again after half a second, and later after up to 30 seconds",
-	"round_robin":     "a bridge has one address", "try_private": "bridges to MQTT 3.1.1 always say that they are some",
+	"round_robin":     "a bridge goes on at the next address when its connection is lost, and does not return to the first by itself", "try_private": "bridges to MQTT 3.1.1 always say that they are some",
 }
 
 // bridgeWord is the name of a setting of bridges that has two.

@@ -90,20 +90,30 @@ func (s *settings) bridgeToItself() error {
 		return nil // what is wrong with them is an error of its own
 	}
 	for _, b := range s.cfg.Bridges {
-		to, err := url.Parse(b.URL)
-		if err != nil {
-			continue
-		}
-		ip, port := parseIP(to.Hostname()), to.Port()
-		if port == "" && to.Scheme == listen.MQTT {
-			port = "1883"
-		}
-		for _, l := range listeners {
-			host, at, _ := net.SplitHostPort(l.URL.Host)
-			own := parseIP(host)
-			if ip != nil && at == port && (own.Equal(ip) || (host == "" || own.IsUnspecified()) && ip.IsLoopback()) {
-				return fmt.Errorf("%s: the url %s of bridge %s is this server's own listener %s: name the other broker's", s.loaded.Name(config.BridgesKey), secrets.URL(b.URL), b.Name, l.URL)
+		for _, text := range b.URLs() {
+			if own := ownListener(text, listeners); own != nil {
+				return fmt.Errorf("%s: the url %s of bridge %s is this server's own listener %s: name the other broker's", s.loaded.Name(config.BridgesKey), secrets.URL(text), b.Name, own)
 			}
+		}
+	}
+	return nil
+}
+
+// ownListener is the URL of the listener to which a bridge's leads; nil: to none, as far as they say so.
+func ownListener(text string, listeners []listen.Config) fmt.Stringer {
+	to, err := url.Parse(text)
+	if err != nil {
+		return nil
+	}
+	ip, port := parseIP(to.Hostname()), to.Port()
+	if port == "" && to.Scheme == listen.MQTT {
+		port = "1883"
+	}
+	for _, l := range listeners {
+		host, at, _ := net.SplitHostPort(l.URL.Host)
+		own := parseIP(host)
+		if ip != nil && at == port && (own.Equal(ip) || (host == "" || own.IsUnspecified()) && ip.IsLoopback()) {
+			return l.URL
 		}
 	}
 	return nil
