@@ -5,28 +5,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
-
-// unused is an address at which nothing listens.
-func unused(t *testing.T) string {
-	t.Helper()
-	address, err := process.UnusedAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
 
 // Of several addresses a command takes the first that answers.
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	k := key(t)
-	here := unused(t) + ",127.0.0.1:" + port
+	here := testserver.FreeAddress() + ",127.0.0.1:" + port
 	alone := func(args ...string) result { t.Helper(); return start(t, exec.Command(binary, args...), nil) }
 	alone("set", "-n", here, k, "v").want(t, "set", 0, "", "")
 	alone("get", "-n", here, k).want(t, "get", 0, "v", "")
-	alone("get", "-n", unused(t)+", mqtt://127.0.0.1:"+port, k).want(t, "a space and a URL", 0, "v", "")
+	alone("get", "-n", testserver.FreeAddress()+", mqtt://127.0.0.1:"+port, k).want(t, "a space and a URL", 0, "v", "")
 	alone("get", "-n", "127.0.0.1:"+port, k).want(t, "a port with the host", 0, "v", "")
 	alone("get", "-n", "nowhere.invalid,127.0.0.1", "-p", port, k).want(t, "hosts with one port", 0, "v", "")
 	alone("pub", "-n", here, "-r", k, "kept").want(t, "pub", 0, "", "")
@@ -39,7 +29,7 @@ func TestSeveralAddresses(t *testing.T) {
 
 	holdfastIn(t, "HOLDFAST_HOST="+here, "get", k).want(t, "a variable", 0, "v", "")
 
-	a, b := unused(t), unused(t)
+	a, b := testserver.FreeAddress(), testserver.FreeAddress()
 	dead := a + "," + b
 	alone("get", "-n", dead, k).want(t, "nodes that are dead", 2, "", "cannot reach "+dead+": connection refused; is a server running?")
 	alone("pub", "-n", dead, k, "").want(t, "nodes that are dead", 2, "", "cannot reach "+dead+": connection refused; is a server running?")

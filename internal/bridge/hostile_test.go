@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/bridge"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtt"
 	"github.com/holdfast-mqtt/holdfast/internal/mqtttest"
+	"github.com/holdfast-mqtt/holdfast/internal/testserver"
 )
 
 // answering is the URL of a broker that answers each CONNECT with these bytes, and then does
@@ -73,6 +74,26 @@ func TestBrokerThatBreaksTheProtocol(t *testing.T) {
 			awaitLog(t, log, test.log)
 			mqtttest.Connect(t, near.Addr).Ping()
 		})
+	}
+}
+
+// The log says of each node why it was not reached, without what is secret in its URL.
+func TestLogDoesNotQuoteSecretsOfURLs(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} {
+		var nodes, urls []string
+		for range n {
+			node := "ws://" + testserver.FreeAddress() + "/?"
+			nodes, urls = append(nodes, node+"…"), append(urls, node+"token=s3cret")
+		}
+		_, log := start(t, bridge.Config{Name: "plant", URL: strings.Join(urls, ","), Topics: []bridge.Topic{{Filter: "#", In: true}}})
+		for _, node := range nodes {
+			awaitLog(t, log, node)
+		}
+		awaitLog(t, log, "connection refused")
+		if strings.Contains(log.String(), "s3cret") {
+			t.Errorf("the log has a secret:\n%s", log)
+		}
 	}
 }
 

@@ -231,7 +231,7 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 	nc, err := to.Dial(ctx)
 	l.url = shown(to.Reached())
 	if err != nil {
-		return nil, secrets.OfRequest(err)
+		return nil, unreached(err)
 	}
 	from, at := nc.LocalAddr(), nc.RemoteAddr()
 	remote, err := connect(ctx, "the other broker", nc, c, l.options.MaxPacket)
@@ -250,6 +250,20 @@ func (l *Link) connectRemote(ctx context.Context) (*side, error) {
 		return nil, fmt.Errorf("%s %w", l.url, errItself)
 	}
 	return remote, err
+}
+
+// unreached is an error of dial without what is secret in the URLs.
+func unreached(err error) error {
+	var several *dial.Failures
+	if !errors.As(err, &several) {
+		return secrets.OfRequest(err)
+	}
+	hidden := &dial.Failures{}
+	for i, err := range several.Errs {
+		hidden.Addresses = append(hidden.Addresses, secrets.URL(several.Addresses[i]))
+		hidden.Errs = append(hidden.Errs, secrets.OfRequest(err))
+	}
+	return hidden
 }
 
 // credentials makes the CONNECT for the other broker, and the TLS configuration; both are
