@@ -26,10 +26,11 @@ type facts struct {
 	deposed                  int // of which the leader lost its office, or ended, meanwhile
 	interrupted              int // installations that a crash interrupted
 
-	changed int // changes of the members that were committed
-	left    int // nodes that ended because they were removed
-	barred  int // times that a node was found unfit for the leadership
-	gaveUp  int // leaders that found that their own removal is committed, and so gave their office away
+	changed     int // changes of the members that were committed
+	left        int // nodes that ended because they were removed
+	barred      int // times that a node was found unfit for the leadership
+	suspensions int // machines that were suspended
+	gaveUp      int // leaders that found that their own removal is committed, and so gave their office away
 }
 
 type loggedEntry struct {
@@ -89,7 +90,7 @@ func (w *world) check() {
 
 // holds says whether a node would answer a read now.
 func (w *world) holds(n *node) bool {
-	return n.up && n.core.Office().Ready && (w.noLease || n.core.Lease().Valid(n.clock()))
+	return n.up && n.asleep == 0 && n.core.Office().Ready && (w.noLease || n.core.Lease().Valid(n.moment()))
 }
 
 // complete checks a leader that has become ready: it has everything that was acknowledged
@@ -167,7 +168,7 @@ func (w *world) read(n *node) {
 
 // askQuorum begins a read without a lease.
 func (w *world) askQuorum(n *node) {
-	if number, err := n.core.AskQuorum(n.clock()); err == nil {
+	if number, err := n.core.AskQuorum(n.moment()); err == nil {
 		n.asked[number] = w.lastAck
 		n.work()
 	}

@@ -86,7 +86,8 @@ type Read struct {
 type Proposed = raftlog.Position
 
 // Core is one node's part in the consensus. One goroutine calls its methods, except for
-// those of Lease. Every now is a time of the node's monotonic clock that does not go back.
+// those of Lease. Every now is a time of the node's monotonic clock that does not go back; that of a round of
+// the lease is one of its wall clock, too.
 type Core struct {
 	o       Options
 	node    *raft.RawNode
@@ -154,7 +155,7 @@ func (c *Core) Lease() *lease.Lease { return c.lease }
 func (c *Core) Office() Office { return c.office }
 
 // Tick is called TicksPerElection times in each election timeout.
-func (c *Core) Tick(now time.Duration) {
+func (c *Core) Tick(now lease.Moment) {
 	c.node.Tick()
 	clear(c.appended)
 	c.spares.tick()
@@ -168,7 +169,7 @@ func (c *Core) Tick(now time.Duration) {
 }
 
 // ask begins a round of the lease.
-func (c *Core) ask(now time.Duration) (number uint64) {
+func (c *Core) ask(now lease.Moment) (number uint64) {
 	number = c.lease.Begin(now)
 	c.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, number))
 	return number
@@ -181,7 +182,7 @@ const maxAsked = 1 << 10
 // the number, every read that came before AskQuorum may be answered, once the state machine
 // has the Read's entry. If the node loses its office there is none. One question is enough
 // for all reads that wait. It fails with ErrNotLeader or ErrTooManyQuestions.
-func (c *Core) AskQuorum(now time.Duration) (number uint64, err error) {
+func (c *Core) AskQuorum(now lease.Moment) (number uint64, err error) {
 	if !c.office.Ready {
 		return 0, ErrNotLeader
 	}

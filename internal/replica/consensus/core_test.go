@@ -23,17 +23,17 @@ func single(t *testing.T) *node {
 func TestQuestionsAreBounded(t *testing.T) {
 	n := single(t)
 	for i := range maxAsked {
-		if _, err := n.core.AskQuorum(n.clock()); err != nil {
+		if _, err := n.core.AskQuorum(n.moment()); err != nil {
 			t.Fatalf("question %d: %v", i+1, err)
 		}
 	}
-	if _, err := n.core.AskQuorum(n.clock()); !errors.Is(err, ErrTooManyQuestions) {
+	if _, err := n.core.AskQuorum(n.moment()); !errors.Is(err, ErrTooManyQuestions) {
 		t.Errorf("one question more: %v", err)
 	}
 	if got := len(n.core.Work(n.clock()).Reads); got != maxAsked {
 		t.Errorf("%d answers, want %d", got, maxAsked)
 	}
-	if _, err := n.core.AskQuorum(n.clock()); err != nil {
+	if _, err := n.core.AskQuorum(n.moment()); err != nil {
 		t.Errorf("a question after the answers: %v", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestLeaderThatGivesItsOfficeAwayHasNoLease(t *testing.T) {
 	if err := n.core.Transfer(n.id%3 + 1); err != nil {
 		t.Fatal(err)
 	}
-	if n.core.Lease().Valid(n.clock()) {
+	if n.core.Lease().Valid(n.moment()) {
 		t.Error("the lease is valid during the transfer")
 	}
 	if _, err := n.core.Propose(nil); !errors.Is(err, ErrNotLeader) {
@@ -122,7 +122,7 @@ func TestLeaderThatIsAloneKeepsItsOffice(t *testing.T) {
 			t.Errorf("a transfer to %d: %v", to, err)
 		}
 	}
-	if !n.core.Lease().Valid(n.clock()) {
+	if !n.core.Lease().Valid(n.moment()) {
 		t.Error("the leader has given its lease up")
 	}
 	if _, err := n.core.Propose(nil); err != nil {

@@ -42,6 +42,8 @@ func simulate(p plan) *world {
 func planOf(seed uint64) plan {
 	p := plan{seed: seed, nodes: 3, lasts: 8 * time.Second}
 	switch seed % 10 {
+	case 0:
+		p.suspends = true
 	case 1:
 		p.bars = true
 	case 2:
@@ -104,7 +106,11 @@ func (w *world) fault() {
 		if leader := w.leader(); leader != nil && w.chance(50) {
 			n = leader
 		}
-		kind := w.rng.IntN(13)
+		kinds := 13
+		if w.suspends {
+			kinds = 15
+		}
+		kind := w.rng.IntN(kinds)
 		if w.separations {
 			kind = 12
 		}
@@ -122,7 +128,9 @@ func (w *world) fault() {
 		case 6:
 			clear(w.cut)
 		case 7:
-			n.paused = w.now + w.between(0, 3*election)
+			if n.asleep == 0 {
+				n.paused = w.now + w.between(0, 3*election)
+			}
 		case 8:
 			n.slow = w.between(0, 100*time.Millisecond)
 		case 9:
@@ -136,6 +144,10 @@ func (w *world) fault() {
 			w.loss, n.slow = 0, 0
 		case 12:
 			w.separate()
+		case 13:
+			n.suspend(w.between(0, 3*election))
+		case 14:
+			n.step += w.between(0, 4*election) - 2*election
 		}
 		w.fault()
 	})
@@ -275,6 +287,7 @@ func (w *world) settle() {
 	clear(w.cut)
 	w.loss = 0
 	for _, n := range w.nodes {
+		n.wake()
 		n.slow, n.paused = 0, 0
 		if n.up {
 			w.crash(n, true)
@@ -327,14 +340,18 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		total.barred += w.barred
 		total.reads += w.reads
 		total.quorumReads += w.quorumReads
+		total.suspensions += w.suspensions
 	}
 	t.Logf("%d seeds: %d entries acknowledged, %d elections, %d reads by lease, %d by quorum",
 		*seeds, total.acks, total.elections, total.reads, total.quorumReads)
 	t.Logf("%d snapshots begun, of which %d were cut off, %d with the leader's office; %d installed, and %d installations interrupted",
 		total.streams, total.cutOff, total.deposed, total.snapshots, total.interrupted)
-	t.Logf("the members were changed %d times; %d nodes ended because they were removed; %d leaders gave their office away because they were; nodes were barred %d times", total.changed, total.left, total.gaveUp, total.barred)
+	t.Logf("the members were changed %d times; %d nodes ended because they were removed; %d leaders gave their office away because they were; nodes were barred %d times, and machines suspended %d times", total.changed, total.left, total.gaveUp, total.barred, total.suspensions)
 	if *seeds >= 300 && (total.changed < *seeds/2 || total.left < *seeds/20 || total.gaveUp == 0) {
 		t.Error("the simulation does not change the members as often as it should")
+	}
+	if *seeds >= 300 && total.suspensions < *seeds/20 {
+		t.Error("the simulation suspends too few machines")
 	}
 	if *seeds >= 300 && (total.cutOff == 0 || total.deposed == 0 || total.snapshots == 0 || total.interrupted == 0) {
 		t.Error("the simulation does not disturb snapshots in all the ways in which it should")
@@ -357,10 +374,11 @@ func TestSimulationFindsWhatIsBroken(t *testing.T) {
 		{"disks don't sync", func(p *plan) { p.noFsync = true }, false, 1},
 		{"reads without a lease", func(p *plan) { p.noLease = true }, false, 1},
 		{"a lease longer than the promise", func(p *plan) { p.longLease = true }, false, 1},
+		{"a lease by the monotonic clock alone", func(p *plan) { p.stoppedWalls, p.suspends = true, true }, false, 110},
 		{"votes in spite of the promise", func(p *plan) { p.noPromise, p.separations = true, true }, false, 1},
 		{"votes are forgotten", func(p *plan) { p.forgetVote = true }, false, 1},
 		{"a snapshot lacks its last entries", func(p *plan) { p.oldCopy = true }, false, 1},
-		{"a start knows the founders only", func(p *plan) { p.oldMembers, p.changes = true, true }, false, 110},
+		{"a start knows the founders only", func(p *plan) { p.oldMembers, p.changes = true, true }, false, 180},
 		{"unfit nodes wait for others for good", func(p *plan) { p.barsForGood, p.bars = true, true }, true, 1},
 		{"removals are told before the disk has them", func(p *plan) { p.tellsEarly, p.changes = true, true }, true, 1},
 	} {

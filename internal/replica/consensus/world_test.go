@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/holdfast-mqtt/holdfast/internal/replica/lease"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
 )
 
@@ -50,19 +51,21 @@ type plan struct {
 	lasts time.Duration // how long faults happen
 
 	separations bool // the only faults are those of separate
+	suspends    bool // machines are suspended, and wall clocks stepped
 	shortLogs   bool // logs keep next to nothing, so nodes that come back need snapshots
 	changes     bool // nodes are added and removed
 	bars        bool // nodes are unfit for the leadership for a while, or for good
 
-	noFsync     bool // the disks don't sync
-	noLease     bool // leaders answer reads without a lease
-	noPromise   bool // nodes vote although they have answered a leader
-	longLease   bool // leases last one and a half election timeouts
-	forgetVote  bool // votes and terms are not stored
-	oldCopy     bool // a snapshot's state machine is older than its message says
-	barsForGood bool // unfit nodes are barred also if no other one leads
-	oldMembers  bool // a start knows the members that founded the cluster only
-	tellsEarly  bool // nodes tell of removals, and apply them, before the disk says that they are committed
+	noFsync      bool // the disks don't sync
+	noLease      bool // leaders answer reads without a lease
+	noPromise    bool // nodes vote although they have answered a leader
+	longLease    bool // leases last one and a half election timeouts
+	forgetVote   bool // votes and terms are not stored
+	oldCopy      bool // a snapshot's state machine is older than its message says
+	barsForGood  bool // unfit nodes are barred also if no other one leads
+	oldMembers   bool // a start knows the members that founded the cluster only
+	stoppedWalls bool // leases do not look at the wall clock
+	tellsEarly   bool // nodes tell of removals, and apply them, before the disk says that they are committed
 }
 
 const (
@@ -82,6 +85,9 @@ type node struct {
 	life   int // which start of the program; events of earlier ones are void
 	up     bool
 	paused time.Duration // until then nothing happens in the program
+	asleep time.Duration // since then the machine is suspended, until paused; 0: it is not
+	slept  time.Duration // for how long it was suspended before, in all
+	step   time.Duration // by how much its wall clock was stepped
 	slow   time.Duration // how long the disk takes
 	half   bool          // a snapshot is being installed
 	unfit  bool          // see Core.Bar
@@ -227,9 +233,41 @@ func (w *world) note(values ...uint64) {
 	w.trace = h.Sum64()
 }
 
-// clock is the time on the node's own clock.
+// clock is the time on the node's monotonic clock, which stands still while its machine is suspended.
 func (n *node) clock() time.Duration {
-	return time.Duration(n.id)*time.Hour + time.Duration(n.rate*float64(n.w.now))
+	awake := n.w.now - n.slept
+	if n.asleep > 0 {
+		awake = n.asleep - n.slept
+	}
+	return time.Duration(n.id)*time.Hour + time.Duration(n.rate*float64(awake))
+}
+
+// moment is that, and the time on its wall clock, which goes on then.
+func (n *node) moment() lease.Moment {
+	wall := time.Duration(n.rate*float64(n.w.now)) + n.step
+	if n.w.stoppedWalls {
+		wall = 0
+	}
+	return lease.Moment{Monotonic: n.clock(), Wall: wall}
+}
+
+// suspend suspends the node's machine for a time.
+func (n *node) suspend(d time.Duration) {
+	w := n.w
+	if n.asleep > 0 || n.paused > w.now || !n.up {
+		return
+	}
+	n.asleep, n.paused = w.now, w.now+d
+	w.suspensions++
+	w.after(d, nil, n.wake)
+}
+
+// wake ends a suspension.
+func (n *node) wake() {
+	if n.asleep > 0 {
+		n.slept += n.w.now - n.asleep
+		n.asleep, n.paused = 0, n.w.now
+	}
 }
 
 // start starts the program.
@@ -268,7 +306,7 @@ func (n *node) start() {
 
 func (n *node) tickLater() {
 	n.w.after(time.Duration(float64(tick)/n.rate), n, func() {
-		n.core.Tick(n.clock())
+		n.core.Tick(n.moment())
 		n.bar()
 		n.work()
 		n.tickLater()
@@ -293,6 +331,7 @@ func (n *node) bar() {
 // stop ends the program. With the power, what was not synced may be lost.
 func (n *node) stop(power bool) {
 	n.life++
+	n.wake()
 	n.up, n.paused = false, 0
 	if n.half {
 		n.half = false

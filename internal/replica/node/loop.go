@@ -36,7 +36,7 @@ func (n *Node) run() {
 		case <-tick.C:
 		}
 		n.do(func() {
-			n.core.Tick(n.now())
+			n.core.Tick(n.moment())
 			n.lookAtDisk()
 			n.lookAtClock()
 			n.lookAtFollowers()

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-mqtt/holdfast/internal/replica/founding"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/identity"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/lag"
+	"github.com/holdfast-mqtt/holdfast/internal/replica/lease"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/members"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/port"
 	"github.com/holdfast-mqtt/holdfast/internal/replica/raftlog"
@@ -355,6 +356,12 @@ func (n *Node) start() (err error) {
 
 // now is the node's monotonic clock.
 func (n *Node) now() time.Duration { return time.Since(n.began) }
+
+// moment is now by the wall clock, too.
+func (n *Node) moment() lease.Moment {
+	t := time.Now()
+	return lease.Moment{Monotonic: t.Sub(n.began), Wall: time.Duration(t.UnixNano())}
+}
 
 // Name is the node's name, and ID its ID.
 func (n *Node) Name() string { return n.o.Name }

@@ -43,7 +43,7 @@ func (o *Office) AwaitRead() bool {
 	if readsUnchecked || o.n.o.unsafeReads {
 		return true
 	}
-	if !o.n.o.QuorumReads && o.lease.Valid(o.n.now()) {
+	if !o.n.o.QuorumReads && o.lease.Valid(o.n.moment()) {
 		return !o.isLost()
 	}
 	return o.askQuorum() && !o.isLost()
@@ -89,7 +89,7 @@ func (n *Node) askNext() {
 	if n.asking != nil || n.wants == nil {
 		return
 	}
-	number, err := n.core.AskQuorum(n.now())
+	number, err := n.core.AskQuorum(n.moment())
 	if err != nil {
 		n.wants.answer(false)
 		n.wants = nil

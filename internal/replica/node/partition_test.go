@@ -200,7 +200,7 @@ func isClosed(c <-chan struct{}) bool {
 // validOffice is one whose lease lasts for the whole test.
 func validOffice() *Office {
 	l := lease.New(24 * time.Hour)
-	l.Confirm(l.Begin(0))
+	l.Confirm(l.Begin(lease.Moment{Wall: time.Duration(time.Now().UnixNano())}))
 	return &Office{n: &Node{began: time.Now()}, lease: l, lost: make(chan struct{})}
 }
 

@@ -74,7 +74,7 @@ func (n *Node) Status() (s Status) {
 		s.Term, s.Leader, s.Ready = view.Term, ID(view.Leader), view.Ready
 		switch {
 		case view.Leads:
-			s.Role, s.LagKnown, s.Lease = Leader, true, n.core.Lease().Remaining(n.now())
+			s.Role, s.LagKnown, s.Lease = Leader, true, n.core.Lease().Remaining(n.moment())
 		case view.Leader != 0:
 			s.Role = Follower
 		}
