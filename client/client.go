@@ -43,10 +43,11 @@ func newClient(cfg *config, from links) (*Client, *invoke.Config) {
 // attempt fails, Dial fails; from then on the client reconnects by itself.
 //
 // The address is host:port, or mqtt://, mqtts://, ws:// or wss:// and host,
-// port and path. Ports default to 1883, 8883, 80 and 443. Several addresses, with commas between them, are those
-// of up to 32 nodes of a cluster: "a:1883,b:1883,c:1883". The client connects to the first that answers, and
-// to the next one when the connection is lost; Dial fails if all of them fail.
-// A comma in a path is written %2C.
+// port and path. Ports default to 1883, 8883, 80 and 443. Several addresses, with commas
+// between them, are those of up to 32 nodes of a cluster: "a:1883,b:1883,c:1883". The client
+// connects to the first that answers, and to the next one when the connection is lost. Dial
+// fails if all of them fail, or if one refuses the client for a reason of the client's, such
+// as its password. A comma in a path is written %2C.
 func Dial(ctx context.Context, addresses string, opts ...Option) (*Client, error) {
 	c, err := New(addresses, opts...)
 	if err != nil {

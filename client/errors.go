@@ -176,7 +176,7 @@ var connErrors = conn.Errors{
 	Disconnected: func(code byte, reason string) error { return &DisconnectError{ReasonCode(code), reason} },
 	Another: func(err error) bool {
 		var refused *ConnectError
-		return !errors.As(err, &refused) || mqtt.ReasonCode(refused.Code).OtherServer()
+		return !errors.As(err, &refused) || mqtt.ReasonCode(refused.Code).AboutServer()
 	},
 }
 

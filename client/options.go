@@ -83,8 +83,8 @@ func WithDialer(dial func(ctx context.Context) (net.Conn, error)) Option {
 }
 
 // WithTimeout bounds operations whose context has no deadline, and each
-// attempt to connect; of several servers each gets its share of it. The default is 10 s. It doesn't bound [Client.Watch]'s events,
-// nor [Session.Messages].
+// attempt to connect, of which each of several servers gets its share. The default is 10 s.
+// It doesn't bound [Client.Watch]'s events, nor [Session.Messages].
 func WithTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) { c.Timeout = d })
 }

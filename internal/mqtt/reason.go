@@ -51,9 +51,9 @@ const (
 	WildcardSubscriptionsNotSupported   ReasonCode = 0xA2
 )
 
-// OtherServer reports whether another server of the same cluster may accept a connection that this one
-// has refused with the code: the code is about the server or its load, and not about the client.
-func (c ReasonCode) OtherServer() bool {
+// AboutServer reports whether a CONNACK's code is about the server or its load, and not about the client:
+// another server of the same cluster may accept the connection.
+func (c ReasonCode) AboutServer() bool {
 	switch c {
 	case UnspecifiedError, ImplementationSpecificError, ServerUnavailable, ServerBusy, QuotaExceeded, UseAnotherServer, ServerMoved, ConnectionRateExceeded:
 		return true

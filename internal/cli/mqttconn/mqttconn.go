@@ -83,7 +83,7 @@ func (b *Broker) try(ctx context.Context, cfg clientconn.Config, packet *mqtt.Co
 	another = true
 	var said *clientconn.ReasonError
 	if errors.As(err, &said) {
-		another = said.Code.OtherServer()
+		another = said.Code.AboutServer()
 		err = &client.ConnectError{Code: client.ReasonCode(said.Code), Reason: said.Reason}
 	}
 	return another, b.unreachable(err)
