@@ -308,7 +308,8 @@ func startShell(t *testing.T, page string) *shell {
 	}
 	expectStatic(t, filepath.Join(dir, "real"))
 	// `go build` puts a wrapper where it would put the program: it runs what was built,
-	// on free ports.
+	// on free ports. mosquitto_sub is killed at the end: its handler of SIGTERM takes a lock that the
+	// code which the signal interrupts may hold, and then it never ends (2.0.11).
 	script := fmt.Sprintf(`
 cd %[1]q
 wrapper='#!/bin/sh
@@ -325,7 +326,11 @@ go() {
 	esac
 }
 mosquitto_pub() { command mosquitto_pub -p %[2]s "$@"; }
-mosquitto_sub() { command mosquitto_sub -p %[2]s "$@"; }
+mosquitto_sub() (
+	trap 'kill -KILL $sub' TERM
+	command mosquitto_sub -p %[2]s "$@" & sub=$!
+	wait $sub
+)
 `, dir, port, testserver.FreeAddress())
 
 	cmd := exec.Command("bash", "--norc", "-s")
