@@ -58,6 +58,11 @@ func By(name string, dial func(context.Context) (net.Conn, error)) *Servers {
 // Len is the number of addresses.
 func (s *Servers) Len() int { return len(s.nodes) }
 
+// Attempt is the context of an attempt at one of the addresses, which has its share of the time for all.
+func (s *Servers) Attempt(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, timeout/time.Duration(len(s.nodes)))
+}
+
 // Reached is the address of the last connection that [Servers.Dial] has made, or all of them if
 // its last call failed, or there was none yet.
 func (s *Servers) Reached() string {

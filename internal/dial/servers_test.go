@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mqtt/holdfast/internal/testserver/process"
 )
 
 const patience = time.Minute
@@ -44,12 +46,21 @@ func node(t *testing.T) (address string, accepted <-chan net.Conn) {
 // deadNode is an address at which connections are refused.
 func deadNode(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := process.UnusedAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
+}
+
+// servers are those of addresses, with TLS if it is not nil.
+func servers(t *testing.T, addresses string, config *tls.Config) *Servers {
+	t.Helper()
+	s, err := To(addresses, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // Each connection of a client that comes again is to the next node, and dead nodes are left out.
@@ -58,10 +69,7 @@ func TestNodesInTurn(t *testing.T) {
 	a, _ := node(t)
 	b := deadNode(t)
 	c, _ := node(t)
-	s, err := To(a+", mqtt://"+b+","+c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := servers(t, a+", mqtt://"+b+","+c, nil)
 	if s.Len() != 3 || s.Reached() != a+", mqtt://"+b+","+c {
 		t.Errorf("%d addresses, %q before the first connection", s.Len(), s.Reached())
 	}
@@ -83,10 +91,7 @@ func TestStartAt(t *testing.T) {
 	a, _ := node(t)
 	b, _ := node(t)
 	for n, want := range []string{a, b, a} {
-		s, err := To(a+","+b, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := servers(t, a+","+b, nil)
 		s.StartAt(n)
 		nc, err := s.Dial(within(t))
 		if err != nil {
@@ -105,10 +110,7 @@ func TestNodeThatIsSilent(t *testing.T) {
 	t.Parallel()
 	silent, accepted := node(t) // says nothing to a TLS handshake
 	good, _ := node(t)
-	s, err := To("mqtts://"+silent+",mqtt://"+good, &tls.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := servers(t, "mqtts://"+silent+",mqtt://"+good, &tls.Config{})
 	nc, err := s.Dial(within(t))
 	if err != nil {
 		t.Fatal(err)
@@ -126,11 +128,8 @@ func TestNodeThatIsSilent(t *testing.T) {
 func TestNoNodeAnswers(t *testing.T) {
 	t.Parallel()
 	dead, gone := deadNode(t), deadNode(t)
-	s, err := To(dead+","+gone, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Dial(within(t))
+	s := servers(t, dead+","+gone, nil)
+	_, err := s.Dial(within(t))
 	var failures *Failures
 	if !errors.As(err, &failures) || len(failures.Errs) != 2 || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("%v", err)
@@ -145,10 +144,7 @@ func TestSilentNodesAndTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	a, accepted := node(t)
 	b, _ := node(t)
-	s, err := To("mqtts://"+a+",mqtts://"+b, &tls.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := servers(t, "mqtts://"+a+",mqtts://"+b, &tls.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-accepted; cancel() }()
 	if nc, err := s.Dial(ctx); !errors.Is(err, context.Canceled) {

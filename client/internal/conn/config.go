@@ -38,7 +38,7 @@ type Errors struct {
 // Attempt is the context of an attempt to connect to one of the servers, which has its share of
 // Timeout.
 func (c *Config) Attempt(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, c.Timeout/time.Duration(c.Servers.Len()))
+	return c.Servers.Attempt(ctx, c.Timeout)
 }
 
 var (

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-mqtt/holdfast/client"
 	"github.com/holdfast-mqtt/holdfast/internal/cli/connect"
@@ -69,7 +68,7 @@ func (b *Broker) Open(ctx context.Context, cfg clientconn.Config, packet *mqtt.C
 
 // try connects to one node, which has its share of the timeout. It says whether another may be of use.
 func (b *Broker) try(ctx context.Context, cfg clientconn.Config, packet *mqtt.Connect, dialed func(*Conn)) (another bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.flags.Timeout/time.Duration(b.servers.Len()))
+	ctx, cancel := b.servers.Attempt(ctx, b.flags.Timeout)
 	defer cancel()
 	nc, err := b.servers.Dial(ctx)
 	if err != nil {
